@@ -1,0 +1,150 @@
+"""What can go wrong, drawn as one tree.
+
+    RagfaultError
+    ├── UsageError                what was asked for does not exist or cannot be combined      (exit 2)
+    │   ├── UnknownName           no such metric, parameter, judge, map key or format
+    │   └── MissingExtra          the capability lives in an extra that is not installed
+    ├── InputError                the input cannot be read as what it was taken for            (exit 2)
+    │   └── BadTraces             some lines of an input are not traces; carries every fault
+    ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
+    ├── RunError                  a run on disk is missing, partial, or of another making      (exit 2)
+    └── JudgeError                a judge could not observe a trace (becomes `failed` rows)
+
+A message says what was asked, what there is, and what to do. The library raises; the command line
+prints the message without a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+__all__ = [
+    "BadTraces",
+    "Fault",
+    "InputError",
+    "JudgeError",
+    "MissingExtra",
+    "OutputError",
+    "RagfaultError",
+    "RunError",
+    "UnknownName",
+    "UsageError",
+]
+
+SHOWN = 20
+"""How many faults of one input a message shows; the rest are counted."""
+
+
+class RagfaultError(Exception):
+    """Everything that ragfault raises on purpose."""
+
+
+class UsageError(RagfaultError):
+    """What was asked for does not exist or cannot be combined."""
+
+
+class UnknownName(UsageError):
+    """A name is not among those that exist.
+
+    >>> print(UnknownName("metric", "ndgc", ["ndcg", "recall"], hint="List them with: ragfault metrics"))
+    no metric "ndgc". Did you mean "ndcg"? List them with: ragfault metrics
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        known = list(known)
+        close = get_close_matches(name, known, n=1, cutoff=0.5)
+        if close:
+            offer = f'Did you mean "{close[0]}"?'
+        elif known and len(known) <= 12:
+            offer = f"There is: {', '.join(known)}."
+        else:
+            offer = ""
+        super().__init__(" ".join(part for part in (f'no {kind} "{name}".', offer, hint) if part))
+        self.kind, self.name, self.known = kind, name, known
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+class MissingExtra(UsageError):
+    """A capability needs packages of an extra that are not installed.
+
+    >>> print(MissingExtra("bleu", "overlap"))
+    bleu needs packages that are not installed. Install them with: pip install 'ragfault[overlap]'
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs packages that are not installed. Install them with: pip install 'ragfault[{extra}]'"
+        )
+        self.what, self.extra = what, extra
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.what, self.extra))
+
+
+class InputError(RagfaultError):
+    """The input cannot be read as what it was taken for."""
+
+
+class Fault(NamedTuple):
+    """One place of an input that is not a trace."""
+
+    where: str
+    """The file, as it was named."""
+    line: int
+    """Its line, counted from 1 (for tables: the row)."""
+    problem: str
+    """What is wrong there."""
+    text: str = ""
+    """The line itself, so that it can be written to a side file."""
+
+    def __str__(self) -> str:
+        return f"{self.where}:{self.line}: {self.problem}"
+
+
+class BadTraces(InputError):
+    """Some lines of an input are not traces; every other line was read.
+
+    >>> faults = [Fault("t.jsonl", 3, "malformed JSON"), Fault("t.jsonl", 9, "field `query` is missing")]
+    >>> print(BadTraces(faults, good=41))
+    2 of 43 traces cannot be read:
+      t.jsonl:3: malformed JSON
+      t.jsonl:9: field `query` is missing
+    Mend them, or leave them out with --skip-bad (they are then written to a side file).
+    """
+
+    def __init__(self, faults: Sequence[Fault], good: int, count: int | None = None) -> None:
+        count = len(faults) if count is None else count
+        lines = [f"{count:,} of {good + count:,} traces cannot be read:"]
+        lines += [f"  {fault}" for fault in faults[:SHOWN]]
+        if count > SHOWN:
+            lines.append(f"  … and {count - SHOWN:,} more")
+        lines.append("Mend them, or leave them out with --skip-bad (they are then written to a side file).")
+        super().__init__("\n".join(lines))
+        self.faults, self.good, self.count = tuple(faults), good, count
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.faults, self.good, self.count))
+
+
+class OutputError(RagfaultError):
+    """The output exists already, cannot be written, or the disk is full."""
+
+
+class RunError(RagfaultError):
+    """A run on disk is missing, partial, or of another making than was asked for."""
+
+
+class JudgeError(RagfaultError):
+    """A judge could not observe a trace; its message becomes the reason of `failed` rows."""
+
+
+def _rebuild(kind: type[RagfaultError], args: tuple[object, ...], state: dict[str, object]) -> RagfaultError:
+    """Make an error anew on the other side of a process boundary."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,318 @@
+"""The records: small, frozen, typed; every other room is functions over them.
+
+`Trace` is what happened, `Verdicts` is what a judge saw in it, `Score` is what a metric made of that.
+All of them travel as JSON through msgspec under the names given here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+__all__ = [
+    "AnswerVerdict",
+    "Aspect",
+    "Chunk",
+    "ChunkVerdict",
+    "Citation",
+    "CitationVerdict",
+    "ClaimVerdict",
+    "Evidence",
+    "FactVerdict",
+    "Gold",
+    "Harm",
+    "Latency",
+    "Layer",
+    "Level",
+    "RecallVerdict",
+    "Score",
+    "Span",
+    "Status",
+    "Support",
+    "Tokens",
+    "Trace",
+    "TruthVerdict",
+    "UseVerdict",
+    "Verdicts",
+]
+
+Layer = Literal["retrieval", "generation", "crosscut", "operation"]
+"""The part of a RAG system that a metric speaks about."""
+
+Level = Literal["high", "medium", "low", "none"]
+"""Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none."""
+
+Support = Literal["supported", "inferred", "unsupported", "contradicted"]
+"""How the chunks stand to a claim."""
+
+Status = Literal["scored", "undefined", "failed"]
+"""Whether a score has a value, cannot have one, or was lost to a failure."""
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The common shape of all records: immutable, by keyword, silent about defaults."""
+
+
+# --- the trace -------------------------------------------------------------------------------------
+
+
+class Chunk(Record):
+    """A passage that the retriever handed to the generator."""
+
+    id: str
+    """The same id means the same passage, within a trace and across runs."""
+    text: str = ""
+    score: float | None = None
+    """The retriever's or reranker's own score; ragfault trusts the order of the chunks, not this."""
+    document: str | None = None
+    """The source document it was cut from."""
+    start: int | None = None
+    """Where it begins in the document, in characters."""
+    end: int | None = None
+    """Where it ends in the document, in characters, exclusive."""
+    kind: Literal["text", "table", "image", "record"] = "text"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Anything else; `valid_from`, `valid_to` and `updated_at` (ISO dates) feed `staleness`."""
+
+
+class Citation(Record):
+    """A place where the answer points to a chunk."""
+
+    chunk: str
+    """The id of the chunk it points to."""
+    quote: str | None = None
+    """The words it says stand there."""
+    claim: str | None = None
+    """The sentence of the answer that it stands by."""
+
+
+class Span(Record):
+    """A stretch of a source document that answers the query."""
+
+    document: str
+    start: int
+    """First character."""
+    end: int
+    """Last character, exclusive."""
+    grade: float = 1.0
+
+
+class Gold(Record):
+    """What should have been retrieved: chunk ids with grades, or spans of source documents, or both."""
+
+    chunks: dict[str, float] = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()
+
+
+class Latency(Record):
+    """Milliseconds spent."""
+
+    retrieval: float | None = None
+    generation: float | None = None
+    total: float | None = None
+
+
+class Tokens(Record):
+    """Tokens paid for."""
+
+    prompt: int | None = None
+    completion: int | None = None
+
+
+class Trace(Record):
+    """One query's way through a RAG system.
+
+    >>> trace = Trace(id="1", query="When was Oslo founded?", chunks=(Chunk(id="a", text="Oslo, 1040"),))
+    >>> trace.chunks[0].id, trace.answer
+    ('a', None)
+    """
+
+    id: str
+    """Names the trace within a run, and pairs it with the same query in another run."""
+    query: str
+    """What the user asked."""
+    chunks: tuple[Chunk, ...] | None = None
+    """What was retrieved, in the order the generator saw it; empty: nothing was; absent: not recorded."""
+    answer: str | None = None
+    citations: tuple[Citation, ...] | None = None
+    """Absent: the system does not cite; empty: it cites, but did not here."""
+
+    reference: str | tuple[str, ...] | None = None
+    """A right answer, or several."""
+    facts: tuple[str, ...] | None = None
+    """Facts that a complete answer states."""
+    gold: Gold | None = None
+    """What should have been retrieved."""
+
+    route: str | None = None
+    """The product path it came through; findings are made per route."""
+    time: datetime | None = None
+    conversation: str | None = None
+    """Traces of one conversation are not independent; statistics resample them together."""
+    turn: int | None = None
+    """Its place in the conversation, from 1."""
+    model: str | None = None
+    latency: Latency | None = None
+    tokens: Tokens | None = None
+    error: str | None = None
+    """Why the pipeline failed on this query, if it did."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references as a tuple, however many were given."""
+        if self.reference is None:
+            return ()
+        return (self.reference,) if isinstance(self.reference, str) else self.reference
+
+
+# --- the verdicts ----------------------------------------------------------------------------------
+
+
+class Evidence(Record):
+    """The stretch of a chunk that a verdict rests on."""
+
+    chunk: str
+    start: int
+    """First character in the chunk's text."""
+    end: int
+    """Last character, exclusive."""
+
+
+class ChunkVerdict(Record):
+    """How relevant a chunk is to the query; made without sight of the answer."""
+
+    chunk: str
+    relevance: float
+    """In [0, 1]."""
+    level: Level
+    reason: str | None = None
+
+
+class UseVerdict(Record):
+    """Whether the answer drew on a chunk."""
+
+    chunk: str
+    used: bool
+    overlap: float = 0.0
+    """The share of the chunk's best sentence that reappears in the answer, in [0, 1]."""
+
+
+class ClaimVerdict(Record):
+    """How the chunks stand to one claim of the answer."""
+
+    claim: str
+    start: int
+    """Where the claim begins in the answer, in characters."""
+    end: int
+    support: Support
+    p: float | None = None
+    """The judge's probability that the chunks support the claim."""
+    evidence: tuple[Evidence, ...] = ()
+    """The best stretches of the chunks for it, or against it where it is contradicted."""
+    reason: str | None = None
+
+
+class CitationVerdict(Record):
+    """Whether the cited chunk supports the claim it stands by."""
+
+    chunk: str
+    claim: str
+    supports: bool
+    p: float | None = None
+
+
+class FactVerdict(Record):
+    """Whether an expected fact is in the answer."""
+
+    fact: str
+    present: bool
+    contradicted: bool = False
+
+
+class RecallVerdict(Record):
+    """Whether an expected fact, or a statement of the reference, is supported by the chunks."""
+
+    statement: str
+    covered: bool
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Aspect(Record):
+    """One of the things a query asks for."""
+
+    text: str
+    answered: bool
+
+
+class AnswerVerdict(Record):
+    """How the answer stands to the query."""
+
+    relevance: float
+    """In [0, 1]."""
+    aspects: tuple[Aspect, ...] = ()
+    refused: bool = False
+
+
+class TruthVerdict(Record):
+    """How a claim stands to the reference or the expected facts, whatever the chunks say."""
+
+    claim: str
+    status: Literal["supported", "contradicted", "unknown"]
+
+
+class Harm(Record):
+    """A category of harm and how strongly the answer shows it."""
+
+    category: str
+    score: float
+    """In [0, 1]."""
+
+
+class Verdicts(Record):
+    """All that a judge observed of one trace.
+
+    A part is None where the judge does not offer it or the trace lacks what it is made from, and a
+    (possibly empty) tuple where the judge looked. `chunk` and `use` follow the order of the trace's
+    chunks, `citation` that of its citations, `claim` that of the answer; `truth` has one entry for
+    each claim.
+    """
+
+    trace: str
+    """The id of the trace."""
+    judge: str = ""
+    """The fingerprint of the judge that made them."""
+    chunk: tuple[ChunkVerdict, ...] | None = None
+    missing: tuple[str, ...] | None = None
+    """Information the query needs and no chunk holds."""
+    use: tuple[UseVerdict, ...] | None = None
+    claim: tuple[ClaimVerdict, ...] | None = None
+    citation: tuple[CitationVerdict, ...] | None = None
+    fact: tuple[FactVerdict, ...] | None = None
+    recall: tuple[RecallVerdict, ...] | None = None
+    answer: AnswerVerdict | None = None
+    truth: tuple[TruthVerdict, ...] | None = None
+    harm: tuple[Harm, ...] | None = None
+    similarity: float | None = None
+    """Cosine of the embeddings of answer and reference (the best, where there are several)."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Part → reason, for the parts that the judge tried and lost; `"*"` stands for all of them."""
+
+
+# --- the score -------------------------------------------------------------------------------------
+
+
+class Score(Record):
+    """What one metric makes of one trace."""
+
+    trace: str
+    metric: str
+    """The metric as it prints, with its parameters: `ndcg@10`, `recall(relevant=2)@20`."""
+    layer: Layer
+    status: Status
+    value: float | None = None
+    """A number exactly where `status` is "scored"."""
+    reason: str | None = None
+    """Why there is no value, or the convention behind the one there is."""
