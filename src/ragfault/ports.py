@@ -1,0 +1,63 @@
+"""The ports: the shapes of the parts that can be swapped.
+
+A port is a Protocol. Nothing here inherits from anything; an object of the right shape fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["PARTS", "Judge", "Part"]
+
+Part = Literal[
+    "chunk", "missing", "use", "claim", "citation", "fact", "recall", "answer", "truth", "harm", "similarity"
+]
+"""A kind of verdict; the name of its field in `Verdicts`."""
+
+PARTS: tuple[Part, ...] = (
+    "chunk",
+    "missing",
+    "use",
+    "claim",
+    "citation",
+    "fact",
+    "recall",
+    "answer",
+    "truth",
+    "harm",
+    "similarity",
+)
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Whoever makes the costly, noisy observations, once per trace: a model, an LLM or a person.
+
+    A judge can be pickled (worker processes get a copy each). Its verdicts on a trace depend on that
+    trace alone: never on the batch, the order or the worker. `chunk`, `missing` and `recall` verdicts are made
+    without sight of the answer.
+    """
+
+    @property
+    def offers(self) -> frozenset[Part]:
+        """The kinds of verdict it can make."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """What must be equal for two runs to be comparable: name, version, model, prompts, thresholds.
+
+        One line, e.g. ``lexical/1 rarity=3f9c inferred=0.55``.
+        """
+        ...
+
+    def observe(self, traces: Sequence[Trace]) -> Sequence[Verdicts]:
+        """Return the verdicts on each trace, in the same order and number.
+
+        A part that was tried and lost is named in `Verdicts.failures`. A judge that can do nothing for
+        the whole batch raises JudgeError; the caller then asks again trace by trace.
+        """
+        ...
