@@ -1,0 +1,23 @@
+"""Text: sentences, words, normal forms, items and likeness; all comparison of texts stands on these."""
+
+from ragfault.text.alike import shingles, similar_span
+from ragfault.text.items import Stock, items, occurs
+from ragfault.text.normal import plain, squad
+from ragfault.text.sentences import sentences
+from ragfault.text.words import NEGATIONS, STOP, content, stem, words
+
+__all__ = [
+    "NEGATIONS",
+    "STOP",
+    "Stock",
+    "content",
+    "items",
+    "occurs",
+    "plain",
+    "sentences",
+    "shingles",
+    "similar_span",
+    "squad",
+    "stem",
+    "words",
+]
