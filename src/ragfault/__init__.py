@@ -1,1 +1,61 @@
-"""x"""
+"""ragfault finds the fault in a RAG system: which layer broke, on which traces, and what to change.
+
+The whole library is a few verbs and nouns; each is imported when it is first used, so that
+`import ragfault` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ragfault.evaluate import evaluate
+    from ragfault.metrics import metric
+    from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
+    from ragfault.runs import Run
+    from ragfault.sources import read_traces, write_traces
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Chunk": "ragfault.records",
+    "Citation": "ragfault.records",
+    "Gold": "ragfault.records",
+    "Run": "ragfault.runs",
+    "Score": "ragfault.records",
+    "Span": "ragfault.records",
+    "Trace": "ragfault.records",
+    "Verdicts": "ragfault.records",
+    "evaluate": "ragfault.evaluate",
+    "metric": "ragfault.metrics",
+    "read_traces": "ragfault.sources",
+    "write_traces": "ragfault.sources",
+}
+
+__all__ = [
+    "Chunk",
+    "Citation",
+    "Gold",
+    "Run",
+    "Score",
+    "Span",
+    "Trace",
+    "Verdicts",
+    "evaluate",
+    "metric",
+    "read_traces",
+    "write_traces",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'ragfault' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

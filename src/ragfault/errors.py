@@ -77,7 +77,8 @@ class MissingExtra(UsageError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs packages that are not installed. Install them with: pip install 'ragfault[{extra}]'"
+            f"{what} needs packages that are not installed. "
+            f"Install them with: pip install 'ragfault[{extra}]'"
         )
         self.what, self.extra = what, extra
 

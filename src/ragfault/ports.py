@@ -37,8 +37,8 @@ class Judge(Protocol):
     """Whoever makes the costly, noisy observations, once per trace: a model, an LLM or a person.
 
     A judge can be pickled (worker processes get a copy each). Its verdicts on a trace depend on that
-    trace alone: never on the batch, the order or the worker. `chunk`, `missing` and `recall` verdicts are made
-    without sight of the answer.
+    trace alone: never on the batch, the order or the worker. `chunk`, `missing` and `recall` verdicts
+    are made without sight of the answer.
     """
 
     @property

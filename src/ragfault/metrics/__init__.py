@@ -1,0 +1,116 @@
+"""The metrics: pure functions of (trace, verdicts), each tagged with the layer it speaks about.
+
+Importing this room fills the catalogue. `parse` reads a metric from its text, `score` computes it, `choose`
+turns what a user asked for into metrics, and the decorator `metric` adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from ragfault.errors import UsageError
+from ragfault.metrics import context, crosscut, generation, gold, operation, overlap
+from ragfault.metrics.definition import (
+    Definition,
+    Metric,
+    Noted,
+    Undefined,
+    definitions,
+    metric,
+    parse,
+    score,
+)
+from ragfault.records import Layer
+
+__all__ = [
+    "DEFAULT",
+    "Definition",
+    "Metric",
+    "Noted",
+    "Undefined",
+    "choose",
+    "context",
+    "crosscut",
+    "definitions",
+    "generation",
+    "gold",
+    "metric",
+    "operation",
+    "overlap",
+    "parse",
+    "score",
+]
+
+DEFAULT = (
+    "context_relevance",
+    "context_precision",
+    "context_ranking",
+    "context_recall",
+    "context_entity_recall",
+    "missing_context",
+    "recall@5",
+    "precision@5",
+    "hit@5",
+    "ndcg@10",
+    "reciprocal_rank",
+    "span_recall",
+    "span_precision",
+    "chunk_attribution",
+    "chunk_utilization",
+    "redundancy",
+    "staleness",
+    "groundedness",
+    "context_adherence",
+    "contradiction",
+    "answer_relevance",
+    "completeness",
+    "refusal",
+    "wrong_refusal",
+    "missed_refusal",
+    "citation_precision",
+    "citation_recall",
+    "token_f1",
+    "semantic_similarity",
+    "factual_accuracy",
+    "citation_validity",
+    "context_utility",
+    "noise_sensitivity",
+    "triad",
+    "latency",
+    "tokens",
+    "context_waste",
+    "error",
+    "empty_retrieval",
+)
+"""The metrics computed where none are named: all that need no extra, ranked ones at usual cut-offs."""
+
+
+def choose(wanted: str | Iterable[str]) -> tuple[Metric, ...]:
+    """The metrics that were asked for, each once, in the order asked.
+
+    A set stands for several: "default"; "all" that are installed; a layer's name for the metrics of the
+    default set in that layer. Anything else is a metric's text.
+
+    Raises UnknownName, UsageError or MissingExtra as `parse` does; UsageError for nothing at all.
+
+    >>> [str(metric) for metric in choose(["operation", "ndcg@3"])]
+    ['latency', 'tokens', 'context_waste', 'error', 'empty_retrieval', 'ndcg@3']
+    """
+    texts = [wanted] if isinstance(wanted, str) else list(wanted)
+    found = dict.fromkeys(parse(name) for text in texts for name in _expand(text))
+    if not found:
+        raise UsageError("no metric was asked for. List them with: ragfault metrics")
+    return tuple(found)
+
+
+def _expand(text: str) -> Sequence[str]:
+    """The texts that a set's name stands for; any other text is itself."""
+    if text == "default":
+        return DEFAULT
+    if text == "all":
+        named = {parse(name).name for name in DEFAULT}
+        return [*DEFAULT, *(d.name for d in definitions().values() if d.installed and d.name not in named)]
+    if text in get_args(Layer):
+        return [name for name in DEFAULT if parse(name).definition.layer == text]
+    return [text]

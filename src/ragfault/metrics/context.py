@@ -1,0 +1,322 @@
+"""The retrieval layer by a judge's eyes: is what was retrieved relevant, ranked well, complete and used?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from ragfault import text
+from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
+
+__all__ = [
+    "chunk_attribution",
+    "chunk_utilization",
+    "context_entity_recall",
+    "context_precision",
+    "context_ranking",
+    "context_recall",
+    "context_relevance",
+    "missing_context",
+    "ranking_penalty",
+    "redundancy",
+    "staleness",
+]
+
+RELEVANT = ("high", "medium")
+"""The levels that count as relevant."""
+
+NOTHING_RELEVANT = "nothing relevant retrieved counts as 0"
+
+
+def unretrieved(trace: Trace, verdicts: Verdicts) -> Undefined:
+    """Why there are no chunk verdicts."""
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    if not trace.chunks:
+        return Undefined("nothing retrieved")
+    return Undefined("the judge offers no chunk verdicts" if verdicts.chunk is None else "no chunk verdicts")
+
+
+@metric(
+    layer="retrieval",
+    verdicts="chunk",
+    fields="query chunks",
+    source="graded context relevance as in Mastra's scorer",
+)
+def context_relevance(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    k: int | None = None,
+    high: float = 1.0,
+    medium: float = 0.7,
+    low: float = 0.3,
+    none: float = 0.0,
+) -> Result:
+    """How relevant the retrieved chunks are to the query, on average.
+
+    The mean over the chunks (the first k) of the weight of each one's level: high 1.0, medium 0.7, low 0.3,
+    none 0.0. In [0, 1]. Undefined when nothing was retrieved.
+
+    >>> good = ChunkVerdict(chunk="a", relevance=0.9, level="high")
+    >>> bad = ChunkVerdict(chunk="b", relevance=0.1, level="none")
+    >>> context_relevance(Trace(id="1", query="q"), Verdicts(trace="1", chunk=(good, bad)))
+    0.5
+    """
+    if not verdicts.chunk:
+        return unretrieved(trace, verdicts)
+    weights = {"high": high, "medium": medium, "low": low, "none": none}
+    levels = [weights[chunk.level] for chunk in verdicts.chunk[:k]]
+    return sum(levels) / len(levels)
+
+
+def average_precision(chunks: Sequence[ChunkVerdict]) -> float:
+    """Average precision over the relevant chunks retrieved; 0 where none is."""
+    found, total = 0, 0.0
+    for rank, chunk in enumerate(chunks, 1):
+        if chunk.level in RELEVANT:
+            found += 1
+            total += found / rank
+    return total / found if found else 0.0
+
+
+@metric(
+    layer="retrieval",
+    verdicts="chunk",
+    fields="query chunks",
+    source="average precision divided by relevant retrieved, as Ragas and Mastra compute it",
+)
+def context_precision(trace: Trace, verdicts: Verdicts) -> Result:
+    """How well the relevant chunks are ranked before the irrelevant ones.
+
+    Average precision of the ranked list with high and medium chunks relevant, divided by the relevant
+    chunks *retrieved* (trec_eval's average_precision divides by all that exist). In [0, 1]. Where
+    nothing relevant was retrieved it is 0, and the row says so. Undefined when no chunks were recorded.
+
+    >>> levels = ["high", "none", "medium"]
+    >>> chunks = tuple(ChunkVerdict(chunk=str(i), relevance=0, level=level) for i, level in enumerate(levels))
+    >>> context_precision(Trace(id="1", query="q"), Verdicts(trace="1", chunk=chunks))
+    0.8333333333333333
+    """
+    if trace.chunks is not None and not trace.chunks:
+        return Noted(0.0, NOTHING_RELEVANT)
+    if not verdicts.chunk:
+        return unretrieved(trace, verdicts)
+    value = average_precision(verdicts.chunk)
+    return value if value else Noted(0.0, NOTHING_RELEVANT)
+
+
+@metric(
+    layer="retrieval",
+    better="lower",
+    verdicts="chunk",
+    fields="query chunks",
+    source="Mastra's context precision",
+)
+def ranking_penalty(
+    trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
+) -> Result:
+    """How far down highly relevant chunks are buried.
+
+    `rate` × (position − `free`) summed over the highly relevant chunks below position `free`, at most
+    `cap`. In [0, cap]. Undefined when nothing was retrieved.
+
+    >>> chunks = tuple(ChunkVerdict(chunk=str(i), relevance=0.9, level="high") for i in range(5))
+    >>> round(ranking_penalty(Trace(id="1", query="q"), Verdicts(trace="1", chunk=chunks)), 2)
+    0.15
+    """
+    if not verdicts.chunk:
+        return unretrieved(trace, verdicts)
+    positions = (rank for rank, chunk in enumerate(verdicts.chunk, 1) if chunk.level == "high")
+    return min(sum(rate * (rank - free) for rank in positions if rank > free), cap)
+
+
+@metric(layer="retrieval", verdicts="chunk", fields="query chunks", source="Mastra's context precision")
+def context_ranking(
+    trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
+) -> Result:
+    """How efficiently the list is ranked: precision less the penalty for burying the best.
+
+    max(0, context_precision − ranking_penalty). In [0, 1]. Undefined as context_precision is.
+
+    >>> chunks = tuple(ChunkVerdict(chunk=str(i), relevance=0.9, level="high") for i in range(5))
+    >>> round(context_ranking(Trace(id="1", query="q"), Verdicts(trace="1", chunk=chunks)), 2)
+    0.85
+    """
+    precision = context_precision(trace, verdicts)
+    penalty = ranking_penalty(trace, verdicts, rate=rate, free=free, cap=cap)
+    if not isinstance(precision, float) or not isinstance(penalty, int | float):
+        return precision
+    return max(0.0, precision - penalty)
+
+
+@metric(layer="retrieval", verdicts="recall", fields="facts reference chunks", source="Ragas, RAGChecker")
+def context_recall(trace: Trace, verdicts: Verdicts) -> Result:
+    """How much of what a right answer needs is supported by the retrieved chunks.
+
+    The share of the expected facts (else of the statements of the reference) that the chunks support.
+    In [0, 1]. Undefined with neither facts nor reference.
+    """
+    if not trace.facts and not trace.references:
+        return Undefined("no facts and no reference")
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    if verdicts.recall is None:
+        return Undefined("the judge offers no recall verdicts")
+    if not verdicts.recall:
+        return Undefined("the reference makes no statement")
+    return sum(item.covered for item in verdicts.recall) / len(verdicts.recall)
+
+
+@metric(layer="retrieval", fields="reference facts chunks", source="exact matching after normalisation")
+def context_entity_recall(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many of the names, numbers, dates and identifiers of a right answer occur in the chunks.
+
+    The share of the items of the reference (the best of several; else of the facts together) that occur
+    in the chunks, matched exactly after normalisation: 1921 is not 2921, Austria is not Australia. In
+    [0, 1]. Undefined with no item in the reference.
+
+    >>> trace = Trace(id="1", query="q", chunks=(Chunk(id="a", text="It opened in 1921."),), reference="In 1921.")
+    >>> context_entity_recall(trace, Verdicts(trace="1"))
+    1.0
+    """
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    sources = trace.references or ((" \n".join(trace.facts),) if trace.facts else ())
+    if not sources:
+        return Undefined("no facts and no reference")
+    wanted = [items for items in map(text.items, sources) if items]
+    if not wanted:
+        return Undefined("no name, number, date or identifier in the reference")
+    there = text.Stock(" \n".join(chunk.text for chunk in trace.chunks))
+    return max(sum(item in there for item in items) / len(items) for items in wanted)
+
+
+@metric(
+    layer="retrieval",
+    better="lower",
+    range=(0.0, math.inf),
+    verdicts="missing",
+    fields="query chunks",
+    source="Mastra",
+)
+def missing_context(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many pieces of information the query needs and no chunk holds.
+
+    A count from 0. Undefined when the judge does not look for missing information or no chunks were recorded.
+    """
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    if verdicts.missing is None:
+        return Undefined("the judge offers no missing verdicts")
+    return len(verdicts.missing)
+
+
+@metric(
+    layer="retrieval",
+    verdicts="citation",
+    fields="citations chunks",
+    source="attribution to identified sources",
+)
+def chunk_attribution(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many citations point to a chunk that supports the claim they stand by.
+
+    The share of citations whose chunk supports their claim. In [0, 1]. Undefined without citations.
+    """
+    if not trace.citations:
+        return Undefined("no citations")
+    if not verdicts.citation:
+        return Undefined("the judge offers no citation verdicts")
+    return sum(item.supports for item in verdicts.citation) / len(verdicts.citation)
+
+
+@metric(layer="retrieval", verdicts="use", fields="chunks answer", source="chunk utilisation")
+def chunk_utilization(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many of the retrieved chunks the answer drew on.
+
+    The share of chunks with verdict "used". In [0, 1]; below 0.25 to 0.30 the system over-fetches.
+    Undefined with no chunks or no answer.
+    """
+    if not trace.chunks:
+        return unretrieved(trace, verdicts)
+    if not trace.answer:
+        return Undefined("no answer")
+    if not verdicts.use:
+        return Undefined("the judge offers no use verdicts")
+    return sum(item.used for item in verdicts.use) / len(verdicts.use)
+
+
+@metric(layer="retrieval", better="lower", fields="chunks", source="shingle resemblance, Broder 1997")
+def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> Result:
+    """How many of the chunks nearly repeat an earlier one.
+
+    The share of chunks whose word shingles have a Jaccard similarity of at least `threshold` with those of
+    an earlier chunk. In [0, 1). Undefined when nothing was retrieved.
+
+    >>> twice = (Chunk(id="a", text="Dogs must be on a lead."), Chunk(id="b", text="Dogs must be on a lead."))
+    >>> redundancy(Trace(id="1", query="q", chunks=twice), Verdicts(trace="1"))
+    0.5
+    """
+    if not trace.chunks:
+        return Undefined("chunks not recorded" if trace.chunks is None else "nothing retrieved")
+    earlier: list[frozenset[str]] = []
+    repeats = 0
+    for chunk in trace.chunks:
+        own = text.shingles(chunk.text)
+        repeats += any(_jaccard(own, other) >= threshold for other in earlier)
+        earlier.append(own)
+    return repeats / len(trace.chunks)
+
+
+def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    if not a or not b:
+        return 1.0 if a == b else 0.0
+    if min(len(a), len(b)) < 0.5 * max(len(a), len(b)) and not a & b:
+        return 0.0
+    shared = len(a & b)
+    return shared / (len(a) + len(b) - shared)
+
+
+@metric(
+    layer="retrieval", better="lower", fields="chunks time", source="validity of the source at the time asked"
+)
+def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None) -> Result:
+    """How many of the dated chunks were not valid at the time of the query.
+
+    The share, among chunks with a date in their metadata, of those asked for before `valid_from`, after
+    `valid_to`, or more than `max_age` days after `updated_at` (if `max_age` is given). In [0, 1].
+    Undefined without the time of the query or without dates.
+    """
+    if not trace.chunks:
+        return Undefined("chunks not recorded" if trace.chunks is None else "nothing retrieved")
+    if trace.time is None:
+        return Undefined("the time of the query is not recorded")
+    asked = trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)
+    stale = [verdict for chunk in trace.chunks if (verdict := _stale(chunk, asked, max_age)) is not None]
+    return sum(stale) / len(stale) if stale else Undefined("no chunk carries a date")
+
+
+def _stale(chunk: Chunk, asked: datetime, max_age: float | None) -> bool | None:
+    """Whether the chunk was out of date when asked for; None where it carries no date."""
+    begin, end = _date(chunk, "valid_from"), _date(chunk, "valid_to")
+    updated = _date(chunk, "updated_at") if max_age is not None else None
+    if begin is None and end is None and updated is None:
+        return None
+    aged = updated is not None and max_age is not None and asked - updated > timedelta(days=max_age)
+    return bool((begin and asked < begin) or (end and asked > end) or aged)
+
+
+def _date(chunk: Chunk, key: str) -> datetime | None:
+    """A date from the chunk's metadata in UTC; `valid_to` without a time of day means the end of that day."""
+    value = chunk.metadata.get(key)
+    if not isinstance(value, str):
+        return None
+    try:
+        date = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if key == "valid_to" and len(value) == len("2026-01-31"):
+        date += timedelta(days=1) - timedelta(microseconds=1)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

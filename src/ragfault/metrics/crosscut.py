@@ -1,0 +1,179 @@
+"""Across the layers: is the answer true, are its quotes real, did good context get used?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ragfault import text
+from ragfault.metrics.context import RELEVANT, context_relevance, unretrieved
+from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.metrics.generation import answer_relevance, groundedness, unclaimed
+from ragfault.records import Citation, Trace, Verdicts
+
+__all__ = ["citation_validity", "context_utility", "factual_accuracy", "noise_sensitivity", "triad"]
+
+
+@metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="factual correctness")
+def factual_accuracy(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many of the answer's checkable claims are true, whatever the chunks say.
+
+    Claims supported / (supported + contradicted) by the reference, the expected facts or a trusted corpus;
+    claims on which these are silent do not count. In [0, 1]. Undefined where no claim can be checked.
+    """
+    if not trace.answer:
+        return Undefined("no answer")
+    if verdicts.truth is None:
+        given = trace.references or trace.facts
+        return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
+    true = sum(claim.status == "supported" for claim in verdicts.truth)
+    false = sum(claim.status == "contradicted" for claim in verdicts.truth)
+    return true / (true + false) if true + false else Undefined("no claim that the reference speaks to")
+
+
+@metric(layer="crosscut", fields="citations chunks", source="verbatim quotation")
+def citation_validity(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    tolerance: float = 0.95,
+    empty: float | None = None,
+) -> Result:
+    """How many quotes really stand in the chunk they name.
+
+    The share of citations whose quoted span stands in the named chunk verbatim, or with a similarity of at
+    least `tolerance` after white space and quote marks are made alike. A citation of a chunk that was not
+    retrieved is invalid; one that names a retrieved chunk without quoting it is not counted. In [0, 1].
+    Undefined without a quote to check, unless `empty` gives the value for that.
+
+    >>> from ragfault.records import Chunk
+    >>> chunk = Chunk(id="a", text="The last ferry leaves at 22:40.")
+    >>> cited = (Citation(chunk="a", quote="last ferry leaves at 22:40"), Citation(chunk="b", quote="no such chunk"))
+    >>> citation_validity(Trace(id="1", query="q", chunks=(chunk,), citations=cited), Verdicts(trace="1"))
+    0.5
+    """
+    chunks: dict[str, list[str]] = {}
+    for chunk in trace.chunks or ():
+        chunks.setdefault(chunk.id, []).append(chunk.text)
+    checked = [_stands(citation, chunks, tolerance) for citation in trace.citations or ()]
+    known = [valid for valid in checked if valid is not None]
+    if known:
+        return sum(known) / len(known)
+    reason = "no citation has a quote" if trace.citations else "no citations"
+    return Undefined(reason) if empty is None else Noted(empty, f"{reason} counts as {empty:g}")
+
+
+def _stands(citation: Citation, chunks: dict[str, list[str]], tolerance: float) -> bool | None:
+    """Whether the quote stands in the chunk it names; None where there is nothing to check."""
+    if citation.chunk not in chunks:
+        return False
+    if not citation.quote or not citation.quote.strip():
+        return None
+    return any(text.similar_span(citation.quote, passage) >= tolerance for passage in chunks[citation.chunk])
+
+
+@metric(
+    layer="crosscut",
+    range=(0.0, 1.0),
+    verdicts="chunk use missing",
+    fields="query chunks answer",
+    source="Mastra's context relevance",
+)
+def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    unused: float = 0.1,
+    missing: float = 0.15,
+    cap: float = 0.5,
+    scale: float = 1.0,
+    high: float = 1.0,
+    medium: float = 0.7,
+    low: float = 0.3,
+    none: float = 0.0,
+) -> Result:
+    """How useful the context was: relevant, used, and nothing missing.
+
+    max(0, mean level weight − `unused` × unused highly relevant chunks − min(`missing` × missing items,
+    `cap`)) × `scale`, rounded to 2 decimals. In [0, scale]. An empty context counts as 1.0 × scale, by the
+    source's convention, and the row says so. Undefined without an answer or where the judge does not offer
+    the parts.
+    """
+    if trace.chunks is not None and not trace.chunks:
+        return Noted(scale, f"an empty context counts as {scale:g}")
+    base = context_relevance(trace, verdicts, high=high, medium=medium, low=low, none=none)
+    if not isinstance(base, int | float):
+        return base
+    if verdicts.use is None or verdicts.missing is None or verdicts.chunk is None:
+        return Undefined("no answer" if not trace.answer else "the judge offers no use or missing verdicts")
+    wasted = sum(
+        chunk.level == "high" and not use.used
+        for chunk, use in zip(verdicts.chunk, verdicts.use, strict=True)
+    )
+    value = base - unused * wasted - min(missing * len(verdicts.missing), cap)
+    return round(max(0.0, value) * scale, 2)
+
+
+@metric(
+    layer="crosscut",
+    better="lower",
+    verdicts="claim chunk truth",
+    fields="answer chunks reference facts",
+    source="RAGChecker, Ru et al. 2024",
+)
+def noise_sensitivity(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    chunks: Literal["all", "relevant", "irrelevant"] = "all",
+    strict: bool = False,
+) -> Result:
+    """How many claims are wrong and were drawn from the chunks.
+
+    The share of claims that the reference contradicts (with `strict`: does not support) and that the chunks
+    support, from `chunks` = all, relevant (some chunk in evidence is of high or medium relevance) or
+    irrelevant (none is). In [0, 1]. Undefined without claims, reference and facts.
+    """
+    if not verdicts.claim:
+        return unclaimed(trace, verdicts)
+    if verdicts.truth is None:
+        given = trace.references or trace.facts
+        return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
+    if not verdicts.chunk:
+        return unretrieved(trace, verdicts)
+    relevant = {chunk.chunk for chunk in verdicts.chunk if chunk.level in RELEVANT}
+    wrong = ("contradicted", "unknown") if strict else ("contradicted",)
+    count = 0
+    for claim, truth in zip(verdicts.claim, verdicts.truth, strict=True):
+        if truth.status in wrong and claim.support in ("supported", "inferred"):
+            from_relevant = any(evidence.chunk in relevant for evidence in claim.evidence)
+            count += chunks == "all" or from_relevant is (chunks == "relevant")
+    return count / len(verdicts.claim)
+
+
+@metric(
+    layer="crosscut",
+    verdicts="chunk claim answer",
+    fields="query chunks answer",
+    source="the RAG triad (TruLens)",
+)
+def triad(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    context: float = 0.35,
+    grounded: float = 0.35,
+    answer: float = 0.3,
+) -> Result:
+    """The RAG triad in one number; shown only beside its parts.
+
+    `context` × context_relevance + `grounded` × groundedness + `answer` × answer_relevance. In [0, 1] where
+    the weights sum to 1. Undefined where one of the three is.
+    """
+    total = 0.0
+    parts = ((context, context_relevance), (grounded, groundedness), (answer, answer_relevance))
+    for weight, part in parts:
+        value = part(trace, verdicts)
+        if isinstance(value, Undefined):
+            return Undefined(f"{part.__name__}: {value.reason}")
+        total += weight * (value.value if isinstance(value, Noted) else value)
+    return total

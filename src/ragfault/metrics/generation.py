@@ -1,0 +1,203 @@
+"""The generation layer by a judge's eyes: is the answer grounded, to the point, complete, and rightly given?"""
+
+from __future__ import annotations
+
+import re
+
+from ragfault import text
+from ragfault.metrics.context import RELEVANT
+from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.records import AnswerVerdict, Trace, Verdicts
+
+__all__ = [
+    "answer_relevance",
+    "completeness",
+    "context_adherence",
+    "contradiction",
+    "groundedness",
+    "harmfulness",
+    "missed_refusal",
+    "refusal",
+    "wrong_refusal",
+]
+
+_WORD = re.compile(r"\w+")
+
+
+def unclaimed(trace: Trace, verdicts: Verdicts) -> Undefined:
+    """Why there are no claim verdicts."""
+    if not trace.answer:
+        return Undefined("no answer")
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    return Undefined(
+        "the judge offers no claim verdicts" if verdicts.claim is None else "the answer makes no claim"
+    )
+
+
+@metric(
+    layer="generation",
+    verdicts="claim",
+    fields="answer chunks",
+    source="faithfulness, Es et al. 2023 (Ragas)",
+)
+def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) -> Result:
+    """How many of the answer's claims the chunks support.
+
+    (supported + inferred) / claims; with `strict` inferred claims do not count as supported. In [0, 1].
+    Undefined where the answer makes no claim, as a refusal does not.
+    """
+    if not verdicts.claim:
+        return unclaimed(trace, verdicts)
+    good = ("supported",) if strict else ("supported", "inferred")
+    return sum(claim.support in good for claim in verdicts.claim) / len(verdicts.claim)
+
+
+@metric(layer="generation", verdicts="claim", fields="answer chunks", source="context adherence")
+def context_adherence(trace: Trace, verdicts: Verdicts) -> Result:
+    """How much of the answer stays with what the chunks say outright.
+
+    The share of the answer's words in sentences all of whose claims are directly supported: inference and
+    elaboration lower it, also where each claim is true. In [0, 1]. Undefined where the answer makes no claim.
+    """
+    if not verdicts.claim or not trace.answer:
+        return unclaimed(trace, verdicts)
+    total = inside = 0
+    for start, end in text.sentences(trace.answer):
+        size = len(_WORD.findall(trace.answer[start:end]))
+        claims = [claim for claim in verdicts.claim if claim.start < end and claim.end > start]
+        total += size
+        inside += size * bool(claims and all(claim.support == "supported" for claim in claims))
+    return inside / total if total else unclaimed(trace, verdicts)
+
+
+@metric(
+    layer="generation", better="lower", verdicts="claim", fields="answer chunks", source="NLI contradiction"
+)
+def contradiction(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many of the answer's claims the chunks speak against.
+
+    contradicted / claims. In [0, 1]. Undefined where the answer makes no claim.
+    """
+    if not verdicts.claim:
+        return unclaimed(trace, verdicts)
+    return sum(claim.support == "contradicted" for claim in verdicts.claim) / len(verdicts.claim)
+
+
+def _answer(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Undefined:
+    """The answer verdict, or why there is none."""
+    if not trace.answer:
+        return Undefined("no answer")
+    return verdicts.answer or Undefined("the judge offers no answer verdict")
+
+
+@metric(
+    layer="generation", verdicts="answer", fields="query answer", source="answer relevance of the RAG triad"
+)
+def answer_relevance(trace: Trace, verdicts: Verdicts) -> Result:
+    """How far the answer addresses what was asked.
+
+    The judge's relevance of the answer to the query. In [0, 1]. Undefined without an answer.
+    """
+    verdict = _answer(trace, verdicts)
+    return verdict if isinstance(verdict, Undefined) else verdict.relevance
+
+
+@metric(layer="generation", verdicts="fact answer", fields="facts answer", source="expected-fact lists")
+def completeness(trace: Trace, verdicts: Verdicts) -> Result:
+    """How many of the expected facts the answer states.
+
+    Expected facts present / expected facts. Without facts, aspects of the query answered / aspects, and
+    the row says so. In [0, 1]. Undefined with neither.
+    """
+    if not trace.answer:
+        return Undefined("no answer")
+    if trace.facts and verdicts.fact:
+        return sum(fact.present for fact in verdicts.fact) / len(verdicts.fact)
+    aspects = verdicts.answer.aspects if verdicts.answer else ()
+    if not aspects:
+        return Undefined("no facts and no aspects")
+    return Noted(
+        sum(aspect.answered for aspect in aspects) / len(aspects), "by aspects of the query, without facts"
+    )
+
+
+@metric(layer="generation", better="lower", verdicts="answer", fields="answer", source="refusal detection")
+def refusal(trace: Trace, verdicts: Verdicts) -> Result:
+    """Whether the answer refuses.
+
+    1 refused, 0 answered. Undefined without an answer.
+    """
+    verdict = _answer(trace, verdicts)
+    return verdict if isinstance(verdict, Undefined) else float(verdict.refused)
+
+
+def _covered(trace: Trace, verdicts: Verdicts, share: float) -> bool | None:
+    """Whether the chunks cover what was asked; None where the judge cannot tell.
+
+    By the recall verdicts where there are any, else: something relevant was retrieved and nothing is missing.
+    """
+    if verdicts.recall:
+        return sum(item.covered for item in verdicts.recall) >= share * len(verdicts.recall)
+    if trace.chunks is not None and not trace.chunks:
+        return False
+    if not verdicts.chunk or verdicts.missing is None:
+        return None
+    return not verdicts.missing and any(chunk.level in RELEVANT for chunk in verdicts.chunk)
+
+
+def _misjudged(trace: Trace, verdicts: Verdicts, share: float, refused: bool) -> Result:
+    """1 where the answer refused (or not) against what the chunks cover, else 0."""
+    verdict = _answer(trace, verdicts)
+    if isinstance(verdict, Undefined):
+        return verdict
+    covered = _covered(trace, verdicts, share)
+    if covered is None:
+        return Undefined("it is not known whether the chunks cover what was asked")
+    return float(verdict.refused is refused and covered is refused)
+
+
+@metric(
+    layer="generation",
+    better="lower",
+    verdicts="answer recall chunk missing",
+    fields="answer chunks",
+    source="over-refusal",
+)
+def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = 0.5) -> Result:
+    """Whether the answer refuses although the chunks cover what was asked.
+
+    1 or 0. The chunks cover it where they support at least `share` of the expected facts (else of the
+    reference); with neither, where something relevant was retrieved and nothing is missing. Undefined without
+    an answer or where that is not known.
+    """
+    return _misjudged(trace, verdicts, share, refused=True)
+
+
+@metric(
+    layer="generation",
+    better="lower",
+    verdicts="answer recall chunk missing",
+    fields="answer chunks",
+    source="under-refusal",
+)
+def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = 0.5) -> Result:
+    """Whether the answer answers although the chunks do not cover what was asked.
+
+    1 or 0; what the chunks cover is decided as in wrong_refusal. Undefined without an answer or where that
+    is not known.
+    """
+    return _misjudged(trace, verdicts, share, refused=False)
+
+
+@metric(layer="generation", better="lower", verdicts="harm", fields="answer", source="moderation categories")
+def harmfulness(trace: Trace, verdicts: Verdicts) -> Result:
+    """How strongly the answer shows the worst category of harm.
+
+    The highest category score. In [0, 1]. Undefined where the judge does not offer it.
+    """
+    if not trace.answer:
+        return Undefined("no answer")
+    if verdicts.harm is None:
+        return Undefined("the judge offers no harm verdicts")
+    return max((harm.score for harm in verdicts.harm), default=0.0)

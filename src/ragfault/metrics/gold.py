@@ -1,0 +1,260 @@
+"""The retrieval layer against gold: were the labelled chunks, or the labelled spans, found and ranked first?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from ragfault.metrics import ranking
+from ragfault.metrics.definition import Result, Undefined, metric
+from ragfault.records import Span, Trace, Verdicts
+
+__all__ = [
+    "average_precision",
+    "citation_precision",
+    "citation_recall",
+    "f1",
+    "hit",
+    "ndcg",
+    "precision",
+    "r_precision",
+    "recall",
+    "reciprocal_rank",
+    "span_iou",
+    "span_precision",
+    "span_recall",
+]
+
+TREC = "trec_eval"
+
+
+def _ranked(name: str, trace: Trace, k: int | None, relevant: float, **parameters: str) -> Result:
+    """The kernel's value for the chunks of one trace, in the order the generator saw them."""
+    if trace.gold is None or not trace.gold.chunks:
+        return Undefined("no gold")
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    judged = ranking.from_lists([chunk.id for chunk in trace.chunks], trace.gold.chunks, trace.id)
+    values, defined = ranking.rank_metric(name, judged, k, relevant=relevant, **parameters)
+    return float(values[0]) if defined[0] else Undefined("no relevant gold")
+
+
+@metric(layer="retrieval", fields="chunks gold", source=TREC)
+def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+    """How many of the relevant chunks were retrieved among the first k.
+
+    Relevant chunks found / relevant chunks in the gold; a chunk retrieved twice counts once. Relevant are
+    grades of at least `relevant`. In [0, 1]. Undefined without relevant gold.
+
+    >>> from ragfault.records import Chunk, Gold
+    >>> found = tuple(Chunk(id=name) for name in "abc")
+    >>> recall(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"b": 1, "z": 1})), Verdicts(trace="1"), k=2)
+    0.5
+    """
+    return _ranked("recall", trace, k, relevant)
+
+
+@metric(layer="retrieval", fields="chunks gold", source=TREC)
+def precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+    """How many of the first k chunks are relevant.
+
+    Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. In [0, 1].
+    Undefined without relevant gold.
+    """
+    return _ranked("precision", trace, k, relevant)
+
+
+@metric(layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979")
+def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+    """The harmonic mean of precision and recall at k.
+
+    In [0, 1]. Undefined without relevant gold.
+    """
+    return _ranked("f1", trace, k, relevant)
+
+
+@metric(layer="retrieval", fields="chunks gold", source="trec_eval (success)")
+def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+    """Whether any relevant chunk is among the first k.
+
+    1 or 0. Undefined without relevant gold.
+    """
+    return _ranked("hit", trace, k, relevant)
+
+
+@metric(layer="retrieval", fields="chunks gold", source="trec_eval; Voorhees 1999")
+def reciprocal_rank(
+    trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
+) -> Result:
+    """One over the rank of the first relevant chunk, 0 where none is among the first k.
+
+    In [0, 1]. Undefined without relevant gold.
+    """
+    return _ranked("reciprocal_rank", trace, k, relevant)
+
+
+@metric(layer="retrieval", fields="chunks gold", source=TREC)
+def average_precision(
+    trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
+) -> Result:
+    """The mean, over all relevant chunks, of the precision at the rank where each was found.
+
+    A relevant chunk that was not found counts 0: the sum is divided by all relevant gold. (context_precision
+    divides by the relevant retrieved.) In [0, 1]. Undefined without relevant gold.
+    """
+    return _ranked("average_precision", trace, k, relevant)
+
+
+@metric(
+    layer="retrieval",
+    fields="chunks gold",
+    source="Järvelin & Kekäläinen 2002; exponential gain: Burges et al. 2005",
+)
+def ndcg(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    k: int | None = None,
+    gain: Literal["linear", "exponential"] = "linear",
+) -> Result:
+    """How close the ranking is to the best that the graded gold allows.
+
+    Discounted cumulative gain over that of the ideal ranking of all gold, both cut at k; discount log2(rank
+    + 1); `gain` = linear (the grade, as trec_eval) or exponential (2^grade − 1). In [0, 1]. Undefined
+    without gold of a positive grade.
+    """
+    return _ranked("ndcg", trace, k, 1, gain=gain)
+
+
+@metric(layer="retrieval", fields="chunks gold", source=TREC)
+def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
+    """The precision at R, where R is how many relevant chunks there are.
+
+    In [0, 1]. Undefined without relevant gold.
+    """
+    return _ranked("r_precision", trace, None, relevant)
+
+
+# --- spans of the source documents -----------------------------------------------------------------
+
+
+def _overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
+    """Characters retrieved and gold, gold, retrieved; each character of a document counts once."""
+    if trace.gold is None or not trace.gold.spans:
+        return Undefined("no gold spans")
+    if trace.chunks is None:
+        return Undefined("chunks not recorded")
+    found = [
+        Span(document=chunk.document, start=chunk.start, end=chunk.end)
+        for chunk in trace.chunks
+        if chunk.document is not None and chunk.start is not None and chunk.end is not None
+    ]
+    if trace.chunks and not found:
+        return Undefined("no chunk says where in which document it stands")
+    gold = _union(span for span in trace.gold.spans if span.grade > 0)
+    if not gold:
+        return Undefined("no gold spans")
+    retrieved = _union(found)
+    return sum(_shared(gold[name], retrieved.get(name, [])) for name in gold), _size(gold), _size(retrieved)
+
+
+Stretches = dict[str, list[tuple[int, int]]]
+
+
+def _union(spans: Iterable[Span]) -> Stretches:
+    """The spans by document, sorted and without overlap."""
+    merged: Stretches = {}
+    for span in sorted(spans, key=lambda span: (span.document, span.start)):
+        stretches = merged.setdefault(span.document, [])
+        if stretches and span.start <= stretches[-1][1]:
+            stretches[-1] = (stretches[-1][0], max(stretches[-1][1], span.end))
+        elif span.end > span.start:
+            stretches.append((span.start, span.end))
+    return {name: stretches for name, stretches in merged.items() if stretches}
+
+
+def _size(stretches: Stretches) -> int:
+    return sum(end - start for parts in stretches.values() for start, end in parts)
+
+
+def _shared(ours: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> int:
+    return sum(
+        max(0, min(end, other_end) - max(start, other)) for start, end in ours for other, other_end in theirs
+    )
+
+
+@metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
+def span_recall(trace: Trace, verdicts: Verdicts) -> Result:
+    """How much of the gold spans of the source documents the chunks hold.
+
+    Characters of gold retrieved / characters of gold; re-chunking does not void the labels. In [0, 1].
+    Undefined without gold spans, or where no chunk says where in its document it stands.
+
+    >>> from ragfault.records import Chunk, Gold
+    >>> gold = Gold(spans=(Span(document="d", start=0, end=10),))
+    >>> chunks = (Chunk(id="a", document="d", start=5, end=25),)
+    >>> span_recall(Trace(id="1", query="q", chunks=chunks, gold=gold), Verdicts(trace="1"))
+    0.5
+    """
+    found = _overlap(trace)
+    return found if isinstance(found, Undefined) else found[0] / found[1]
+
+
+@metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
+def span_precision(trace: Trace, verdicts: Verdicts) -> Result:
+    """How much of the retrieved text is gold.
+
+    Characters of gold retrieved / characters retrieved. In [0, 1]. Undefined without gold spans or where
+    nothing was retrieved.
+    """
+    found = _overlap(trace)
+    if isinstance(found, Undefined):
+        return found
+    return found[0] / found[2] if found[2] else Undefined("nothing retrieved")
+
+
+@metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
+def span_iou(trace: Trace, verdicts: Verdicts) -> Result:
+    """How far the retrieved text and the gold spans are the same text.
+
+    Characters in both / characters in either. In [0, 1]. Undefined without gold spans.
+    """
+    found = _overlap(trace)
+    return found if isinstance(found, Undefined) else found[0] / (found[1] + found[2] - found[0])
+
+
+# --- citations -------------------------------------------------------------------------------------
+
+
+def _cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefined:
+    """The chunks cited, and those that are relevant."""
+    if trace.citations is None:
+        return Undefined("no citations")
+    good = {name for name, grade in (trace.gold.chunks if trace.gold else {}).items() if grade >= relevant}
+    return ({citation.chunk for citation in trace.citations}, good) if good else Undefined("no relevant gold")
+
+
+@metric(layer="generation", fields="citations gold", source="precision and recall of the cited set")
+def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
+    """How many of the chunks the answer cites are relevant by the gold.
+
+    cited ∩ relevant / cited, each chunk once. In [0, 1]. Undefined without citations or relevant gold.
+    """
+    found = _cited(trace, relevant)
+    if isinstance(found, Undefined):
+        return found
+    cited, good = found
+    return len(cited & good) / len(cited) if cited else Undefined("no citations")
+
+
+@metric(layer="generation", fields="citations gold", source="precision and recall of the cited set")
+def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
+    """How many of the relevant chunks by the gold the answer cites.
+
+    cited ∩ relevant / relevant. In [0, 1]. Undefined without citations or relevant gold.
+    """
+    found = _cited(trace, relevant)
+    if isinstance(found, Undefined):
+        return found
+    cited, good = found
+    return len(cited & good) / len(good) if cited else Undefined("no citations")

@@ -1,0 +1,148 @@
+"""The operation layer: what a trace cost, how long it took, and whether it worked at all."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["context_waste", "cost", "empty_retrieval", "error", "latency", "tokens"]
+
+
+@metric(layer="operation", better="lower", range=(0.0, math.inf), fields="latency", source="as recorded")
+def latency(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    part: Literal["total", "retrieval", "generation"] = "total",
+) -> Result:
+    """How long the trace took, in milliseconds.
+
+    `part` = total (where it is not recorded: retrieval + generation, and the row says so), retrieval or
+    generation. Undefined where that was not recorded.
+
+    >>> from ragfault.records import Latency
+    >>> latency(Trace(id="1", query="q", latency=Latency(retrieval=20)), Verdicts(trace="1"), part="retrieval")
+    20
+    """
+    spent = trace.latency
+    if spent is None:
+        return Undefined("latency not recorded")
+    if part == "retrieval":
+        value = spent.retrieval
+    elif part == "generation":
+        value = spent.generation
+    else:
+        value = spent.total
+        if value is None and spent.retrieval is not None and spent.generation is not None:
+            return Noted(spent.retrieval + spent.generation, "retrieval + generation")
+    return Undefined(f"{part} latency not recorded") if value is None else value
+
+
+@metric(layer="operation", better="lower", range=(0.0, math.inf), fields="tokens", source="as recorded")
+def tokens(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    part: Literal["total", "prompt", "completion"] = "total",
+) -> Result:
+    """How many tokens the generator was paid for.
+
+    `part` = total, prompt or completion. Undefined where that was not recorded.
+    """
+    if trace.tokens is None:
+        return Undefined("tokens not recorded")
+    prompt, completion = trace.tokens.prompt, trace.tokens.completion
+    if part == "total":
+        value = None if prompt is None or completion is None else prompt + completion
+    else:
+        value = prompt if part == "prompt" else completion
+    return Undefined(f"{part} tokens not recorded") if value is None else value
+
+
+@metric(
+    layer="operation",
+    better="lower",
+    range=(0.0, math.inf),
+    fields="tokens model",
+    source="the price catalogue genai-prices, or the rates given",
+    extra="cost",
+    packages="genai_prices",
+)
+def cost(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    prompt: float | None = None,
+    completion: float | None = None,
+) -> Result:
+    """What the generator's tokens cost, in US$.
+
+    `prompt` and `completion` are US$ per million tokens; without them the price of the trace's model is
+    looked up in the catalogue carried by genai-prices, at the time of the trace. Undefined without tokens,
+    or where the model has no known price.
+    """
+    if trace.tokens is None or trace.tokens.prompt is None or trace.tokens.completion is None:
+        return Undefined("tokens not recorded")
+    if prompt is not None or completion is not None:
+        return (trace.tokens.prompt * (prompt or 0) + trace.tokens.completion * (completion or 0)) / 1e6
+    if trace.model is None:
+        return Undefined("the model is not recorded")
+    return _price(trace.model, trace.tokens.prompt, trace.tokens.completion)
+
+
+def _price(model: str, prompt: int, completion: int) -> Result:
+    """The catalogue's price of a call."""
+    from genai_prices import Usage, calc_price
+
+    try:
+        price = calc_price(Usage(input_tokens=prompt, output_tokens=completion), model_ref=model)
+    except LookupError:
+        return Undefined(f'no known price for the model "{model}"')
+    return float(price.total_price)
+
+
+@metric(
+    layer="operation",
+    better="lower",
+    verdicts="use",
+    fields="chunks answer",
+    source="unused context, by length",
+)
+def context_waste(trace: Trace, verdicts: Verdicts) -> Result:
+    """How much of the context was paid for and not used.
+
+    Tokens of the chunks that the answer did not use / tokens of all chunks, tokens taken as proportional to
+    characters. In [0, 1]. Undefined with no chunks or no answer.
+    """
+    if not trace.chunks:
+        return Undefined("chunks not recorded" if trace.chunks is None else "nothing retrieved")
+    if not trace.answer:
+        return Undefined("no answer")
+    if not verdicts.use:
+        return Undefined("the judge offers no use verdicts")
+    sizes = [len(chunk.text) for chunk in trace.chunks]
+    if not sum(sizes):
+        return Undefined("the chunks hold no text")
+    unused = sum(size for size, use in zip(sizes, verdicts.use, strict=True) if not use.used)
+    return unused / sum(sizes)
+
+
+@metric(layer="operation", better="lower", fields="error", source="as recorded")
+def error(trace: Trace, verdicts: Verdicts) -> Result:
+    """Whether the pipeline failed on the query.
+
+    1 or 0; never undefined.
+    """
+    return float(trace.error is not None)
+
+
+@metric(layer="operation", better="lower", fields="chunks", source="as recorded")
+def empty_retrieval(trace: Trace, verdicts: Verdicts) -> Result:
+    """Whether the retriever came back with nothing.
+
+    1 or 0. Undefined where chunks were not recorded.
+    """
+    return Undefined("chunks not recorded") if trace.chunks is None else float(not trace.chunks)

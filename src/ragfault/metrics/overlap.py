@@ -1,0 +1,146 @@
+"""The generation layer against a reference answer: overlap of words, of n-grams, of meaning.
+
+All are undefined without an answer or a reference; of several references the best counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from ragfault import text
+from ragfault.metrics.definition import Result, Undefined, metric
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["bleu", "chrf", "exact_match", "rouge_l", "semantic_similarity", "token_f1"]
+
+
+def _best(trace: Trace, compare: Callable[[str, str], float]) -> Result:
+    """The highest of compare(answer, reference) over the references."""
+    if not trace.answer:
+        return Undefined("no answer")
+    if not trace.references:
+        return Undefined("no reference")
+    return max(compare(trace.answer, reference) for reference in trace.references)
+
+
+@metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
+def token_f1(trace: Trace, verdicts: Verdicts) -> Result:
+    """The overlap of the answer's words with the reference's, as SQuAD scores it.
+
+    F1 of the bags of words after SQuAD normalisation (lower case, no punctuation, no articles). Where
+    either is empty after that, 1 if both are, else 0. In [0, 1].
+
+    >>> token_f1(Trace(id="1", query="q", answer="He ate an apple.", reference="he ate the Apple"), Verdicts(trace="1"))
+    1.0
+    """
+    return _best(trace, _f1)
+
+
+def _f1(answer: str, reference: str) -> float:
+    ours, theirs = text.squad(answer).split(), text.squad(reference).split()
+    if not ours or not theirs:
+        return float(ours == theirs)
+    shared = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * shared / (len(ours) + len(theirs))
+
+
+@metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
+def exact_match(trace: Trace, verdicts: Verdicts) -> Result:
+    """Whether the answer is the reference, after SQuAD normalisation.
+
+    1 or 0.
+
+    >>> exact_match(Trace(id="1", query="q", answer="The Apple!", reference="apple"), Verdicts(trace="1"))
+    1.0
+    """
+    return _best(trace, lambda answer, reference: float(text.squad(answer) == text.squad(reference)))
+
+
+@metric(
+    layer="generation",
+    fields="answer reference",
+    source="Papineni et al. 2002; sacrebleu, Post 2018",
+    extra="overlap",
+    packages="sacrebleu",
+)
+def bleu(trace: Trace, verdicts: Verdicts) -> Result:
+    """Sentence BLEU of the answer against the reference.
+
+    sacrebleu's sentence score (13a tokens, exponential smoothing, effective order) divided by 100. In [0, 1].
+    """
+    return _best(trace, lambda answer, reference: _sacre("BLEU", answer, reference))
+
+
+@metric(
+    layer="generation",
+    fields="answer reference",
+    source="Popović 2015; sacrebleu, Post 2018",
+    extra="overlap",
+    packages="sacrebleu",
+)
+def chrf(trace: Trace, verdicts: Verdicts) -> Result:
+    """chrF2 of the answer against the reference: overlap of character 6-grams.
+
+    sacrebleu's sentence score divided by 100. In [0, 1].
+    """
+    return _best(trace, lambda answer, reference: _sacre("CHRF", answer, reference))
+
+
+def _sacre(name: str, answer: str, reference: str) -> float:
+    score: float = _scorer(name).sentence_score(answer, [reference]).score
+    return min(1.0, score / 100)
+
+
+@lru_cache
+def _scorer(name: str) -> Any:
+    """A sacrebleu or rouge-score scorer, made once."""
+    if name == "ROUGE":
+        from rouge_score.rouge_scorer import RougeScorer
+
+        return RougeScorer(["rougeL"], use_stemmer=True)
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    return BLEU(effective_order=True) if name == "BLEU" else CHRF()
+
+
+@metric(
+    layer="generation",
+    fields="answer reference",
+    source="Lin 2004; rouge-score",
+    extra="overlap",
+    packages="rouge_score",
+)
+def rouge_l(trace: Trace, verdicts: Verdicts) -> Result:
+    """ROUGE-L of the answer against the reference: their longest common subsequence of stems.
+
+    rouge-score's F-measure with stemming. In [0, 1].
+    """
+    return _best(
+        trace, lambda answer, reference: float(_scorer("ROUGE").score(reference, answer)["rougeL"].fmeasure)
+    )
+
+
+@metric(
+    layer="generation",
+    range=(-1.0, 1.0),
+    verdicts="similarity",
+    fields="answer reference",
+    source="cosine of embeddings",
+)
+def semantic_similarity(trace: Trace, verdicts: Verdicts) -> Result:
+    """The cosine of the judge's embeddings of answer and reference.
+
+    In [-1, 1]; what it means depends on the embedding, which the judge's fingerprint names. Undefined
+    without a reference or where the judge has no embedding.
+    """
+    if not trace.answer:
+        return Undefined("no answer")
+    if not trace.references:
+        return Undefined("no reference")
+    if verdicts.similarity is None:
+        return Undefined("the judge offers no similarity")
+    return verdicts.similarity

@@ -1,0 +1,155 @@
+"""Reading a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import RunError
+from ragfault.records import Score, Trace, Verdicts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["FORMAT", "Manifest", "Run", "Table"]
+
+FORMAT = 1
+"""The version of the layout; a reader refuses a later one."""
+
+Table = Literal["traces", "verdicts", "scores"]
+
+R = TypeVar("R", bound=Struct)
+
+ROWS = 2048
+"""Traces that are in memory at once while a run is read."""
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """What a run says of itself."""
+
+    format: int = FORMAT
+    ragfault: str
+    """The version that made it."""
+    created: str
+    """When, in UTC."""
+    judge: str
+    """The judge's fingerprint: runs with different ones are never compared silently."""
+    metrics: tuple[str, ...]
+    """The metrics asked for, with their parameters, in order."""
+    source: tuple[str, ...]
+    """What the traces were read from, as it was named."""
+    fingerprint: str
+    """A hash of the traces, in order."""
+    traces: int
+    scored: int
+    """Scores with a value."""
+    undefined: int
+    failed: int
+    """Scores lost to a failure of the judge or of a metric."""
+    skipped: int = 0
+    """Lines of the input that were not traces and were left out on request."""
+
+
+class Run:
+    """An evaluation on disk, read as it is needed.
+
+    Open one with `Run.open`; make one with `ragfault.evaluate`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+
+    def __repr__(self) -> str:
+        made = self.manifest
+        return f"<Run {self.path}: {made.traces:,} traces × {len(made.metrics)} metrics by {made.judge}>"
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open the run at a path.
+
+        Raises RunError where there is none, where it was never finished, or where a later version made it.
+        """
+        path = Path(path)
+        try:
+            manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+        except FileNotFoundError:
+            raise RunError(_missing(path)) from None
+        except NotADirectoryError:
+            raise RunError(
+                f"{path} is a file, not a run. Make one with: ragfault evaluate {path} -o RUN"
+            ) from None
+        except msgspec.MsgspecError as error:
+            raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
+        if manifest.format > FORMAT:
+            raise RunError(
+                f"{path} has layout {manifest.format}, this ragfault reads up to {FORMAT}. Upgrade ragfault to open it."
+            )
+        for name in ("traces", "verdicts", "scores"):
+            if not (path / f"{name}.parquet").is_file():
+                raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
+        return cls(path, manifest)
+
+    def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
+        """The traces in order; with `ids`, only those."""
+        from ragfault.sources.arrow import from_table
+
+        for table in self._tables("traces", "id", ids):
+            yield from from_table(table)
+
+    def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
+        """The verdicts in order of the traces; with `ids`, only those on these traces."""
+        yield from self._records("verdicts", Verdicts, ids)
+
+    def scores(self, ids: Sequence[str] | None = None) -> Iterator[Score]:
+        """The scores by trace and, within it, by metric; with `ids`, only those of these traces."""
+        yield from self._records("scores", Score, ids)
+
+    def _records(self, name: Table, record: type[R], ids: Sequence[str] | None) -> Iterator[R]:
+        from ragfault.runs.tables import from_table
+
+        for table in self._tables(name, "trace", ids):
+            yield from from_table(table, record)
+
+    def _tables(self, name: Table, key: str, ids: Sequence[str] | None) -> Iterator[pa.Table]:
+        """The rows of a table, a bounded number at a time."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        wanted = None if ids is None else pa.array(ids, pa.string())
+        with pq.ParquetFile(self.path / f"{name}.parquet") as file:
+            for batch in file.iter_batches(batch_size=ROWS):
+                table = pa.Table.from_batches([batch])
+                if wanted is not None:
+                    table = table.filter(pc.is_in(table[key], value_set=wanted))
+                if table.num_rows:
+                    yield table
+
+    def to_arrow(self, table: Table = "scores", columns: Sequence[str] | None = None) -> pa.Table:
+        """A whole table in memory, as Arrow."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(
+            self.path / f"{table}.parquet", columns=list(columns) if columns else None, partitioning=None
+        )
+
+    def to_pandas(self, table: Table = "scores", **options: Any) -> pd.DataFrame:
+        """A whole table in memory, as a pandas DataFrame (pandas must be installed)."""
+        return self.to_arrow(table).to_pandas(**options)
+
+
+def _missing(path: Path) -> str:
+    """What to say where no run is."""
+    partial = path.with_name(path.name + ".partial")
+    if partial.is_dir():
+        return f"{path} was never finished. Run the same evaluate command again to resume it."
+    if path.is_dir():
+        return f"{path} is not a run: it holds no manifest.json."
+    near = sorted(place.parent.name for place in path.parent.glob("*/manifest.json"))[:5]
+    there = f" There is: {', '.join(near)}." if near else ""
+    return f"no run at {path}.{there} Make one with: ragfault evaluate TRACES -o {path}"

@@ -1,0 +1,253 @@
+"""Writing a run: in parts, so that a killed evaluation goes on where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import OutputError, RunError
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.runs.run import Manifest, Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Partial", "Plan"]
+
+GROUP = {"traces": 2048, "verdicts": 2048, "scores": 65536}
+"""Rows of a row group; the files come out the same whatever the parts were."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What must be equal for a killed evaluation to be taken up again."""
+
+    ragfault: str
+    judge: str
+    metrics: tuple[str, ...]
+    fingerprint: str
+    traces: int
+    source: tuple[str, ...] = ()
+    skipped: int = 0
+    batch: int = 64
+    """Traces to a part; a resumed evaluation keeps the size it began with."""
+
+
+class Partial:
+    """A run in the making: `RUN.partial/` beside the place where it will stand."""
+
+    def __init__(self, out: Path, plan: Plan) -> None:
+        self.out, self.plan = out, plan
+        self.path = partial_path(out)
+
+    @classmethod
+    def begin(cls, out: str | Path, plan: Plan, *, force: bool = False) -> Partial:
+        """Begin a run, or take up the one that was begun here with the same plan.
+
+        Raises OutputError where the place is taken or cannot be written, and RunError where a run with
+        another plan was begun here (`force` drops it).
+        """
+        out = Path(out)
+        check_free(out, force=force)
+        partial = cls(out, plan)
+        begun = partial._begun()
+        if begun is not None and msgspec.structs.replace(begun, batch=plan.batch) != plan:
+            if not force:
+                raise RunError(_other(partial.path, begun, plan))
+            shutil.rmtree(partial.path / "parts", ignore_errors=True)
+            begun = None
+        if begun is not None:
+            return cls(out, begun)
+        with writing(partial.path):
+            (partial.path / "parts").mkdir(parents=True, exist_ok=True)
+            _replace(partial.path / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        return partial
+
+    def _begun(self) -> Plan | None:
+        """The plan of the run begun here, if there is one."""
+        try:
+            return msgspec.json.decode((self.path / "plan.json").read_bytes(), type=Plan)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def done(self) -> frozenset[int]:
+        """The numbers of the parts that are whole."""
+        return frozenset(int(place.name) for place in (self.path / "parts").iterdir() if place.name.isdigit())
+
+    def write(
+        self, number: int, traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]
+    ) -> None:
+        """Write one part; it is there whole or not at all."""
+        import pyarrow.parquet as pq
+
+        from ragfault.runs.tables import SCORE_SCHEMA, VERDICTS_SCHEMA, to_table
+        from ragfault.sources.arrow import to_table as trace_table
+
+        place = self.path / "parts" / f"{number:07d}"
+        draft = place.with_suffix(".draft")
+        tables = {
+            "traces": trace_table(traces),
+            "verdicts": to_table(verdicts, VERDICTS_SCHEMA),
+            "scores": to_table(scores, SCORE_SCHEMA),
+        }
+        with writing(self.path):
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            for name, table in tables.items():
+                pq.write_table(table, draft / f"{name}.parquet", compression="lz4")
+            draft.rename(place)
+
+    def finish(self, *, force: bool = False) -> Run:
+        """Put the parts together, write the manifest, and move the run to its place."""
+        count = -(-self.plan.traces // self.plan.batch)
+        missing = sorted(set(range(count)) - self.done())
+        if missing:
+            raise RunError(f"{self.path} lacks {len(missing)} of {count} parts. Run the same command again.")
+        draft = self.path / "run"
+        with writing(self.path):
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            parts = [self.path / "parts" / f"{number:07d}" for number in range(count)]
+            states = {
+                name: merge([part / f"{name}.parquet" for part in parts], draft / f"{name}.parquet", name)
+                for name in ("traces", "verdicts", "scores")
+            }["scores"]
+            write_manifest(draft, manifest(self.plan, states))
+            settle(draft, self.out, force=force)
+        shutil.rmtree(self.path, ignore_errors=True)
+        return Run.open(self.out)
+
+
+def partial_path(out: Path) -> Path:
+    """Where a run is made before it is whole."""
+    return out.with_name(out.name + ".partial")
+
+
+def manifest(plan: Plan, states: dict[str, int]) -> Manifest:
+    """The manifest of a finished run."""
+    return Manifest(
+        ragfault=plan.ragfault,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        judge=plan.judge,
+        metrics=plan.metrics,
+        source=plan.source,
+        fingerprint=plan.fingerprint,
+        traces=plan.traces,
+        scored=states.get("scored", 0),
+        undefined=states.get("undefined", 0),
+        failed=states.get("failed", 0),
+        skipped=plan.skipped,
+    )
+
+
+def write_manifest(folder: Path, made: Manifest) -> None:
+    """Write a run's manifest into its folder."""
+    (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(made)) + b"\n")
+
+
+def merge(files: Sequence[Path], target: Path, name: str) -> dict[str, int]:
+    """Write the rows of many Parquet files into one; return how many scores are in each state."""
+    import pyarrow.parquet as pq
+
+    return write_groups((pq.read_table(file, partitioning=None) for file in files), target, GROUP[name])
+
+
+def write_groups(tables: Iterable[pa.Table], target: Path, rows: int) -> dict[str, int]:
+    """Write tables into one Parquet file, with row groups of a fixed size; count the states of scores."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    states: Counter[str] = Counter()
+    held: pa.Table | None = None
+    writer: pq.ParquetWriter | None = None
+    try:
+        for table in tables:
+            if "status" in table.column_names:
+                states.update(
+                    {row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()}
+                )
+            writer = writer or pq.ParquetWriter(target, table.schema, compression="zstd")
+            held = table if held is None else pa.concat_tables([held, table])
+            while held.num_rows >= rows:
+                writer.write_table(held.slice(0, rows).combine_chunks(), row_group_size=rows)
+                held = held.slice(rows)
+        if writer is not None and held is not None and held.num_rows:
+            writer.write_table(held.combine_chunks(), row_group_size=rows)
+    finally:
+        if writer is not None:
+            writer.close()
+    return dict(states)
+
+
+def settle(draft: Path, out: Path, *, force: bool) -> None:
+    """Move a whole run to its place; a run that stood there gives way only to `force`."""
+    check_free(out, force=force)
+    if out.exists():
+        old = out.with_name(out.name + ".old")
+        shutil.rmtree(old, ignore_errors=True)
+        out.rename(old)
+        draft.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        draft.rename(out)
+
+
+def check_free(out: Path, *, force: bool = False) -> None:
+    """Refuse a place that is taken: by a run unless forced, by anything else always."""
+    if not out.exists():
+        return
+    if not (out / "manifest.json").is_file():
+        raise OutputError(f"{out} exists and is not a run. Choose another place with -o.")
+    if not force:
+        raise OutputError(f"{out} exists already. Choose another place with -o, or replace it with --force.")
+
+
+@contextlib.contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turn what the operating system says while writing into an OutputError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write to {place}: {_advice(error)}") from error
+
+
+def _advice(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the disk is full. What was written is kept: free some space and run the same command again."
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return f"{error.strerror}. Choose another place with -o."
+    return f"{error.strerror or error}."
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write a small file whole or not at all."""
+    draft = target.with_name(target.name + ".draft")
+    draft.write_bytes(content)
+    os.replace(draft, target)
+
+
+def _other(place: Path, begun: Plan, asked: Plan) -> str:
+    """What to say where a run with another plan was begun."""
+    names = [
+        f"{name} was {_short(getattr(begun, name))}, now {_short(getattr(asked, name))}"
+        for name in ("traces", "fingerprint", "judge", "metrics", "ragfault")
+        if getattr(begun, name) != getattr(asked, name)
+    ]
+    return (
+        f"{place} holds an unfinished run of another making ({'; '.join(names[:2])}). "
+        "Drop it with --force, or choose another place with -o."
+    )
+
+
+def _short(value: object) -> str:
+    text = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"
