@@ -1,0 +1,9 @@
+"""Sources: traces from files of many shapes, and back into them."""
+
+from ragfault.sources.files import MAX_LINE
+from ragfault.sources.read import read_traces
+from ragfault.sources.schema import schema
+from ragfault.sources.shapes import SHAPES
+from ragfault.sources.survey import Survey, survey
+
+__all__ = ["MAX_LINE", "SHAPES", "Survey", "read_traces", "schema", "survey"]

@@ -1,0 +1,223 @@
+"""Files: which ones are meant, what form they have, and their bytes, line by line.
+
+Compression is recognised by its first bytes (gzip, Zstandard), never by the name alone, and undone as a
+stream. A stream that breaks off (a truncated download) ends quietly here and says so in `broken`, so that
+what came before it is kept.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from ragfault.errors import InputError
+
+__all__ = ["MAX_LINE", "Form", "Stream", "Where", "expand", "form", "lines", "open_bytes"]
+
+MAX_LINE = 64 * 2**20
+"""The longest line that is read, in bytes; a longer one is a fault."""
+
+Form = Literal["json", "csv", "tsv", "parquet", "trec"]
+Where = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+FORMS: dict[str, Form] = {
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".trec": "trec",
+    ".run": "trec",
+}
+"""What a file name promises; `json` stands for one object a line and for one array alike."""
+
+PACKED = (".gz", ".zst")
+TREC = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
+
+
+class Stream(NamedTuple):
+    """An open file: its uncompressed bytes, and what broke them off, if anything did."""
+
+    body: io.BufferedReader
+    raw: _Guard
+
+    @property
+    def broken(self) -> str | None:
+        return self.raw.broken
+
+
+# --- which files -----------------------------------------------------------------------------------
+
+
+def expand(where: Where) -> list[str]:
+    """The files that a path, a glob, a directory, or a list of these stands for, each as it was named.
+
+    A directory stands for its files (and those below it) of a known ending, in the order of their names;
+    hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth,
+    and everything in a run but its traces. Raises `InputError` where nothing is there.
+    """
+    if isinstance(where, (str, os.PathLike)):
+        return _one(os.fspath(where))
+    found = [file for part in where for file in _one(os.fspath(part))]
+    if not found:
+        raise InputError("no file was named to read traces from")
+    return found
+
+
+def _one(name: str) -> list[str]:
+    if name == "-":
+        return [name]
+    path = Path(name)
+    if path.is_dir():
+        return _inside(path)
+    if path.exists():
+        return [name]
+    if glob.has_magic(name):
+        found = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
+        if found:
+            return found
+        raise InputError(f"no file matches {name}")
+    raise InputError(f"there is no file {name}")
+
+
+def _inside(folder: Path) -> list[str]:
+    if (folder / "manifest.json").is_file() and (folder / "traces.parquet").is_file():
+        return [str(folder / "traces.parquet")]
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and _ending(path.name) in FORMS)
+    names = [
+        path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if any(_stem(path) == "response" for path in names):
+        names = [path for path in names if _stem(path) != "source_info"]
+    if not names:
+        raise InputError(
+            f"the directory {folder} holds no file of traces ({', '.join(FORMS)}; also {', '.join(PACKED)})"
+        )
+    return [str(path) for path in names]
+
+
+def _ending(name: str) -> str:
+    """The ending that names the form: `.jsonl` of `traces.jsonl.gz`."""
+    path = Path(name)
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".", 1)[0]
+
+
+# --- which form ------------------------------------------------------------------------------------
+
+
+def form(name: str, body: io.BufferedReader) -> Form:
+    """The form of an open file: what its name promises, else what its first bytes look like.
+
+    Raises `InputError` where neither tells.
+    """
+    head = _head(body)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    promised = FORMS.get(_ending(name))
+    if promised:
+        return promised
+    if head.lstrip()[:1] in (b"{", b"["):
+        return "json"
+    first = head.split(b"\n", 1)[0]
+    if TREC.fullmatch(first):
+        return "trec"
+    names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first)}
+    if names & {b"query", b"question", b"user_input", b"input"}:
+        return "tsv" if b"\t" in first else "csv"
+    raise InputError(
+        f"{name}: neither its name nor its beginning says what it is; "
+        f"name it with one of {', '.join(FORMS)} (also {', '.join(PACKED)})"
+    )
+
+
+def _head(body: io.BufferedReader) -> bytes:
+    head = body.peek(4096)
+    return head.removeprefix(b"\xef\xbb\xbf")
+
+
+# --- bytes -----------------------------------------------------------------------------------------
+
+
+class _Guard(io.RawIOBase):
+    """A raw stream that ends, and keeps the reason, where the stream beneath it breaks."""
+
+    def __init__(self, beneath: Any) -> None:
+        self.beneath = beneath
+        self.broken: str | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self.beneath.read(len(buffer))
+        except EOFError:
+            self.broken = "the compressed data breaks off here: the file is truncated"
+        except (OSError, zlib.error, ValueError) as error:
+            self.broken = f"the data cannot be read further: {error}"
+        else:
+            buffer[: len(data)] = data
+            return len(data)
+        return 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self.beneath.close()
+        super().close()
+
+
+def open_bytes(name: str) -> Stream:
+    """The bytes of a file (`-` is standard input), uncompressed.
+
+    Raises `InputError` where the file is not there or may not be read.
+    """
+    try:
+        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
+    except FileNotFoundError:
+        raise InputError(f"there is no file {name}") from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
+    guard = _Guard(raw)
+    plain = io.BufferedReader(guard, 2**18)
+    magic = plain.peek(4)[:4]
+    if magic.startswith(b"\x1f\x8b"):
+        guard = _Guard(gzip.GzipFile(fileobj=plain))
+    elif magic == b"\x28\xb5\x2f\xfd":
+        import pyarrow as pa
+
+        guard = _Guard(pa.CompressedInputStream(pa.PythonFile(plain, mode="r"), "zstd"))
+    else:
+        return Stream(cast("io.BufferedReader", plain), guard)
+    return Stream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard)
+
+
+def lines(body: io.BufferedReader, limit: int = MAX_LINE) -> Iterator[tuple[int, bytes, bool]]:
+    """Each line with its number and whether it is whole; of one longer than `limit` only the beginning comes.
+
+    >>> list(lines(io.BufferedReader(io.BytesIO(b"one\\ntwo and more\\nlast")), limit=4))
+    [(1, b'one\\n', True), (2, b'two ', False), (3, b'last', True)]
+    """
+    number = 0
+    while line := body.readline(limit + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if len(line) <= limit or line.endswith(b"\n"):
+            yield number, line, True
+            continue
+        while (rest := body.readline(2**20)) and not rest.endswith(b"\n"):
+            pass
+        yield number, line[:limit], False

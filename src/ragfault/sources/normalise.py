@@ -1,0 +1,191 @@
+"""From a record in whatever layout to a Trace: names mapped, values brought into form, then checked.
+
+Ids may be numbers. A chunk may be a text or an object; one without an id is named by its text, so that the
+same text has the same id everywhere. Gold may be a list of ids, an object id → grade, or a list of spans.
+Nothing is lost: keys of no known name go to `metadata`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any
+
+import msgspec
+
+from ragfault.records import Latency, Tokens, Trace
+from ragfault.sources.shapes import FIELDS, Columns, Record
+from ragfault.sources.values import FORMERS, Wrong, cell, clean, items, kind, opened
+
+__all__ = ["missing", "normalise", "settle"]
+
+LONG = 2**63
+
+
+def normalise(record: Record, columns: Columns, rest: bool = True, loose: bool = False) -> Trace:
+    """The trace that a record stands for.
+
+    `rest` keeps the columns that no field takes as metadata; `loose` reads cells of text as the numbers and
+    JSON they hold. The id may be left empty: naming such traces is for the reader, who knows the others.
+    Raises `Wrong`, with the path to the fault.
+
+    >>> names = {"query": ("question",), "chunks": ("docs",)}
+    >>> trace = normalise({"question": "When?", "docs": ["In 1040."], "tag": 3}, names)
+    >>> trace.query, trace.chunks[0].id, trace.chunks[0].text, trace.metadata
+    ('When?', 't-b7624af79cc7', 'In 1040.', {'tag': 3})
+    """
+    values, taken = _values(record, columns)
+    if loose:
+        values = {name: cell(name, value) for name, value in values.items()}
+        values = {name: value for name, value in values.items() if value is not None}
+    if values.get("query") is None:
+        names = " or ".join(f"`{path}`" for path in columns.get("query", ("query",)))
+        raise Wrong("field `query` is missing" + ("" if names == "`query`" else f" (column {names})"))
+    made = _made(values)
+    if rest:
+        spare = {key: value for key, value in record.items() if key not in taken and value is not None}
+        made["metadata"] = {**spare, **made["metadata"]}
+    made["metadata"] = clean(made["metadata"])
+    try:
+        trace = msgspec.convert(made, Trace)
+    except msgspec.ValidationError as error:
+        raise Wrong(str(error)) from None
+    return settle(trace, check=True)
+
+
+def missing(wanted: Iterable[str], there: Iterable[str]) -> str:
+    """What to say where no column is the query.
+
+    >>> missing(("query",), ["text", "q"])
+    'no column for `query`; there are: text, q; map one with --map query=COLUMN'
+    """
+    names = list(there)
+    shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+    lacking = " or ".join(wanted)
+    plain = "" if lacking == "query" else f" ({lacking})"
+    return f"no column for `query`{plain}; there are: {shown or 'none'}; map one with --map query=COLUMN"
+
+
+# --- columns to fields -----------------------------------------------------------------------------
+
+
+def _values(record: Record, columns: Columns) -> tuple[dict[str, Any], set[str]]:
+    """The value of each field, and the names of the columns that were taken whole for one."""
+    values: dict[str, Any] = {}
+    taken: set[str] = set()
+    for name, paths in columns.items():
+        for path in paths:
+            value = record[path] if path in record else _reach(record, path)
+            if path in record:
+                taken.add(path)
+            if value is not None:
+                values[name] = value
+                break
+    return values, taken
+
+
+def _reach(record: Any, path: str) -> Any:
+    """What stands at the end of a path with dots; None where it leads nowhere."""
+    if "." not in path:
+        return None
+    for step in path.split("."):
+        if isinstance(record, dict):
+            record = record.get(step)
+        elif isinstance(record, (list, tuple)) and step.isdecimal() and int(step) < len(record):
+            record = record[int(step)]
+        else:
+            return None
+    return record
+
+
+def _made(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a trace as plain objects, ready to be checked."""
+    made: dict[str, Any] = {name: values[name] for name in FIELDS if name in values}
+    metadata = dict(made["metadata"]) if isinstance(made.get("metadata"), dict) else made.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise Wrong(f"Expected `object`, got `{kind(metadata)}` - at `$.metadata`")
+    parallel: dict[str, Any] = {}
+    for name, value in values.items():
+        field, _, part = name.partition(".")
+        if not part:
+            continue
+        if field == "metadata":
+            metadata[part] = value
+        elif field == "chunks":
+            parallel[part] = value
+        else:
+            inner = made.get(field)
+            made[field] = {**(inner if isinstance(inner, dict) else {}), part: value}
+    made["metadata"] = metadata
+    if parallel:
+        made["chunks"] = _merged(made.get("chunks"), parallel)
+    for name, form in FORMERS.items():
+        if name in made:
+            made[name] = form(made[name])
+    made.setdefault("id", "")
+    return made
+
+
+def _merged(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
+    """Chunks put together from columns of lists that run side by side."""
+    rows = [dict(opened(chunk)) for chunk in items(chunks)] if chunks is not None else []
+    for part, values in parallel.items():
+        column = items(values)
+        if rows and len(column) != len(rows):
+            raise Wrong(f"{len(column)} values for `chunks.{part}` and {len(rows)} chunks - at `$.chunks`")
+        rows = rows or [{} for _ in column]
+        for row, value in zip(rows, column, strict=True):
+            row[part] = value
+    return rows
+
+
+# --- checks ----------------------------------------------------------------------------------------
+
+
+def settle(trace: Trace, check: bool = False) -> Trace:
+    """The trace in its one form: a time has an offset (UTC if none was given), a lone reference is no tuple.
+
+    `check` also looks at its numbers and texts, for records that no JSON reader has seen.
+    """
+    if check:
+        finite(trace)
+    if trace.time is not None and trace.time.tzinfo is None:
+        trace = msgspec.structs.replace(trace, time=trace.time.replace(tzinfo=UTC))
+    if type(trace.reference) is tuple and len(trace.reference) == 1:
+        trace = msgspec.structs.replace(trace, reference=trace.reference[0])
+    return trace
+
+
+def finite(trace: Trace) -> None:
+    """Raise `Wrong` where a number is none, or too large to store, or a text holds half a character."""
+    for place, value in _numbers(trace):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Wrong(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
+        if isinstance(value, int) and not -LONG <= value < LONG:
+            raise Wrong(f"Number out of range - at `$.{place}`")
+    try:
+        msgspec.msgpack.encode(trace)
+    except UnicodeEncodeError:
+        raise Wrong("a text holds half a character (a lone surrogate, as in \\ud800)") from None
+    except (OverflowError, RecursionError):
+        pass
+
+
+def _numbers(trace: Trace) -> Iterable[tuple[str, float | int | None]]:
+    for place, chunk in enumerate(trace.chunks or ()):
+        yield f"chunks[{place}].score", chunk.score
+        yield f"chunks[{place}].start", chunk.start
+        yield f"chunks[{place}].end", chunk.end
+    if trace.gold:
+        yield from ((f"gold.chunks[{name}]", grade) for name, grade in trace.gold.chunks.items())
+        for place, span in enumerate(trace.gold.spans):
+            yield from (
+                (f"gold.spans[{place}].{part}", getattr(span, part)) for part in ("start", "end", "grade")
+            )
+    for field, parts in (("latency", Latency), ("tokens", Tokens)):
+        yield from (
+            (f"{field}.{part}", getattr(getattr(trace, field), part, None))
+            for part in parts.__struct_fields__
+        )
+    yield "turn", trace.turn

@@ -1,0 +1,55 @@
+"""The JSON schema of a trace."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from ragfault import records
+
+__all__ = ["schema"]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a trace, with what each field means.
+
+    >>> found = schema()
+    >>> found["$defs"]["Trace"]["required"], found["$defs"]["Trace"]["properties"]["query"]["description"]
+    (['id', 'query'], 'What the user asked.')
+    """
+    made = msgspec.json.schema(records.Trace)
+    notes = _notes()
+    for name, part in made["$defs"].items():
+        part["description"] = notes[name].pop("", name)
+        for field, note in notes[name].items():
+            part["properties"][field]["description"] = note
+    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return made
+
+
+def _notes() -> dict[str, dict[str, str]]:
+    """Record → field → the docstring beneath it; the record's own first line under an empty name."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(records)).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = {"": (ast.get_docstring(node) or node.name).split("\n")[0]}
+            found[node.name] |= _fields(node.body)
+    return found
+
+
+def _fields(body: list[ast.stmt]) -> dict[str, str]:
+    notes = {}
+    for above, below in pairwise(body):
+        if (
+            isinstance(above, ast.AnnAssign)
+            and isinstance(above.target, ast.Name)
+            and isinstance(below, ast.Expr)
+        ):
+            value = below.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                notes[above.target.id] = " ".join(value.value.split())
+    return notes

@@ -1,0 +1,71 @@
+"""A survey: how many traces there are, which ones exactly, and what is wrong with the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from ragfault.errors import SHOWN, Fault
+from ragfault.sources.files import MAX_LINE, Where
+from ragfault.sources.read import read_traces
+
+__all__ = ["Survey", "survey"]
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What one pass over an input found."""
+
+    count: int
+    """Traces that can be read."""
+    fingerprint: str
+    """32 hex digits that stand for these traces in this order, whatever file or format they are in."""
+    shape: str
+    """How they were read, in words: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
+    bad: int = 0
+    """Lines that are no trace."""
+    faults: tuple[Fault, ...] = ()
+    """The first of them."""
+
+
+def survey(
+    where: Where,
+    *,
+    map: Mapping[str, str] | str | Path | None = None,
+    shape: str | None = None,
+    qrels: str | os.PathLike[str] | None = None,
+    max_line: int = MAX_LINE,
+) -> Survey:
+    """Count, check and fingerprint the traces of an input in one pass.
+
+    Takes the input as `read_traces` does, and like it raises `InputError` and `UnknownName`, but hands the
+    faults of single lines back. Standard input is spent afterwards.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
+    >>> _ = path.write_text('{"id": "1", "query": "When?"}\\n{"id": "2"}\\n')
+    >>> found = survey(path)
+    >>> found.count, found.bad, found.faults[0].line, len(found.fingerprint)
+    (1, 1, 2, 32)
+    """
+    digest = blake2b(digest_size=16)
+    encode = msgspec.msgpack.Encoder(order="deterministic").encode
+    told: list[str] = []
+    faults: list[Fault] = []
+    bad = count = 0
+
+    def note(fault: Fault) -> None:
+        nonlocal bad
+        bad += 1
+        if len(faults) < SHOWN:
+            faults.append(fault)
+
+    for trace in read_traces(
+        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=told.append, max_line=max_line
+    ):
+        count += 1
+        digest.update(encode(trace))
+    return Survey(count, digest.hexdigest(), "; ".join(dict.fromkeys(told)), bad, tuple(faults))
