@@ -1,0 +1,146 @@
+"""The retrieving half of the system that records the demo data: chance, words, chunkers, and BM25."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ragfault.records import Chunk
+
+# --- chance and words ------------------------------------------------------------------------------
+
+
+def chance(*parts: object) -> float:
+    """A number in [0, 1) that depends on the parts alone."""
+    digest = hashlib.sha256("|".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def pick(options: list[str], *parts: object) -> str:
+    return options[int(chance(*parts) * len(options))]
+
+
+STOP = frozenset(
+    re.findall(
+        "[a-z]+",
+        "a an and are as at be by can do does for from have how i if in is it me my of on or our so than that the "
+        "their there they this to up was we what when where which who will with you your",
+    )
+)
+
+
+def words(text: str) -> list[str]:
+    found = re.findall(r"[a-z]+|\d+(?:[.,:]\d+)*", text.lower())
+    return [w[:-1] if len(w) > 3 and w.endswith("s") else w for w in found if w not in STOP]
+
+
+# --- the chunkers ----------------------------------------------------------------------------------
+
+SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])|\n+")
+HEADING = re.compile(r"^## Section (\d+)\. (.+)$", re.MULTILINE)
+
+
+def sections(text: str) -> Iterator[tuple[int, int, int, str]]:
+    """Start, end, number and title of every section, without the white space that follows it."""
+    heads = list(HEADING.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    for head, end in zip(heads, ends, strict=True):
+        yield head.start(), len(text[:end].rstrip()), int(head[1]), head[2]
+
+
+def circumstances(text: str, start: int, end: int) -> dict[str, Any]:
+    """When the document was revised and, for a tariff, how long the section is valid."""
+    revised = re.search(r"^Last revised: (\S+)\.$", text, re.MULTILINE)
+    valid = re.search(r"Valid: (\S+) to (\S+)\.", text[start:end])
+    dates = {"valid_from": valid[1], "valid_to": valid[2]} if valid else {}
+    return ({"updated_at": revised[1]} if revised else {}) | dates
+
+
+def by_section(document: str, text: str) -> Iterator[Chunk]:
+    """One chunk for each section, with its heading."""
+    stem = document.removesuffix(".md")
+    for start, end, number, title in sections(text):
+        metadata = {"section": number, "title": title} | circumstances(text, start, end)
+        yield Chunk(
+            id=f"{stem}#{number}",
+            text=text[start:end],
+            document=document,
+            start=start,
+            end=end,
+            metadata=metadata,
+        )
+
+
+def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the sentences and table lines of a stretch of text begin and end; its heading and rules are left out."""
+    at = start = text.index("\n", start) + 1 if text.startswith("## ", start) else start
+    for gap in [*SENTENCE.finditer(text, start, end), None]:
+        stop = gap.start() if gap else end
+        if text[at:stop].strip() and not text.startswith("|---", at):
+            yield at, stop
+        at = gap.end() if gap else end
+
+
+def by_sentence(document: str, text: str) -> Iterator[Chunk]:
+    """One chunk for each sentence or table line; headings are dropped, long sentences cut in two."""
+    stem = document.removesuffix(".md")
+    for begin, finish, _, _ in sections(text):
+        metadata = circumstances(text, begin, finish)
+        for start, end in sentences(text, begin, finish):
+            kind = "table" if text.startswith("|", start) else "text"
+            for a, b in [(start, end)] if kind == "table" else halves(text, start, end):
+                yield Chunk(
+                    id=f"{stem}@{a}-{b}",
+                    text=text[a:b],
+                    document=document,
+                    start=a,
+                    end=b,
+                    kind=kind,
+                    metadata=metadata,
+                )
+
+
+def halves(text: str, start: int, end: int, most: int = 100) -> list[tuple[int, int]]:
+    """A stretch of text, cut at the blank before its middle where it is too long."""
+    if end - start <= most:
+        return [(start, end)]
+    middle = text.rindex(" ", start, (start + end) // 2 + 1)
+    return [(start, middle), (middle + 1, end)]
+
+
+# --- the retriever ---------------------------------------------------------------------------------
+
+
+class Index:
+    """BM25 over chunks."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self.chunks = chunks
+        self.counts = [Counter(words(chunk.text)) for chunk in chunks]
+        self.lengths = [sum(count.values()) for count in self.counts]
+        self.average = sum(self.lengths) / len(chunks)
+        seen = Counter(word for count in self.counts for word in count)
+        self.idf = {word: math.log(1 + (len(chunks) - n + 0.5) / (n + 0.5)) for word, n in seen.items()}
+
+    def score(self, query: list[str], i: int) -> float:
+        norm = 1.2 * (0.25 + 0.75 * self.lengths[i] / self.average)
+        hits = ((self.counts[i][word], self.idf.get(word, 0.0)) for word in query)
+        return sum(idf * n * 2.2 / (n + norm) for n, idf in hits)
+
+    def search(self, query: str, keep: int, floor: float) -> tuple[Chunk, ...]:
+        """The best chunks, those below the floor (a share of the best score) left out."""
+        asked = sorted(set(words(query)))
+        scores = [round(self.score(asked, i), 3) for i in range(len(self.chunks))]
+        ranked = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:keep]
+        bar = floor * scores[ranked[0]]
+        return tuple(
+            msgspec.structs.replace(self.chunks[i], score=scores[i])
+            for i in ranked
+            if scores[i] > 0 and scores[i] >= bar
+        )
