@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import shutil
@@ -25,11 +26,11 @@ from ragfault.errors import Fault, InputError, JudgeError, RunError, UsageError
 from ragfault.metrics import Metric, choose, parse, score
 from ragfault.ports import Judge
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.runs import Partial, Plan, Run
+from ragfault.runs import Measure, Partial, Plan, Run
 from ragfault.runs.writing import check_free, partial_path, writing
 from ragfault.sources import Survey, read_traces, survey, write_traces
 
-__all__ = ["evaluate", "observe", "score_all"]
+__all__ = ["evaluate", "measure", "observe", "score_all"]
 
 BATCH = 64
 """Traces to a part: at most so many are lost, for each worker, when an evaluation is killed."""
@@ -96,7 +97,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     plan = Plan(
         ragfault=__version__,
         judge=judge.fingerprint,
-        metrics=tuple(map(str, chosen)),
+        metrics=tuple(map(measure, chosen)),
         fingerprint=found.fingerprint,
         traces=found.count,
         source=_names(where),
@@ -109,12 +110,23 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     job = Job(
         partial=partial,
         judge=judge,
-        metrics=plan.metrics,
+        metrics=tuple(map(str, chosen)),
         modules=tuple(sorted({m.definition.function.__module__ for m in chosen})),
     )
     traces = read_traces(where, on_bad="skip" if skip_bad else "raise", **reading)
     _run(job, traces, workers, progress or _quiet)
     return partial.finish(force=force)
+
+
+def measure(metric: Metric) -> Measure:
+    """What a run remembers of a metric.
+
+    >>> measure(parse("latency"))
+    Measure(name='latency', layer='operation', better='lower', low=0.0, high=None)
+    """
+    kind = metric.definition
+    low, high = (end if math.isfinite(end) else None for end in kind.range)
+    return Measure(str(metric), kind.layer, kind.better, low, high)
 
 
 # --- before the work -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 It can be copied, committed and uploaded; nothing in it points outside.
 """
 
-from ragfault.runs.run import Manifest, Run
+from ragfault.runs.run import Manifest, Measure, Run
 from ragfault.runs.writing import Partial, Plan
 
-__all__ = ["Manifest", "Partial", "Plan", "Run"]
+__all__ = ["Manifest", "Measure", "Partial", "Plan", "Run"]

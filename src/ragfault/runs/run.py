@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
-from ragfault.records import Score, Trace, Verdicts
+from ragfault.records import Layer, Score, Trace, Verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["FORMAT", "Manifest", "Run", "Table"]
+__all__ = ["FORMAT", "Manifest", "Measure", "Run", "Table"]
 
 FORMAT = 1
 """The version of the layout; a reader refuses a later one."""
@@ -29,6 +29,19 @@ ROWS = 2048
 """Traces that are in memory at once while a run is read."""
 
 
+class Measure(Struct, frozen=True):
+    """A metric as a run remembers it, so that the run can be read without the catalogue that made it."""
+
+    name: str
+    """The metric as it prints, with its parameters: `ndcg@10`."""
+    layer: Layer
+    better: Literal["higher", "lower"] = "higher"
+    low: float | None = 0.0
+    """The least value it can have; None: there is none."""
+    high: float | None = 1.0
+    """The greatest; None: there is none."""
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """What a run says of itself."""
 
@@ -39,8 +52,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """When, in UTC."""
     judge: str
     """The judge's fingerprint: runs with different ones are never compared silently."""
-    metrics: tuple[str, ...]
-    """The metrics asked for, with their parameters, in order."""
+    metrics: tuple[Measure, ...]
+    """The metrics asked for, with their layers and ranges, in order."""
     source: tuple[str, ...]
     """What the traces were read from, as it was named."""
     fingerprint: str

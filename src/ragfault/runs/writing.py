@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ragfault.errors import OutputError, RunError
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.runs.run import Manifest, Run
+from ragfault.runs.run import Manifest, Measure, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     ragfault: str
     judge: str
-    metrics: tuple[str, ...]
+    metrics: tuple[Measure, ...]
     fingerprint: str
     traces: int
     source: tuple[str, ...] = ()
@@ -249,5 +249,5 @@ def _other(place: Path, begun: Plan, asked: Plan) -> str:
 
 
 def _short(value: object) -> str:
-    text = ", ".join(value) if isinstance(value, tuple) else str(value)
+    text = ", ".join(measure.name for measure in value) if isinstance(value, tuple) else str(value)
     return text if len(text) <= 60 else text[:57] + "…"
