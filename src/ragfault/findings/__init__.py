@@ -1,0 +1,47 @@
+"""Findings: what the scores and verdicts of a run mean, each figure with its counts and its interval."""
+
+from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.records import (
+    Aggregate,
+    Alert,
+    Bucket,
+    Decision,
+    Diagnosis,
+    Findings,
+    Gate,
+    Health,
+    Insight,
+    Kind,
+    Pair,
+    Problem,
+    Quality,
+    Rag,
+    Reason,
+    Remedy,
+    Result,
+    Scorecard,
+)
+
+__all__ = [
+    "Aggregate",
+    "Alert",
+    "Bar",
+    "Bucket",
+    "Decision",
+    "Diagnosis",
+    "Findings",
+    "Gate",
+    "Health",
+    "Insight",
+    "Kind",
+    "Pair",
+    "Problem",
+    "Quality",
+    "Rag",
+    "Reason",
+    "Remedy",
+    "Result",
+    "Scorecard",
+    "decide",
+    "read_bar",
+]
