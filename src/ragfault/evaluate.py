@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault import __version__, judges
-from ragfault.errors import Fault, InputError, JudgeError, RunError, UsageError
+from ragfault.errors import BadTraces, Fault, InputError, JudgeError, RunError, UsageError
 from ragfault.metrics import Metric, choose, parse, score
 from ragfault.ports import Judge
 from ragfault.records import Score, Trace, Verdicts
@@ -36,6 +37,10 @@ BATCH = 64
 """Traces to a part: at most so many are lost, for each worker, when an evaluation is killed."""
 
 Where = str | Path | Sequence[str | Path]
+
+
+def _quiet(*_: object) -> None:
+    """Tell nobody."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -58,8 +63,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     batch: int = BATCH,
     force: bool = False,
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-    notice: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] = _quiet,
+    notice: Callable[[str], None] = _quiet,
     **reading: Any,
 ) -> Run:
     """Judge every trace, compute every metric on it, and leave the result as a run on disk.
@@ -93,7 +98,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     if isinstance(judge, str):
         judge = judges.load_judge(judge if any(m.definition.verdicts for m in chosen) else "none")
     where = _settled(where, out)
-    found = _survey(where, out, skip_bad=skip_bad, notice=notice, reading=reading)
+    found = _survey(where, skip_bad, notice, reading)
     plan = Plan(
         ragfault=__version__,
         judge=judge.fingerprint,
@@ -105,7 +110,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         batch=batch,
     )
     partial = Partial.begin(out, plan, force=force)
-    if notice and partial.done():
+    if partial.done():
         notice(f"resuming: {len(partial.done()):,} parts of {partial.plan.batch} traces are done already")
     job = Job(
         partial=partial,
@@ -113,8 +118,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         metrics=tuple(map(str, chosen)),
         modules=tuple(sorted({m.definition.function.__module__ for m in chosen})),
     )
-    traces = read_traces(where, on_bad="skip" if skip_bad else "raise", **reading)
-    _run(job, traces, workers, progress or _quiet)
+    with contextlib.closing(Side(out.with_name(out.name + ".bad.jsonl"))) as side:
+        _run(job, read_traces(where, on_bad=side.keep, **reading), workers, progress)
+    if side.count:
+        notice(f"left out {side.count:,} bad lines, kept in {side.path}")
     return partial.finish(force=force)
 
 
@@ -160,27 +167,17 @@ def _names(where: Where) -> tuple[str, ...]:
     return tuple(map(str, [where] if isinstance(where, str | Path) else where))
 
 
-def _survey(
-    where: Where,
-    out: Path,
-    *,
-    skip_bad: bool,
-    notice: Callable[[str], None] | None,
-    reading: dict[str, Any],
-) -> Survey:
+def _survey(where: Where, skip_bad: bool, notice: Callable[[str], None], reading: dict[str, Any]) -> Survey:
     """Read the input once before a judge sees any of it: count, fingerprint, faults."""
-    if not skip_bad:
-        return survey(where, notice=notice, **reading)
-    side = out.with_name(out.name + ".bad.jsonl")
-    bad = _Side(side)
-    with contextlib.closing(bad):
-        found = survey(where, on_bad=bad.keep, notice=notice, **reading)
-    if bad.count and notice:
-        notice(f"left out {bad.count:,} bad lines, kept in {side}")
+    found = survey(where, **reading)
+    if found.bad and not (skip_bad and found.count):
+        raise BadTraces(found.faults, found.count, found.bad)
+    if found.shape:
+        notice(found.shape)
     return found
 
 
-class _Side:
+class Side:
     """The side file of bad lines; it is made when the first one comes."""
 
     def __init__(self, path: Path) -> None:
@@ -211,10 +208,6 @@ def _run(job: Job, traces: Iterator[Trace], workers: int, progress: Callable[[in
     for count in _inline(job, todo) if workers == 1 else _spread(job, todo, workers):
         done += count
         progress(done, total)
-
-
-def _quiet(done: int, total: int) -> None:  # noqa: ARG001
-    """Tell nobody."""
 
 
 def _parts(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:
@@ -260,11 +253,17 @@ def _enter(job: Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_outlive, args=(parent,), daemon=True).start()
     for module in job.modules:
         if module != "__main__":
             import_module(module)
     _job = job
+
+
+def _outlive(parent: BaseProcess) -> None:
+    """End this process when its parent has ended."""
+    parent.join()
+    os._exit(1)
 
 
 def _work(number: int, part: bytes) -> int:

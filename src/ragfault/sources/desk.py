@@ -58,11 +58,16 @@ class Desk:
         return msgspec.structs.replace(trace, id=name)
 
     def fault(self, name: str, line: int, problem: str, payload: Any) -> None:
+        """Hand in what is wrong with one line."""
+        wanted = callable(self.on_bad) or len(self.faults) < SHOWN
+        self.hand(Fault(name, line, problem, _text(payload) if wanted else ""))
+
+    def hand(self, fault: Fault) -> None:
         self.bad += 1
         if callable(self.on_bad):
-            self.on_bad(Fault(name, line, problem, _text(payload)))
+            self.on_bad(fault)
         if len(self.faults) < SHOWN:
-            self.faults.append(Fault(name, line, problem, _text(payload)[:KEPT]))
+            self.faults.append(fault._replace(text=fault.text[:KEPT]))
 
     def close(self, names: list[str]) -> None:
         """Raise what there is to raise at the end."""

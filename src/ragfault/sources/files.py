@@ -19,7 +19,19 @@ from typing import Any, Literal, NamedTuple, cast
 
 from ragfault.errors import InputError
 
-__all__ = ["MAX_LINE", "Form", "Stream", "Where", "expand", "form", "lines", "open_bytes"]
+__all__ = [
+    "FORMS",
+    "MAX_LINE",
+    "PACKED",
+    "Form",
+    "Stream",
+    "Where",
+    "ending",
+    "expand",
+    "form",
+    "lines",
+    "open_bytes",
+]
 
 MAX_LINE = 64 * 2**20
 """The longest line that is read, in bytes; a longer one is a fault."""
@@ -92,7 +104,7 @@ def _one(name: str) -> list[str]:
 def _inside(folder: Path) -> list[str]:
     if (folder / "manifest.json").is_file() and (folder / "traces.parquet").is_file():
         return [str(folder / "traces.parquet")]
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and _ending(path.name) in FORMS)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and ending(path.name) in FORMS)
     names = [
         path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
@@ -105,7 +117,7 @@ def _inside(folder: Path) -> list[str]:
     return [str(path) for path in names]
 
 
-def _ending(name: str) -> str:
+def ending(name: str) -> str:
     """The ending that names the form: `.jsonl` of `traces.jsonl.gz`."""
     path = Path(name)
     return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
@@ -126,7 +138,7 @@ def form(name: str, body: io.BufferedReader) -> Form:
     head = _head(body)
     if head.startswith(b"PAR1"):
         return "parquet"
-    promised = FORMS.get(_ending(name))
+    promised = FORMS.get(ending(name))
     if promised:
         return promised
     if head.lstrip()[:1] in (b"{", b"["):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from ragfault.errors import SHOWN, InputError
-from ragfault.records import Trace
+from ragfault.records import Chunk, Citation, Gold, Latency, Span, Tokens, Trace
 from ragfault.sources import shapes
 from ragfault.sources.desk import Desk
 from ragfault.sources.normalise import missing, normalise, settle
@@ -27,29 +27,23 @@ Notice = Callable[[str], object]
 Big = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
 
 
-class ChunkKeys(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The keys that a chunk may have, unread; numbers that Arrow must hold are looked at."""
-
-    id: Raw
-    text: Raw = Raw(b"")
-    score: Raw = Raw(b"")
-    document: Raw = Raw(b"")
-    start: Big = None
-    end: Big = None
-    kind: Raw = Raw(b"")
-    metadata: Raw = Raw(b"")
+def _keys(record: type[msgspec.Struct], **known: Any) -> Any:
+    """A struct that has the keys of a record and no others, and leaves their values unread."""
+    fields = [(name, known.get(name, Raw), None) for name in record.__struct_fields__]
+    return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
 
-TraceKeys = msgspec.defstruct(
-    "TraceKeys",
-    [
-        (name, {"chunks": tuple[ChunkKeys, ...] | None, "turn": Big}.get(name, Raw), None)
-        for name in Trace.__struct_fields__
-    ],
-    forbid_unknown_fields=True,
-    gc=False,
+SPANS = tuple[_keys(Span, start=Big, end=Big), ...]  # type: ignore[misc]
+TraceKeys = _keys(
+    Trace,
+    chunks=tuple[_keys(Chunk, start=Big, end=Big), ...] | None,  # type: ignore[misc]
+    citations=tuple[_keys(Citation), ...] | None,  # type: ignore[misc]
+    gold=_keys(Gold, spans=SPANS) | None,
+    turn=Big,
+    latency=_keys(Latency) | None,
+    tokens=_keys(Tokens, prompt=Big, completion=Big) | None,
 )
-"""The keys that a trace may have, unread."""
+"""The keys that a trace may have, with whole numbers no larger than Arrow can hold."""
 
 
 class Plan:

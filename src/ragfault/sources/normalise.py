@@ -123,6 +123,10 @@ def _made(values: dict[str, Any]) -> dict[str, Any]:
     for name, form in FORMERS.items():
         if name in made:
             made[name] = form(made[name])
+    for field, parts in (("latency", Latency), ("tokens", Tokens)):
+        if isinstance(made.get(field), dict):
+            spare = {key: value for key, value in made[field].items() if key not in parts.__struct_fields__}
+            metadata.update({f"{field}.{key}": value for key, value in spare.items()})
     made.setdefault("id", "")
     return made
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ragfault.errors import UnknownName
+from ragfault.errors import Fault, InputError, UnknownName
 from ragfault.records import Trace
 from ragfault.sources import files, scan, shapes, tables
 from ragfault.sources.desk import Desk, Long, OnBad
@@ -83,10 +83,15 @@ def _read(names: list[str], plan: Plan, desk: Desk, trec: bool, qrels: Any) -> I
 def _trec(name: str, qrels: Any, desk: Desk, plan: Plan) -> Iterator[Trace]:
     from ragfault.sources.trec import read_trec
 
+    if name == "-":
+        raise InputError("a TREC run cannot be read from standard input: name the file")
     plan.tell("read as a TREC run" + (f" with the judgements of {qrels}" if qrels else ""))
-    for number, trace in enumerate(read_trec(name, qrels), 1):
+    faults: list[Fault] = []
+    for number, trace in enumerate(read_trec(Path(name), Path(qrels) if qrels else None, faults), 1):
         if desk.welcome(trace, name, number, b""):
             yield trace
+    for fault in faults:
+        desk.hand(fault)
 
 
 # --- what a file gives -----------------------------------------------------------------------------

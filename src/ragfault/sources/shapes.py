@@ -59,10 +59,12 @@ def _trulens(record: Record) -> Record:
     for bulk in ("app_json", "feedback_and_future_results", "feedback_results"):
         whole.pop(bulk, None)
     cost = _json(whole.pop("cost_json", None)) or _json(whole.pop("cost", None))
-    whole["tokens"] = {
+    spent = {
         "prompt": whole.pop("n_prompt_tokens", cost.get("n_prompt_tokens")),
         "completion": whole.pop("n_completion_tokens", cost.get("n_completion_tokens")),
     }
+    if any(value is not None for value in spent.values()):
+        whole["tokens"] = spent
     seconds = whole.pop("latency", None)
     if isinstance(seconds, (int, float)):
         whole["latency"] = {"total": seconds * 1000}

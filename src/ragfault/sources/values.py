@@ -256,8 +256,11 @@ def cell(name: str, value: Any) -> Any:
         number = _number(value)
         if number is not None:
             return number
-    if name in NESTED or name.startswith(("chunks.", "gold.")) or (name == "reference" and value[:1] == "["):
+    if name in NESTED or name.startswith(("chunks.", "gold.")):
         return _literal(value)
+    if name == "reference":
+        found = _literal(value)
+        return found if isinstance(found, list) and all(isinstance(part, str) for part in found) else value
     return value
 
 

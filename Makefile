@@ -1,0 +1,69 @@
+# `make demo` and `make test` do all their own set-up, in .venv, on a fresh machine with Python 3.11 or later.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs lock bench clean
+
+help: ## show the verbs
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+demo: $(VENV)/demo.stamp ## evaluate the demo handbook: scorecard here, HTML report in demo/
+	rm -rf demo
+	$(BIN)/ragfault demo demo/handbook
+	$(BIN)/ragfault evaluate demo/handbook/traces-v1.jsonl -o demo/v1 --quiet
+	$(BIN)/ragfault evaluate demo/handbook/traces-v2.jsonl -o demo/v2
+	$(BIN)/ragfault report demo/v1 -o demo/v1.html
+	$(BIN)/ragfault report demo/v2 -o demo/v2.html
+
+test: $(VENV)/test.stamp ## run every test, doctests included
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(VENV)/test.stamp ## formatting, lint, types, and whether the docs are true to the code
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python docs/generate.py --check
+
+docs: $(VENV)/test.stamp ## write the generated pages of docs/ anew
+	$(BIN)/python docs/generate.py
+
+lock: ## pin the dependencies anew (needs uv)
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
+		--extra report --extra overlap --extra cost -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
+		-c requirements.lock --extra report --extra overlap --extra cost --group test --group check \
+		-o requirements-test.lock pyproject.toml
+
+bench: $(VENV)/test.stamp ## time the embedded judge and the start
+	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/evaluate.py
+
+clean: ## remove what the verbs made
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+ifdef UV
+	uv venv -q --allow-existing --python ">=3.11" $(VENV)
+else
+	$(PYTHON) -m venv $(VENV)
+endif
+
+ifdef UV
+install = uv pip install -q --python $(BIN)/python --require-hashes -r $(1) && \
+	uv pip install -q --python $(BIN)/python --no-deps -e .
+else
+install = $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r $(1) && \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+endif
+
+$(VENV)/demo.stamp: $(BIN)/python requirements.lock pyproject.toml
+	$(call install,requirements.lock)
+	@touch $@
+
+$(VENV)/test.stamp: $(BIN)/python requirements-test.lock pyproject.toml
+	$(call install,requirements-test.lock)
+	@touch $@ $(VENV)/demo.stamp

@@ -1,0 +1,108 @@
+"""The command line: one verb a command, each loaded when it is called.
+
+The library raises; here its errors become one message on standard error and an exit code: 2 for a usage or input
+error, 1 where a bar is failed, 3 where the data cannot tell or some scores were lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from ragfault import __version__
+
+__all__ = ["VERBS", "cli", "main"]
+
+VERBS = {
+    "evaluate": ("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run."),
+    "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
+    "diagnose": ("ragfault.cli.report", "Show what is wrong with single traces of a run."),
+    "gate": ("ragfault.cli.gate", "Hold a run against bars: pass, fail, or cannot tell."),
+    "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
+    "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
+    "convert": ("ragfault.cli.files", "Turn traces of one format into another."),
+    "metrics": ("ragfault.cli.catalogue", "List the metrics, or explain one."),
+    "schema": ("ragfault.cli.catalogue", "Print the JSON schema of a trace."),
+    "demo": ("ragfault.cli.files", "Write the demo handbook and its traces into a folder."),
+}
+"""Verb → the module that holds it, and its line in the overview."""
+
+
+class Verbs(click.Group):
+    """A group that imports a verb's module only when the verb is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command = getattr(import_module(VERBS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from ragfault.errors import UnknownName
+
+            raise UnknownName("verb", args[0], VERBS, hint="List them with: ragfault --help")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Begin with: ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1",
+)
+@click.version_option(__version__, prog_name="ragfault")
+def cli() -> None:
+    """Find the fault in a RAG system: which layer broke, on which traces, and what to change."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    from ragfault.errors import RagfaultError
+
+    try:
+        code = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="ragfault", standalone_mode=False
+        )
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except RagfaultError as error:
+        click.echo(f"{type(error).__name__}: {printable(str(error))}", err=True)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted. What was done is kept: run the same command again to go on.", err=True)
+        return 130
+    except BrokenPipeError:
+        _hush()
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def printable(text: str) -> str:
+    """Text that may come from a trace, without what would steer a terminal."""
+    return "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
+
+
+def _hush() -> None:
+    """Keep the interpreter from complaining about a closed pipe at its end."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,164 @@
+"""`ragfault evaluate` and `ragfault rescore`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from ragfault.cli.options import mapping, reading, settings, setup
+
+__all__ = ["evaluate", "rescore"]
+
+LOST = 3
+"""The exit code where scores were lost to failures of the judge or of a metric."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault evaluate traces.jsonl -o runs/today
+  ragfault evaluate traces.parquet -o runs/today --workers 2 -m default -m rouge_l
+  ragfault evaluate old.jsonl -o runs/old --map query=question --map chunks=docs
+  ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
+  zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
+
+Killed, it goes on where it stopped when the same command is given again. Exit code 3: some scores
+were lost to failures; the summary says which."""
+)
+@click.argument("traces", nargs=-1, required=True)
+@click.option(
+    "-o", "--out", required=True, type=click.Path(), help="Where the run is written: a new directory."
+)
+@click.option(
+    "-m",
+    "--metrics",
+    multiple=True,
+    help="A metric such as ndcg@10, a layer, `default` or `all`. Repeatable.  [default: default]",
+)
+@click.option("--judge", help="Who makes the observations: lexical, or none.  [default: lexical]")
+@click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
+@click.option("--batch", type=click.IntRange(1), help="Traces judged and saved together.  [default: 64]")
+@reading
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
+)
+@click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
+@setup
+def evaluate(
+    traces: tuple[str, ...],
+    out: str,
+    maps: tuple[str, ...],
+    metrics: tuple[str, ...],
+    force: bool,
+    skip_bad: bool,
+    quiet: bool,
+    config: str | None,
+    **options: Any,
+) -> int:
+    """Judge every trace, compute every metric on it, and leave the result as a run.
+
+    TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz and .zst), a TREC run, or - for
+    standard input. The shapes of Ragas, DeepEval, RAGChecker, TruLens and RAGTruth are recognised.
+    """
+    from ragfault.evaluate import evaluate as work
+
+    table = settings(config)
+    chosen = {
+        **table.get("evaluate", {}),
+        **{key: value for key, value in options.items() if value is not None},
+    }
+    if metrics:
+        chosen["metrics"] = metrics
+    with _progress(quiet) as progress:
+        run = work(
+            list(traces) if len(traces) > 1 else traces[0],
+            out,
+            map=mapping(maps, table.get("map", {})),
+            force=force,
+            skip_bad=skip_bad,
+            progress=progress,
+            notice=_say(quiet),
+            **chosen,
+        )
+    return _finish(run, quiet, table)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault rescore runs/today -o runs/strict -m "groundedness(strict=true)" -m triad
+  ragfault rescore runs/today -o runs/weights -m "context_relevance(low=0, medium=0.5)" """
+)
+@click.argument("run", type=click.Path())
+@click.option("-o", "--out", required=True, type=click.Path(), help="Where the new run is written.")
+@click.option("-m", "--metrics", multiple=True, help="As for evaluate.  [default: those of RUN]")
+@click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
+@click.option("-q", "--quiet", is_flag=True, help="No scorecard.")
+@setup
+def rescore(
+    run: str, out: str, metrics: tuple[str, ...], force: bool, quiet: bool, config: str | None
+) -> int:
+    """Compute metrics on the stored verdicts of RUN, without judging again.
+
+    For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
+    """
+    from ragfault.rescore import rescore as work
+
+    return _finish(work(run, out, metrics=metrics or None, force=force), quiet, settings(config))
+
+
+def _finish(run: Any, quiet: bool, table: dict[str, Any]) -> int:
+    """Show the scorecard, say where the run is, and give the exit code."""
+    made = run.manifest
+    if not quiet:
+        from ragfault.cli.report import show
+
+        show(run, table)
+        click.echo(f"\n{made.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
+    if made.failed:
+        total = made.scored + made.undefined + made.failed
+        click.echo(
+            f"{made.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.",
+            err=True,
+        )
+        return LOST
+    return 0
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    def say(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    return say
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with rate and time left on standard error; nothing where that is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("judging"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("judging", total=None, rate="")
+
+        def advance(done: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{speed:,.0f} traces/s" if speed else "")
+
+        yield advance

@@ -1,0 +1,80 @@
+"""`ragfault convert` and `ragfault demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragfault.cli.options import mapping, reading
+
+__all__ = ["convert", "demo"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault convert ragas.jsonl traces.jsonl
+  ragfault convert traces.jsonl traces.parquet
+  ragfault convert traces.jsonl deepeval.json --to deepeval
+  ragfault convert traces.jsonl run.trec --to trec --to-qrels qrels.txt"""
+)
+@click.argument("traces", nargs=-1, required=True)
+@click.argument("out", type=click.Path())
+@reading
+@click.option("--to", default="ragfault", show_default=True, help="The shape to write.")
+@click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
+)
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+def convert(
+    traces: tuple[str, ...],
+    out: str,
+    maps: tuple[str, ...],
+    shape: str | None,
+    qrels: str | None,
+    to: str,
+    to_qrels: str | None,
+    skip_bad: bool,
+    force: bool,
+) -> None:
+    """Read TRACES in any format that `evaluate` reads, and write them to OUT.
+
+    The format follows the name of OUT: .jsonl, .json, .csv, .parquet, also with .gz or .zst.
+    """
+    import contextlib
+
+    from ragfault.evaluate import Side
+    from ragfault.sources import read_traces, write_traces
+
+    side = Side(Path(out).with_name(Path(out).name + ".bad.jsonl"))
+    with contextlib.closing(side):
+        found = read_traces(
+            list(traces) if len(traces) > 1 else traces[0],
+            map=mapping(maps, {}),
+            shape=shape,
+            qrels=qrels,
+            on_bad=side.keep if skip_bad else "raise",
+            notice=lambda line: click.echo(line, err=True),
+        )
+        count = write_traces(found, out, shape=to, qrels=to_qrels, force=force)
+    click.echo(f"{count:,} traces in {out}")
+    if side.count:
+        click.echo(f"left out {side.count:,} bad lines, kept in {side.path}", err=True)
+
+
+@click.command(
+    epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1"
+)
+@click.argument("folder", type=click.Path(file_okay=False), default="handbook")
+@click.option("--force", is_flag=True, help="Replace files that are there already.")
+def demo(folder: str, force: bool) -> None:
+    """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system."""
+    from ragfault.datasets import write_handbook
+
+    written = write_handbook(folder, force=force)
+    for path in written:
+        if path.suffix == ".jsonl":
+            click.echo(path)
+    click.echo(f"\n{len(written)} files. Next: ragfault evaluate {folder}/traces-v1.jsonl -o runs/v1")

@@ -1,0 +1,291 @@
+"""TREC files: a run (`query Q0 chunk rank score tag`) and its qrels (`query 0 chunk grade`).
+
+Lines separated by single spaces or tabs are read as columns by Arrow, a few million a second; any other
+white space, and any line that is wrong, sends the file through a slower reader that looks at each line and
+can say which ones cannot be read. Names that end in .gz, .zst or .bz2 are compressed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from ragfault.errors import SHOWN, BadTraces, Fault, InputError, OutputError
+from ragfault.records import Chunk, Gold, Trace
+
+__all__ = ["read_qrels", "read_run", "read_trec", "write_trec"]
+
+Path = str | os.PathLike[str]
+Row = tuple[str, str, float]
+
+BLOCK = 4 * 2**20
+"""Bytes that one thread parses at a time."""
+NAMES = pa.dictionary(pa.int32(), pa.string())
+
+
+class Layout(NamedTuple):
+    """What stands in the lines of a file."""
+
+    what: str
+    fields: tuple[str, ...]
+    value: str
+    """The field that is a number."""
+    least: int
+    """How many fields a line has at least."""
+    most: float
+    """How many it has at most."""
+
+
+RUN = Layout("run", ("query", "iteration", "chunk", "rank", "score", "tag"), "score", 5, math.inf)
+QRELS = Layout("qrels", ("query", "iteration", "chunk", "grade"), "grade", 4, 4)
+
+
+# --- columns ---------------------------------------------------------------------------------------
+
+
+def read_run(path: Path, faults: list[Fault] | None = None) -> pa.Table:
+    """Read a run file as columns `query`, `chunk` and `score`, in the order of its lines.
+
+    The rank and the tag are passed over, as trec_eval does: the order of a run is that of its scores. The
+    tag may be absent. Raises `InputError` where the file cannot be opened or is empty, and `BadTraces` with
+    every line that is not a run line or whose score is not a number; with a list for `faults`, they are put
+    there instead and the good lines are returned.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
+    >>> _ = path.write_text("q1 Q0 d7 1 0.5 bm25\\n")
+    >>> read_run(path).to_pylist()
+    [{'query': 'q1', 'chunk': 'd7', 'score': 0.5}]
+    """
+    return _read(path, RUN, faults)
+
+
+def read_qrels(path: Path, faults: list[Fault] | None = None) -> pa.Table:
+    """Read a qrels file as columns `query`, `chunk` and `grade`, in the order of its lines.
+
+    Grades may be negative or fractional. Raises, and takes `faults`, as `read_run` does.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.qrels")
+    >>> _ = path.write_text("q1 0 d7 2\\n")
+    >>> read_qrels(path).to_pylist()
+    [{'query': 'q1', 'chunk': 'd7', 'grade': 2.0}]
+    """
+    return _read(path, QRELS, faults)
+
+
+def _read(path: Path, layout: Layout, faults: list[Fault] | None) -> pa.Table:
+    name = os.fspath(path)
+    try:
+        table = _columns(name, layout)
+        return _lines(name, layout, faults) if table is None else table
+    except OSError as error:
+        raise InputError(f"the {layout.what} {name} cannot be read: {error}.") from error
+
+
+def _columns(name: str, layout: Layout) -> pa.Table | None:
+    """The file as Arrow reads it, or None where it must be read line by line."""
+    with pa.input_stream(name) as stream:
+        tab = b"\t" in stream.read(4096).split(b"\n", 1)[0]
+    with pa.input_stream(name) as stream:
+        try:
+            table = csv.read_csv(
+                stream,
+                csv.ReadOptions(column_names=layout.fields, block_size=BLOCK),
+                csv.ParseOptions(delimiter="\t" if tab else " ", quote_char=False),
+                csv.ConvertOptions(
+                    column_types={
+                        "query": NAMES,
+                        "iteration": NAMES,
+                        "chunk": pa.string(),
+                        layout.value: pa.float64(),
+                    },
+                    include_columns=["query", "iteration", "chunk", layout.value],
+                    null_values=[],
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+    # Two blanks in a row leave an empty field between them: with one field too few the count still fits.
+    empty = any(
+        pc.any(pc.equal(part.dictionary, "")).as_py() for at in (0, 1) for part in table.column(at).chunks
+    )
+    sound = not empty and pc.min(pc.binary_length(table["chunk"])).as_py() and _numbers(table[layout.value])
+    return table.drop_columns("iteration") if sound else None
+
+
+def _numbers(column: pa.ChunkedArray) -> bool:
+    return not pc.any(pc.is_nan(column)).as_py()
+
+
+def _lines(name: str, layout: Layout, faults: list[Fault] | None) -> pa.Table:
+    """The file read line by line; raises or collects what is wrong."""
+    with pa.input_stream(name) as stream:
+        lines = stream.read().removeprefix(b"\xef\xbb\xbf").splitlines()
+    rows: list[Row] = []
+    found: list[Fault] = []
+    count = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(_row(line, layout))
+        except ValueError as error:
+            count += 1
+            if faults is not None or count <= SHOWN:
+                found.append(Fault(name, number, str(error), line.decode("utf-8", "replace")))
+    if not rows and not count:
+        raise InputError(f"the {layout.what} {name} is empty.")
+    if count and faults is None:
+        raise BadTraces(found, len(rows), count)
+    if faults is not None:
+        faults += found
+    query, chunk, value = ([row[at] for row in rows] for at in range(3))
+    return pa.table(
+        {
+            "query": pa.array(query, pa.string()).dictionary_encode(),
+            "chunk": pa.array(chunk, pa.string()),
+            layout.value: pa.array(value, pa.float64()),
+        }
+    )
+
+
+def _row(line: bytes, layout: Layout) -> Row:
+    """The query, the chunk and the number of a line; raises ValueError that says what is wrong."""
+    try:
+        fields = line.decode().split()
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    if not layout.least <= len(fields) <= layout.most:
+        raise ValueError(f"{len(fields)} fields where there should be {' '.join(layout.fields)}")
+    text = fields[layout.fields.index(layout.value)]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or "_" in text:
+        raise ValueError(f'the {layout.value} "{text}" is not a number')
+    return fields[0], fields[2], value
+
+
+# --- traces ----------------------------------------------------------------------------------------
+
+
+def read_trec(run: Path, qrels: Path | None = None, faults: list[Fault] | None = None) -> Iterator[Trace]:
+    """Read a run, and its qrels if there are any, as traces: one for each query.
+
+    The id of the query stands for its text, and the chunks have an id and a score and no text; they are in
+    trec_eval's order: by score as a 32-bit float, the highest first, and equal scores by id, the last in the
+    alphabet first. Queries come in the order of the run, then those that only the qrels name, with no
+    chunks. Raises, and takes `faults`, as `read_run` does; `InputError` for a chunk judged twice with
+    different grades.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
+    >>> _ = path.write_text("q1 Q0 d7 1 0.5 bm25\\nq1 Q0 d9 2 0.8 bm25\\n")
+    >>> [[chunk.id for chunk in trace.chunks] for trace in read_trec(path)]
+    [['d9', 'd7']]
+    """
+    gold = {} if qrels is None else _gold(qrels, faults)
+    for query, chunks in _ranked(read_run(run, faults)):
+        grades = gold.pop(query, None)
+        yield Trace(
+            id=query, query=query, chunks=chunks, gold=None if grades is None else Gold(chunks=grades)
+        )
+    for query, grades in gold.items():
+        yield Trace(id=query, query=query, chunks=(), gold=Gold(chunks=grades))
+
+
+def _gold(path: Path, faults: list[Fault] | None) -> dict[str, dict[str, float]]:
+    gold: dict[str, dict[str, float]] = {}
+    columns = (column.to_pylist() for column in read_qrels(path, faults).columns)
+    for query, chunk, grade in zip(*columns, strict=True):
+        if gold.setdefault(query, {}).setdefault(chunk, grade) != grade:
+            raise InputError(f'{os.fspath(path)}: query "{query}" judges chunk "{chunk}" twice, differently.')
+    return gold
+
+
+def _ranked(run: pa.Table) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
+    """The queries of a run, each with its chunks in order."""
+    query = run["query"].unify_dictionaries().combine_chunks()
+    if not len(query):
+        return
+    keys = pa.table(
+        {"query": query.indices, "score": run["score"].cast(pa.float32(), safe=False), "chunk": run["chunk"]}
+    )
+    falling = [("query", "ascending"), ("score", "descending"), ("chunk", "descending")]
+    order = pc.sort_indices(keys, sort_keys=falling)
+    rows = run.take(order)
+    place = query.indices.take(order).to_numpy()
+    cuts = np.flatnonzero(np.diff(place)) + 1
+    names = query.dictionary
+    for start, end in pairwise([0, *cuts.tolist(), len(place)]):
+        part = rows.slice(start, end - start)
+        pairs = zip(part["chunk"].to_pylist(), part["score"].to_pylist(), strict=True)
+        yield names[int(place[start])].as_py(), tuple(Chunk(id=id, score=score) for id, score in pairs)
+
+
+def write_trec(traces: Iterable[Trace], run: Path, qrels: Path | None = None, tag: str = "ragfault") -> None:
+    """Write the chunks of the traces as a run file, and their gold as a qrels file.
+
+    Readers of TREC files order a run by its scores. Where the scores of a trace are absent or would put its
+    chunks in another order, descending whole numbers are written for them. Traces without chunks leave no
+    line in the run, and traces without gold none in the qrels. Raises `OutputError` where a file cannot be
+    written or an id is empty or has white space.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
+    >>> write_trec([Trace(id="q1", query="When?", chunks=(Chunk(id="a"), Chunk(id="b", score=0.3)))], path)
+    >>> print(path.read_text(), end="")
+    q1 Q0 a 1 2 ragfault
+    q1 Q0 b 2 1 ragfault
+    """
+    try:
+        with ExitStack() as stack:
+            results = stack.enter_context(pa.output_stream(os.fspath(run)))
+            judged = None if qrels is None else stack.enter_context(pa.output_stream(os.fspath(qrels)))
+            for trace in traces:
+                results.write("".join(_results(trace, tag)).encode())
+                if judged is not None:
+                    judged.write("".join(_grades(trace)).encode())
+    except OSError as error:
+        raise OutputError(f"the TREC files cannot be written: {error}.") from error
+
+
+def _results(trace: Trace, tag: str) -> Iterator[str]:
+    chunks = trace.chunks or ()
+    scores = _scores(chunks)
+    for rank, (chunk, score) in enumerate(zip(chunks, scores, strict=True), 1):
+        yield f"{_solid(trace.id)} Q0 {_solid(chunk.id)} {rank} {score} {_solid(tag)}\n"
+
+
+def _grades(trace: Trace) -> Iterator[str]:
+    for chunk, grade in (trace.gold.chunks if trace.gold else {}).items():
+        yield f"{_solid(trace.id)} 0 {_solid(chunk)} {int(grade) if grade == int(grade) else grade}\n"
+
+
+def _scores(chunks: tuple[Chunk, ...]) -> list[float]:
+    """The chunks' own scores where a reader that sorts by them finds the same order, else whole numbers."""
+    scores = [chunk.score for chunk in chunks if chunk.score is not None]
+    if len(scores) == len(chunks) and not any(map(math.isnan, scores)):
+        with np.errstate(over="ignore"):
+            single = np.array(scores).astype(np.float32).tolist()
+        keys = list(zip(single, (chunk.id for chunk in chunks), strict=True))
+        if all(above >= below for above, below in pairwise(keys)):
+            return scores
+    return list(range(len(chunks), 0, -1))
+
+
+def _solid(id: str) -> str:
+    if not id or len(id.split()) != 1 or id != id.strip():
+        raise OutputError(f'the id "{id}" is empty or has white space, which a TREC file cannot hold.')
+    return id
