@@ -313,9 +313,9 @@ def test_column_map(tmp_path):
 
 def test_unknown_names(tmp_path):
     """A map key or shape that does not exist is refused before anything is read, with the nearest name."""
-    with pytest.raises(UnknownName, match='no map key "chunk".*Did you mean "chunks"'):
+    with pytest.raises(UnknownName, match=r'no map key "chunk".*Did you mean "chunks"'):
         read_traces(tmp_path / "absent", map={"chunk": "docs"})
-    with pytest.raises(UnknownName, match='no shape "ragaz".*"ragas"'):
+    with pytest.raises(UnknownName, match=r'no shape "ragaz".*"ragas"'):
         read_traces(tmp_path / "absent", shape="ragaz")
     with pytest.raises(InputError, match="is not TOML"):
         read_traces(put(tmp_path / "t.jsonl"), map=put(tmp_path / "map.toml", {"a": 1}))

@@ -53,6 +53,9 @@ FORMS: dict[str, Form] = {
 """What a file name promises; `json` stands for one object a line and for one array alike."""
 
 PACKED = (".gz", ".zst")
+PIECE = 2**16
+"""How much is asked of a stream at once: of one that breaks off, what came with its last piece is lost."""
+
 TREC = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
 
 
@@ -77,9 +80,13 @@ def expand(where: Where) -> list[str]:
     hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth,
     and everything in a run but its traces. Raises `InputError` where nothing is there.
     """
-    if isinstance(where, (str, os.PathLike)):
-        return _one(os.fspath(where))
-    found = [file for part in where for file in _one(os.fspath(part))]
+    parts = [where] if isinstance(where, (str, os.PathLike)) else where
+    found: list[str] = []
+    for part in parts:
+        try:
+            found += _one(os.fspath(part))
+        except OSError as error:
+            raise InputError(f"{part} cannot be read: {error.strerror or error}") from None
     if not found:
         raise InputError("no file was named to read traces from")
     return found
@@ -169,13 +176,14 @@ class _Guard(io.RawIOBase):
     def __init__(self, beneath: Any) -> None:
         self.beneath = beneath
         self.broken: str | None = None
+        self.read_some = getattr(beneath, "read1", beneath.read)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         try:
-            data = self.beneath.read(len(buffer))
+            data = self.read_some(min(len(buffer), PIECE))
         except EOFError:
             self.broken = "the compressed data breaks off here: the file is truncated"
         except (OSError, zlib.error, ValueError) as error:

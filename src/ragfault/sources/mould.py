@@ -33,12 +33,11 @@ def _keys(record: type[msgspec.Struct], **known: Any) -> Any:
     return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
 
-SPANS = tuple[_keys(Span, start=Big, end=Big), ...]  # type: ignore[misc]
 TraceKeys = _keys(
     Trace,
     chunks=tuple[_keys(Chunk, start=Big, end=Big), ...] | None,  # type: ignore[misc]
     citations=tuple[_keys(Citation), ...] | None,  # type: ignore[misc]
-    gold=_keys(Gold, spans=SPANS) | None,
+    gold=_keys(Gold, spans=tuple[_keys(Span, start=Big, end=Big), ...]) | None,  # type: ignore[misc]
     turn=Big,
     latency=_keys(Latency) | None,
     tokens=_keys(Tokens, prompt=Big, completion=Big) | None,

@@ -102,33 +102,41 @@ def _reach(record: Any, path: str) -> Any:
 def _made(values: dict[str, Any]) -> dict[str, Any]:
     """The fields of a trace as plain objects, ready to be checked."""
     made: dict[str, Any] = {name: values[name] for name in FIELDS if name in values}
-    metadata = dict(made["metadata"]) if isinstance(made.get("metadata"), dict) else made.get("metadata", {})
+    metadata = made.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise Wrong(f"Expected `object`, got `{kind(metadata)}` - at `$.metadata`")
-    parallel: dict[str, Any] = {}
-    for name, value in values.items():
-        field, _, part = name.partition(".")
-        if not part:
-            continue
-        if field == "metadata":
-            metadata[part] = value
-        elif field == "chunks":
-            parallel[part] = value
-        else:
-            inner = made.get(field)
-            made[field] = {**(inner if isinstance(inner, dict) else {}), part: value}
-    made["metadata"] = metadata
+    made["metadata"] = dict(metadata)
+    parallel = _parts(made, values)
     if parallel:
         made["chunks"] = _merged(made.get("chunks"), parallel)
     for name, form in FORMERS.items():
-        if name in made:
+        if made.get(name) is not None:
             made[name] = form(made[name])
-    for field, parts in (("latency", Latency), ("tokens", Tokens)):
-        if isinstance(made.get(field), dict):
-            spare = {key: value for key, value in made[field].items() if key not in parts.__struct_fields__}
-            metadata.update({f"{field}.{key}": value for key, value in spare.items()})
+    _spare(made)
     made.setdefault("id", "")
     return made
+
+
+def _parts(made: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Put values such as `latency.total` into their fields; those of `chunks` come back, for all at once."""
+    parallel: dict[str, Any] = {}
+    for name, value in values.items():
+        field, _, part = name.partition(".")
+        if field == "chunks" and part:
+            parallel[part] = value
+        elif part:
+            inner = made.get(field)
+            made[field] = {**(inner if isinstance(inner, dict) else {}), part: value}
+    return parallel
+
+
+def _spare(made: dict[str, Any]) -> None:
+    """Keep what latency and tokens have no place for as metadata."""
+    for field, record in (("latency", Latency), ("tokens", Tokens)):
+        inner = made.get(field)
+        if isinstance(inner, dict):
+            for key in inner.keys() - set(record.__struct_fields__):
+                made["metadata"][f"{field}.{key}"] = inner[key]
 
 
 def _merged(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
