@@ -1,6 +1,11 @@
 """Findings: what the scores and verdicts of a run mean, each figure with its counts and its interval."""
 
 from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.diagnosis import diagnose
+from ragfault.findings.gate import COVERAGE, gate
+from ragfault.findings.health import LEVELS, health, level, quality, rag
+from ragfault.findings.insights import insights
+from ragfault.findings.kinds import KINDS, Meaning
 from ragfault.findings.records import (
     Aggregate,
     Alert,
@@ -21,8 +26,16 @@ from ragfault.findings.records import (
     Result,
     Scorecard,
 )
+from ragfault.findings.remedies import diagnoses, remedies, worst
+from ragfault.findings.scorecard import PAIRS, TARGETS, pairs, scorecard, segments
+from ragfault.findings.whole import find
 
 __all__ = [
+    "COVERAGE",
+    "KINDS",
+    "LEVELS",
+    "PAIRS",
+    "TARGETS",
     "Aggregate",
     "Alert",
     "Bar",
@@ -34,6 +47,7 @@ __all__ = [
     "Health",
     "Insight",
     "Kind",
+    "Meaning",
     "Pair",
     "Problem",
     "Quality",
@@ -43,5 +57,19 @@ __all__ = [
     "Result",
     "Scorecard",
     "decide",
+    "diagnose",
+    "diagnoses",
+    "find",
+    "gate",
+    "health",
+    "insights",
+    "level",
+    "pairs",
+    "quality",
+    "rag",
     "read_bar",
+    "remedies",
+    "scorecard",
+    "segments",
+    "worst",
 ]

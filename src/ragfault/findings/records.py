@@ -46,6 +46,7 @@ Kind = Literal[
     "contradicted_claim",
     "false_claim",
     "unanswered_aspect",
+    "irrelevant_answer",
     "absent_fact",
     "contradicted_fact",
     "bad_quote",
@@ -64,14 +65,14 @@ class Finding(Struct, frozen=True, kw_only=True):
 # --- over the traces -------------------------------------------------------------------------------
 
 
-class Reason(Finding):
+class Reason(Finding, frozen=True):
     """Why scores have no value, and how often."""
 
     text: str
     count: int
 
 
-class Aggregate(Finding):
+class Aggregate(Finding, frozen=True):
     """One metric over the traces of a run or of a segment."""
 
     metric: str
@@ -102,7 +103,7 @@ class Aggregate(Finding):
         return self.scored + self.undefined + self.failed
 
 
-class Scorecard(Finding):
+class Scorecard(Finding, frozen=True):
     """Every metric of a run over all its traces, or over those of one segment."""
 
     traces: int
@@ -114,7 +115,7 @@ class Scorecard(Finding):
     """The value that these traces share; None with `by` given: they have none."""
 
 
-class Health(Finding):
+class Health(Finding, frozen=True):
     """How a layer does: the mean of the means of its parts.
 
     Each part counts alike, however many traces it is defined on, so that the figure is the mean of
@@ -131,7 +132,7 @@ class Health(Finding):
     """The parts that are not in the run or have no value on any trace."""
 
 
-class Alert(Finding):
+class Alert(Finding, frozen=True):
     """A figure of RAG health on the wrong side of its limit."""
 
     name: Literal["LOW_RELEVANCE", "LOW_USAGE", "MISSING_CONTEXT"]
@@ -142,7 +143,7 @@ class Alert(Finding):
     """Whether the whole interval lies on the wrong side."""
 
 
-class Rag(Finding):
+class Rag(Finding, frozen=True):
     """RAG health: what the chunk, use and missing verdicts say of the whole run.
 
     A figure is None where no trace has the verdicts for it.
@@ -161,7 +162,7 @@ class Rag(Finding):
     alerts: tuple[Alert, ...] = ()
 
 
-class Quality(Finding):
+class Quality(Finding, frozen=True):
     """A quality level by triad, and the traces in it."""
 
     name: Literal["excellent", "good", "fair", "poor"]
@@ -174,7 +175,7 @@ class Quality(Finding):
     """Of the traces that have a triad; None where none has."""
 
 
-class Pair(Finding):
+class Pair(Finding, frozen=True):
     """Two metrics that are bought with each other, reported together."""
 
     first: Aggregate | None
@@ -183,7 +184,7 @@ class Pair(Finding):
     names: tuple[str, str]
 
 
-class Bucket(Finding):
+class Bucket(Finding, frozen=True):
     """The chunks that share a property, such as their position."""
 
     label: str
@@ -192,7 +193,7 @@ class Bucket(Finding):
     """Over chunks (`n` counts them), the chunks of one trace or conversation taken together."""
 
 
-class Insight(Finding):
+class Insight(Finding, frozen=True):
     """How relevance or use goes with a property of the chunk or its trace."""
 
     measure: Literal["relevance", "use"]
@@ -208,7 +209,7 @@ class Insight(Finding):
 # --- on one trace ----------------------------------------------------------------------------------
 
 
-class Problem(Finding):
+class Problem(Finding, frozen=True):
     """One thing that is wrong with a trace."""
 
     kind: Kind
@@ -228,7 +229,7 @@ class Problem(Finding):
     remedies: tuple[str, ...] = ()
 
 
-class Diagnosis(Finding):
+class Diagnosis(Finding, frozen=True):
     """What is wrong with one trace."""
 
     trace: str
@@ -243,7 +244,7 @@ class Diagnosis(Finding):
     """The quality level by triad."""
 
 
-class Remedy(Finding):
+class Remedy(Finding, frozen=True):
     """A kind of problem over the run, with what mends it."""
 
     kind: Kind
@@ -264,7 +265,7 @@ class Remedy(Finding):
 # --- the whole -------------------------------------------------------------------------------------
 
 
-class Findings(Finding):
+class Findings(Finding, frozen=True):
     """All that is found in one run; what every report is made from."""
 
     run: str
@@ -291,7 +292,7 @@ class Findings(Finding):
 # --- the gate --------------------------------------------------------------------------------------
 
 
-class Decision(Finding):
+class Decision(Finding, frozen=True):
     """What a run says of one bar."""
 
     bar: Bar
@@ -305,7 +306,7 @@ class Decision(Finding):
     """About how many scored traces would tell, at the present spread and mean; None where that is not the trouble."""
 
 
-class Gate(Finding):
+class Gate(Finding, frozen=True):
     """What a run says of all bars."""
 
     run: str

@@ -1,0 +1,114 @@
+"""Over all traces: the worst of them, and the remedies that most of them need."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.errors import RunError
+from ragfault.findings.diagnosis import diagnose
+from ragfault.findings.grid import SCORED, Grid, open_grid, span
+from ragfault.findings.health import level
+from ragfault.findings.kinds import KINDS
+from ragfault.findings.records import Diagnosis, Kind, Remedy
+from ragfault.runs import Run
+
+__all__ = ["diagnoses", "remedies", "worst"]
+
+EXAMPLES = 5
+"""How many traces a remedy names."""
+
+
+def diagnoses(source: Run | Grid) -> Iterator[Diagnosis]:
+    """The diagnosis of every trace, in order, with its triad and quality level where the run has them."""
+    grid = open_grid(source)
+    at = grid.base("triad")
+    for row, (trace, verdicts) in enumerate(zip(grid.run.traces(), grid.run.verdicts(), strict=True)):
+        if trace.id != verdicts.trace:
+            raise RunError(f"{grid.run.path}: traces and verdicts are not in the same order. Evaluate again.")
+        found = diagnose(trace, verdicts)
+        if at is not None and grid.status[row, at] == SCORED:
+            triad = float(grid.values[row, at])
+            found = replace(found, triad=triad, quality=level(triad).name)
+        yield found
+
+
+def worst(source: Run | Grid, n: int = 10) -> tuple[Diagnosis, ...]:
+    """The `n` traces with most to show, worst first; those without a problem are not among them.
+
+    A trace whose pipeline failed is as bad as can be. Else a trace is as bad as 1 − its triad, or, where it has
+    none, as the share of the things looked at that are problems; then by the number of problems, then in the
+    order of the run.
+    """
+    return Tally(diagnoses(source), n).worst()
+
+
+def remedies(source: Run | Grid, examples: int = EXAMPLES) -> tuple[Remedy, ...]:
+    """The kinds of problem of a run with what mends them, that on most traces first."""
+    grid = open_grid(source)
+    return Tally(diagnoses(grid), 0).remedies(grid, examples)
+
+
+def badness(found: Diagnosis) -> float:
+    """How bad a trace is, in [0, 1], for ranking."""
+    if any(problem.kind == "pipeline_error" for problem in found.problems):
+        return 1.0
+    if found.triad is not None:
+        return 1 - found.triad
+    return min(1.0, len(found.problems) / found.checked) if found.checked else 0.0
+
+
+class Tally:
+    """One walk over the diagnoses of a run, of which only the worst are kept."""
+
+    def __init__(self, found: Iterator[Diagnosis], n: int) -> None:
+        self._heap: list[tuple[float, int, int, Diagnosis]] = []
+        self._count: Counter[Kind] = Counter()
+        self._rows: defaultdict[Kind, list[int]] = defaultdict(list)
+        self._names: defaultdict[Kind, list[tuple[float, int, str]]] = defaultdict(list)
+        for row, diagnosis in enumerate(found):
+            if diagnosis.problems:
+                self._take(row, diagnosis, n)
+
+    def _take(self, row: int, found: Diagnosis, n: int) -> None:
+        bad = badness(found)
+        if n:
+            push = heapq.heappush if len(self._heap) < n else heapq.heappushpop
+            push(self._heap, (bad, len(found.problems), -row, found))
+        kinds = Counter(problem.kind for problem in found.problems)
+        self._count += kinds
+        for kind in kinds:
+            self._rows[kind].append(row)
+            names = self._names[kind]
+            push_name = heapq.heappush if len(names) < EXAMPLES else heapq.heappushpop
+            push_name(names, (bad, -row, found.trace))
+
+    def worst(self) -> tuple[Diagnosis, ...]:
+        """The worst, worst first."""
+        return tuple(entry[-1] for entry in sorted(self._heap, key=lambda entry: entry[:3], reverse=True))
+
+    def remedies(self, grid: Grid, examples: int = EXAMPLES) -> tuple[Remedy, ...]:
+        """The remedies, that of most traces first; the examples are the worst traces that show it."""
+        ranked = sorted(self._rows, key=lambda kind: (-len(self._rows[kind]), -self._count[kind], kind))
+        return tuple(self._remedy(kind, grid, examples) for kind in ranked)
+
+    def _remedy(self, kind: Kind, grid: Grid, examples: int) -> Remedy:
+        shows = np.zeros(grid.traces, dtype=bool)
+        shows[self._rows[kind]] = True
+        share = span(shows, grid.clusters)
+        assert share is not None  # a run has traces
+        meaning = KINDS[kind]
+        return Remedy(
+            kind=kind,
+            layer=meaning.layer,
+            title=meaning.title,
+            steps=meaning.steps,
+            problems=self._count[kind],
+            traces=len(self._rows[kind]),
+            share=share,
+            examples=tuple(name for _, _, name in sorted(self._names[kind], reverse=True))[:examples],
+        )

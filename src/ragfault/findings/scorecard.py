@@ -1,0 +1,144 @@
+"""The scorecard: every metric with counts, interval and target, over a run or by segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.grid import FAILED, NONE, SCORED, UNDEFINED, Grid, Mask, bare, labels, open_grid, span
+from ragfault.findings.records import Aggregate, Pair, Reason, Scorecard
+from ragfault.runs import Run
+
+__all__ = ["PAIRS", "TARGETS", "Bars", "aggregate", "pairs", "scorecard", "segments"]
+
+Bars = Iterable[Bar | str]
+
+TARGETS = (
+    Bar("precision", ">", 0.8),
+    Bar("context_recall", ">", 0.7),
+    Bar("context_precision", ">", 0.75),
+    Bar("groundedness", ">", 0.85),
+    Bar("recall", ">=", 0.9),
+    Bar("chunk_utilization", ">=", 0.25),
+)
+"""The targets where none are given: of gold `recall` at any cut-off; of gold `precision` without one, since
+precision@k cannot reach 0.8 where fewer chunks than that are relevant; utilisation below its target is
+over-fetching."""
+
+PAIRS = (
+    ("context_recall", "context_precision"),
+    ("groundedness", "completeness"),
+    ("context_adherence", "answer_relevance"),
+)
+"""Metrics that are bought with each other."""
+
+SHOWN = 3
+"""How many reasons of a kind an aggregate names."""
+
+
+def scorecard(source: Run | Grid, targets: Bars = TARGETS) -> Scorecard:
+    """Every metric over all traces of a run, in the run's order.
+
+    The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
+    traces of one conversation together. `targets` are bars, as records or texts; one for a metric's name
+    ("recall>=0.9") goes for it with any cut-off and parameters, save `precision`, unless there is one for
+    its exact text.
+    """
+    grid = open_grid(source)
+    return _card(grid, None, _table(targets))
+
+
+def segments(
+    source: Run | Grid,
+    by: str,
+    targets: Bars = TARGETS,
+    routes: Mapping[str, Bars] | None = None,
+) -> tuple[Scorecard, ...]:
+    """The scorecard of each part of the traces, the largest part first.
+
+    `by` is route, conversation, model, turn or metadata.KEY; the traces that lack it are a part of their
+    own (`segment=None`). `routes` gives a part targets of its own by its value, which go before `targets`.
+
+    Raises UnknownName for another field.
+    """
+    grid = open_grid(source)
+    codes, names = labels(grid.run, by)
+    general = _table(targets)
+    found = []
+    for code in np.unique(codes).tolist():
+        name = None if code == NONE else names[code]
+        own = _table(routes.get(name, ())) if routes and name is not None else {}
+        rows = codes == code
+        found.append((int(rows.sum()), name, _card(grid, rows, general | own, by, name)))
+    found.sort(key=lambda part: (-part[0], part[1] is None, part[1] or ""))
+    return tuple(card for _, _, card in found)
+
+
+def _table(targets: Bars) -> dict[str, Bar]:
+    bars = [read_bar(bar) if isinstance(bar, str) else bar for bar in targets]
+    return {"".join(bar.metric.split()): bar for bar in bars}
+
+
+def _card(
+    grid: Grid, rows: Mask | None, targets: dict[str, Bar], by: str | None = None, name: str | None = None
+) -> Scorecard:
+    return Scorecard(
+        traces=grid.traces if rows is None else int(rows.sum()),
+        aggregates=tuple(
+            aggregate(grid, at, rows, _target(text, targets)) for at, text in enumerate(grid.names)
+        ),
+        by=by,
+        segment=name,
+    )
+
+
+def _target(metric: str, targets: dict[str, Bar]) -> Bar | None:
+    """The target for a metric: for its exact text, else for its name."""
+    name = bare(metric)
+    bar = targets.get("".join(metric.split())) or (targets.get(name) if name != "precision" else None)
+    return None if bar is None else Bar(metric, bar.sign, bar.value)
+
+
+def aggregate(grid: Grid, at: int, rows: Mask | None = None, target: Bar | None = None) -> Aggregate:
+    """One metric over the traces, or over some rows of them."""
+    measure = grid.measures[at]
+    states = grid.status[:, at] if rows is None else grid.status[rows, at]
+    why = grid.why[:, at] if rows is None else grid.why[rows, at]
+    counts = np.bincount(states, minlength=3).tolist()
+    interval = span(*grid.column(at, rows), measure)
+
+    def reasons(state: int) -> tuple[Reason, ...]:
+        codes = why[(states == state) & (why != NONE)]
+        tally = np.bincount(codes, minlength=1)
+        first = np.argsort(-tally, kind="stable")[:SHOWN].tolist()
+        return tuple(Reason(text=grid.reasons[code], count=int(tally[code])) for code in first if tally[code])
+
+    return Aggregate(
+        metric=measure.name,
+        layer=measure.layer,
+        better=measure.better,
+        low=measure.low,
+        high=measure.high,
+        interval=interval,
+        scored=counts[SCORED],
+        undefined=counts[UNDEFINED],
+        failed=counts[FAILED],
+        why_undefined=reasons(UNDEFINED),
+        why_failed=reasons(FAILED),
+        notes=reasons(SCORED),
+        target=target,
+        result=decide(target, interval) if target and interval else None,
+    )
+
+
+def pairs(source: Run | Grid) -> tuple[Pair, ...]:
+    """The metrics that are bought with each other, side by side; a pair of which the run has neither is left out."""
+    grid = open_grid(source)
+    found = []
+    for names in PAIRS:
+        first, second = (None if (at := grid.find(name)) is None else aggregate(grid, at) for name in names)
+        if first or second:
+            found.append(Pair(first=first, second=second, names=names))
+    return tuple(found)

@@ -1,0 +1,53 @@
+"""All findings on a run at once; what every report is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ragfault.findings.grid import Grid
+from ragfault.findings.health import health, quality, rag
+from ragfault.findings.insights import insights
+from ragfault.findings.passages import open_passages
+from ragfault.findings.records import Findings
+from ragfault.findings.remedies import Tally, diagnoses
+from ragfault.findings.scorecard import TARGETS, Bars, pairs, scorecard, segments
+from ragfault.runs import Run
+
+__all__ = ["find"]
+
+
+def find(
+    run: Run,
+    *,
+    n: int = 10,
+    by: str = "route",
+    targets: Bars = TARGETS,
+    routes: Mapping[str, Bars] | None = None,
+) -> Findings:
+    """Everything that is found in a run, reading it once.
+
+    `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of
+    one segment), `targets` and `routes` as `segments` takes them.
+
+    Raises UnknownName for another field than there is, RunError where the run is not whole.
+    """
+    grid = Grid(run)
+    targets = tuple(targets)
+    seen = open_passages(run)
+    levels, unrated = quality(grid)
+    tally = Tally(diagnoses(grid), n)
+    parts = segments(grid, by, targets, routes)
+    return Findings(
+        run=run.path.name,
+        manifest=run.manifest,
+        scorecard=scorecard(grid, targets),
+        health=health(grid),
+        rag=rag(grid, seen),
+        quality=levels,
+        unrated=unrated,
+        pairs=pairs(grid),
+        insights=insights(run, seen),
+        worst=tally.worst(),
+        remedies=tally.remedies(grid),
+        segments=parts if len(parts) > 1 else (),
+    )
