@@ -443,6 +443,21 @@ def test_survey(tmp_path):
     assert found.fingerprint != survey(tmp_path / "u.jsonl").fingerprint
 
 
+@QUICK
+@given(run=runs)
+def test_fingerprint(run, tmp_path):
+    """The fingerprint is the same in every format."""
+    found = set()
+    for name in ("t.jsonl", "t.parquet", "t.csv"):
+        write_traces(run, tmp_path / name, force=True)
+        found.add(survey(tmp_path / name).fingerprint)
+    spelt = [json.loads(msgspec.json.encode(trace)) for trace in run]
+    for chunk in (chunk for trace in spelt for chunk in trace.get("chunks") or ()):
+        chunk.setdefault("kind", "text")
+    found.add(survey(put(tmp_path / "u.jsonl", *spelt)).fingerprint)
+    assert len(found) == 1
+
+
 def test_schema():
     """The schema describes every field that its record describes, and is JSON."""
     found = schema()

@@ -236,7 +236,9 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Trace]:
 
 
 def _chunk(metadata: str | None, **values: Any) -> Chunk:
-    return Chunk(metadata=_load(metadata), **{k: v for k, v in values.items() if v is not None})
+    if values.get("kind") in (None, "text"):
+        values.pop("kind", None)
+    return Chunk(metadata=_load(metadata), **values)
 
 
 def _unlist(column: pa.Array, make: Callable[..., Any]) -> list[tuple[Any, ...] | None]:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ragfault.errors import SHOWN, Fault
+from ragfault.records import Trace
 from ragfault.sources.files import MAX_LINE, Where
 from ragfault.sources.read import read_traces
 
@@ -67,5 +69,19 @@ def survey(
         where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=told.append, max_line=max_line
     ):
         count += 1
-        digest.update(encode(trace))
+        digest.update(encode(_plain(trace)))
     return Survey(count, digest.hexdigest(), "; ".join(dict.fromkeys(told)), bad, tuple(faults))
+
+
+def _plain(trace: Trace) -> list[Any]:
+    """Every field's value, also where it is the default: a default that was written out is no difference."""
+    values = list(msgspec.structs.astuple(trace))
+    for place, name in enumerate(trace.__struct_fields__):
+        value = values[place]
+        if name in ("chunks", "citations") and value is not None:
+            values[place] = [msgspec.structs.astuple(part) for part in value]
+        elif name == "gold" and value is not None:
+            values[place] = [value.chunks, [msgspec.structs.astuple(span) for span in value.spans]]
+        elif name in ("latency", "tokens") and value is not None:
+            values[place] = msgspec.structs.astuple(value)
+    return values
