@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ragfault.evaluate import evaluate
+    from ragfault.evaluation import evaluate, rescore
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
     from ragfault.runs import Run
@@ -27,9 +27,10 @@ _HOMES = {
     "Span": "ragfault.records",
     "Trace": "ragfault.records",
     "Verdicts": "ragfault.records",
-    "evaluate": "ragfault.evaluate",
+    "evaluate": "ragfault.evaluation",
     "metric": "ragfault.metrics",
     "read_traces": "ragfault.sources",
+    "rescore": "ragfault.evaluation",
     "write_traces": "ragfault.sources",
 }
 
@@ -45,6 +46,7 @@ __all__ = [
     "evaluate",
     "metric",
     "read_traces",
+    "rescore",
     "write_traces",
 ]
 

@@ -167,21 +167,18 @@ def t_quantile(p: float, df: float) -> float:
 
 def _t_below(t: float, df: float) -> float:
     """P(T ≤ t) for t ≥ 0."""
-    return 1 - 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t))
+    square = t * t
+    return 0.5 + 0.5 * _incomplete_beta(0.5, df / 2, square / (df + square), df / (df + square))
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
-    if x <= 0:
-        return 0.0
-    if x >= 1:
-        return 1.0
+def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
+    """The regularised incomplete beta function I_x(a, b); `rest` is 1 − x, given apart to keep its digits."""
+    if x <= 0 or rest <= 0:
+        return float(rest <= 0)
     if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
-    return front * _lentz(a, b, x) / a
+        return 1 - _incomplete_beta(b, a, rest, x)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
+    return math.exp(front) * _lentz(a, b, x) / a
 
 
 def _lentz(a: float, b: float, x: float) -> float:

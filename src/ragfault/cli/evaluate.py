@@ -65,7 +65,7 @@ def evaluate(
     TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz and .zst), a TREC run, or - for
     standard input. The shapes of Ragas, DeepEval, RAGChecker, TruLens and RAGTruth are recognised.
     """
-    from ragfault.evaluate import evaluate as work
+    from ragfault.evaluation import evaluate as work
 
     table = settings(config)
     chosen = {
@@ -107,7 +107,7 @@ def rescore(
 
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
     """
-    from ragfault.rescore import rescore as work
+    from ragfault.evaluation import rescore as work
 
     return _finish(work(run, out, metrics=metrics or None, force=force), quiet, settings(config))
 

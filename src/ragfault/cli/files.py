@@ -45,7 +45,7 @@ def convert(
     """
     import contextlib
 
-    from ragfault.evaluate import Side
+    from ragfault.evaluation import Side
     from ragfault.sources import read_traces, write_traces
 
     side = Side(Path(out).with_name(Path(out).name + ".bad.jsonl"))

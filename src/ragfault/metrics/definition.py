@@ -133,13 +133,7 @@ def metric(
     """
 
     def enter(function: Function) -> Function:
-        name = function.__name__
-        old = _catalogue.get(name)
-        if old and (old.function.__module__, old.function.__qualname__) != _place(function):
-            raise UsageError(
-                f'the name "{name}" is taken by {old.function.__module__}.{old.function.__qualname__}. '
-                "Give the new metric another one."
-            )
+        name = _free(function)
         keywords = {
             p.name: p.default
             for p in inspect.signature(function).parameters.values()
@@ -164,8 +158,14 @@ def metric(
     return enter
 
 
-def _place(function: Function) -> tuple[str, str]:
-    return function.__module__, function.__qualname__
+def _free(function: Function) -> str:
+    """The function's name, unless another function has it in the catalogue."""
+    old = _catalogue.get(function.__name__)
+    if old is not None:
+        place, new = (f"{f.__module__}.{f.__qualname__}" for f in (old.function, function))
+        if place != new:
+            raise UsageError(f'the name "{old.name}" is taken by {place}. Give the new metric another one.')
+    return function.__name__
 
 
 def definitions() -> dict[str, Definition]:

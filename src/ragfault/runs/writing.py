@@ -76,7 +76,7 @@ class Partial:
         """The plan of the run begun here, if there is one."""
         try:
             return msgspec.json.decode((self.path / "plan.json").read_bytes(), type=Plan)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
             return None
 
     def done(self) -> frozenset[int]:

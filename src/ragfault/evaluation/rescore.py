@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragfault import __version__
-from ragfault.evaluate import measure, score_all
+from ragfault.evaluation.evaluate import measure
+from ragfault.evaluation.work import score_all
 from ragfault.metrics import Metric, choose
 from ragfault.runs import Run
 from ragfault.runs.run import ROWS

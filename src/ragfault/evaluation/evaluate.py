@@ -1,0 +1,133 @@
+"""Evaluate: traces × judge × metrics → Run, streaming, on as many processes as wanted, resumable."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragfault import __version__, judges
+from ragfault.errors import BadTraces, UsageError
+from ragfault.evaluation.spool import Side, Where, settled
+from ragfault.evaluation.work import Job, work_off
+from ragfault.metrics import Metric, choose
+from ragfault.ports import Judge
+from ragfault.records import Trace
+from ragfault.runs import Measure, Partial, Plan, Run
+from ragfault.runs.writing import check_free
+from ragfault.sources import Survey, read_traces, survey
+
+__all__ = ["evaluate", "measure"]
+
+BATCH = 64
+"""Traces to a part: at most so many are lost, for each worker, when an evaluation is killed."""
+
+
+def _quiet(*_: object) -> None:
+    """Tell nobody."""
+
+
+def evaluate(  # noqa: PLR0913 - the options of one verb
+    where: Where | Iterable[Trace],
+    out: str | Path,
+    *,
+    judge: str | Judge = "lexical",
+    metrics: str | Sequence[str] = "default",
+    workers: int = 1,
+    batch: int = BATCH,
+    force: bool = False,
+    skip_bad: bool = False,
+    progress: Callable[[int, int], None] = _quiet,
+    notice: Callable[[str], None] = _quiet,
+    **reading: Any,
+) -> Run:
+    """Judge every trace, compute every metric on it, and leave the result as a run on disk.
+
+    `where` is what `read_traces` takes (and `reading` its options: map, shape, qrels, …), or traces
+    themselves. `judge` is a name or an object of the port's shape; where no metric reads a verdict, nothing
+    is judged. `metrics` is a set ("default", "all", a layer), or texts such as "ndcg@10". The result is the
+    same for any number of `workers` and any `batch`. `progress` is called with (traces done, traces in
+    all), `notice` with lines worth telling.
+
+    Killed at any point and called again with the same arguments, it goes on where it stopped; the traces in
+    flight are lost, `batch` for each worker at the most. A judge that fails on a trace gives `failed`
+    scores with the reason, and the run goes on.
+
+    Raises BadTraces where lines of the input are not traces (with `skip_bad` they go to a side file
+    `OUT.bad.jsonl` and the others are evaluated), InputError, UsageError, OutputError, RunError.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Trace, evaluate
+    >>> chunk = Chunk(id="a", text="The harbour office opens at 7:30 on weekdays.")
+    >>> trace = Trace(id="1", query="When does it open?", chunks=(chunk,), answer="It opens at 7:30 on weekdays.")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = evaluate([trace], f"{folder}/run", metrics=["groundedness", "error"])
+    ...     [(score.metric, score.value) for score in run.scores()]
+    [('groundedness', 1.0), ('error', 0.0)]
+    """
+    if workers < 1 or batch < 1:
+        raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
+    out = Path(out)
+    check_free(out, force=force)
+    chosen = choose(metrics)
+    if isinstance(judge, str):
+        judge = judges.load_judge(judge if any(m.definition.verdicts for m in chosen) else "none")
+    source = _names(where)
+    where = settled(where, out)
+    found = _survey(where, skip_bad, notice, reading)
+    partial = Partial.begin(out, _plan(judge, chosen, found, source, batch), force=force)
+    if partial.done():
+        notice(f"resuming: {len(partial.done()):,} parts of {partial.plan.batch} traces are done already")
+    job = Job.of(partial, judge, chosen)
+    with contextlib.closing(Side(out.with_name(out.name + ".bad.jsonl"))) as side:
+        work_off(job, read_traces(where, on_bad=side.keep, **reading), workers, progress)
+    if side.count:
+        notice(f"left out {side.count:,} bad lines, kept in {side.path}")
+    return partial.finish(force=force)
+
+
+def _survey(where: Where, skip_bad: bool, notice: Callable[[str], None], reading: dict[str, Any]) -> Survey:
+    """Read the input once before a judge sees any of it: count, fingerprint, faults."""
+    found = survey(where, **reading)
+    if found.bad and not (skip_bad and found.count):
+        raise BadTraces(found.faults, found.count, found.bad)
+    if found.shape:
+        notice(found.shape)
+    return found
+
+
+def _plan(
+    judge: Judge, metrics: Sequence[Metric], found: Survey, source: tuple[str, ...], batch: int
+) -> Plan:
+    return Plan(
+        ragfault=__version__,
+        judge=judge.fingerprint,
+        metrics=tuple(map(measure, metrics)),
+        fingerprint=found.fingerprint,
+        traces=found.count,
+        source=source,
+        skipped=found.bad,
+        batch=batch,
+    )
+
+
+def _names(where: Where | Iterable[Trace]) -> tuple[str, ...]:
+    """The input as it was named."""
+    if isinstance(where, str | Path):
+        return (str(where),)
+    if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
+        return tuple(map(str, where))
+    return ("traces in memory",)
+
+
+def measure(metric: Metric) -> Measure:
+    """What a run remembers of a metric.
+
+    >>> measure(choose("latency")[0])
+    Measure(name='latency', layer='operation', better='lower', low=0.0, high=None)
+    """
+    kind = metric.definition
+    low, high = (end if math.isfinite(end) else None for end in kind.range)
+    return Measure(str(metric), kind.layer, kind.better, low, high)

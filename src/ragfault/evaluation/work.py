@@ -1,0 +1,161 @@
+"""The work of an evaluation: parts of the traces, judged and scored, here or on worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
+from itertools import islice
+from multiprocessing.process import BaseProcess
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import JudgeError, RunError
+from ragfault.metrics import Metric, parse, score
+from ragfault.ports import Judge
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.runs import Partial
+
+__all__ = ["Job", "observe", "score_all", "work_off"]
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What a worker needs to know."""
+
+    partial: Partial
+    judge: Judge
+    metrics: tuple[str, ...]
+    modules: tuple[str, ...]
+    """The modules that define the metrics; a fresh process must import them."""
+
+    @classmethod
+    def of(cls, partial: Partial, judge: Judge, metrics: Iterable[Metric]) -> Job:
+        """The job of scoring by these metrics."""
+        metrics = list(metrics)
+        return cls(
+            partial=partial,
+            judge=judge,
+            metrics=tuple(map(str, metrics)),
+            modules=tuple(sorted({metric.definition.function.__module__ for metric in metrics})),
+        )
+
+
+def work_off(job: Job, traces: Iterator[Trace], workers: int, progress: Callable[[int, int], None]) -> None:
+    """Score every part that is not done yet."""
+    total, size = job.partial.plan.traces, job.partial.plan.batch
+    ready = job.partial.done()
+    done = min(len(ready) * size, total)
+    progress(done, total)
+    todo = ((number, part) for number, part in enumerate(_parts(traces, size)) if number not in ready)
+    for count in _inline(job, todo) if workers == 1 else _spread(job, todo, workers):
+        done += count
+        progress(done, total)
+
+
+def _parts(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:
+    while part := list(islice(traces, size)):
+        yield part
+
+
+def _inline(job: Job, todo: Iterator[tuple[int, list[Trace]]]) -> Iterator[int]:
+    for number, part in todo:
+        yield _score_part(job, number, part)
+
+
+def _spread(job: Job, todo: Iterator[tuple[int, list[Trace]]], workers: int) -> Iterator[int]:
+    """The same on worker processes, with a bounded number of parts under way."""
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_enter, initargs=(job,)
+    )
+    under_way: set[Future[int]] = set()
+    try:
+        for number, part in todo:
+            under_way.add(pool.submit(_work, number, msgspec.msgpack.encode(part)))
+            if len(under_way) >= 3 * workers:
+                finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in finished)
+        while under_way:
+            finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+    except BrokenProcessPool:
+        raise RunError(
+            "a worker process was killed (out of memory, perhaps). What was done is kept: "
+            "run the same command again, with fewer --workers or a smaller --batch."
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_job: Job | None = None
+
+
+def _enter(job: Job) -> None:
+    """Make a worker process ready: leave Ctrl-C to the parent, and end when the parent does."""
+    global _job  # noqa: PLW0603 - one job for each worker process, given at its start
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_outlive, args=(parent,), daemon=True).start()
+    for module in job.modules:
+        if module != "__main__":
+            import_module(module)
+    _job = job
+
+
+def _outlive(parent: BaseProcess) -> None:
+    """End this process when its parent has ended."""
+    parent.join()
+    os._exit(1)
+
+
+def _work(number: int, part: bytes) -> int:
+    assert _job is not None
+    return _score_part(_job, number, msgspec.msgpack.decode(part, type=list[Trace]))
+
+
+def _score_part(job: Job, number: int, traces: list[Trace]) -> int:
+    """Judge and score one part, and leave it on disk."""
+    verdicts = observe(job.judge, traces)
+    metrics = [parse(text) for text in job.metrics]
+    scores = [
+        row for trace, seen in zip(traces, verdicts, strict=True) for row in score_all(metrics, trace, seen)
+    ]
+    job.partial.write(number, traces, verdicts, scores)
+    return len(traces)
+
+
+def score_all(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts) -> list[Score]:
+    """One row for every metric on one trace; none is dropped."""
+    return [score(metric, trace, verdicts) for metric in metrics]
+
+
+def observe(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
+    """Ask a judge, and keep its failures apart: a batch that fails is asked again trace by trace.
+
+    A trace on which it fails alone gets verdicts that say so (`failures={"*": reason}`).
+    """
+    try:
+        seen = list(judge.observe(traces))
+        _matched(traces, seen)
+    except Exception as error:  # noqa: BLE001 - the door to judges that users write: one bad trace, not a lost run
+        if len(traces) > 1:
+            return [verdicts for trace in traces for verdicts in observe(judge, [trace])]
+        reason = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
+        return [
+            Verdicts(
+                trace=traces[0].id, judge=judge.fingerprint, failures={"*": f"the judge failed: {reason}"}
+            )
+        ]
+    return seen
+
+
+def _matched(traces: Sequence[Trace], seen: Sequence[Verdicts]) -> None:
+    """Refuse verdicts that are not one for each trace, in order."""
+    if [verdicts.trace for verdicts in seen] != [trace.id for trace in traces]:
+        raise JudgeError(f"it returned {len(seen)} verdicts for {len(traces)} traces, or in another order")
