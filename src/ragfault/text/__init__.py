@@ -1,7 +1,7 @@
 """Text: sentences, words, normal forms, items and likeness; all comparison of texts stands on these."""
 
 from ragfault.text.alike import shingles, similar_span
-from ragfault.text.items import Stock, items, occurs
+from ragfault.text.items import Stock, figures, items, occurs
 from ragfault.text.normal import plain, squad
 from ragfault.text.sentences import sentences
 from ragfault.text.words import NEGATIONS, STOP, content, stem, words
@@ -11,6 +11,7 @@ __all__ = [
     "STOP",
     "Stock",
     "content",
+    "figures",
     "items",
     "occurs",
     "plain",

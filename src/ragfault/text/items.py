@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from ragfault.text.names import names
 from ragfault.text.normal import plain
-from ragfault.text.quantities import Find, quantities
+from ragfault.text.quantities import SPELLED, Find, quantities
 from ragfault.text.words import CURLY, fold
 
-__all__ = ["Stock", "items", "occurs"]
+__all__ = ["Stock", "figures", "items", "occurs"]
 
+HINT = re.compile(
+    rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED.pattern}|percent|section|article|part|appendix)\b", re.IGNORECASE
+)
 LINK = re.compile(r"\bhttps?://[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}\b")
 SECTION = re.compile(
     r"(?:\b(section|sec|article|art|chapter|clause|paragraph|para|figure|fig|table|page|step|rule|part|title"
@@ -41,7 +45,8 @@ def items(text: str) -> frozenset[str]:
     >>> items("2024-03-14, fifty percent") == items("March 14, 2024, 50 %")
     True
     """
-    return frozenset(item for find in _finds(text)[0] for item in find.forms[:1])
+    finds, rest = _finds(text)
+    return frozenset(find.form for find in finds).union(names(rest))
 
 
 def occurs(item: str, text: str) -> bool:
@@ -69,8 +74,8 @@ class Stock:
     __slots__ = ("_run", "forms")
 
     def __init__(self, text: str) -> None:
-        finds, _ = _finds(text)
-        self.forms = frozenset(form for find in finds for form in find.forms)
+        finds, rest = _finds(text)
+        self.forms = frozenset(form for find in finds for form in find.forms).union(names(rest))
         """Every form of every item."""
         self._run = f" {' '.join(RUN.findall(fold(plain(text)).replace('.', '')))} "
 
@@ -92,15 +97,26 @@ def _bare(item: str) -> str:
     return " ".join(RUN.findall(item.replace(".", "")))
 
 
+@lru_cache(maxsize=1 << 12)
+def figures(text: str) -> dict[str, tuple[str, ...]]:
+    """The items of a text that are no names: each with all the forms it implies, itself first.
+
+    >>> figures("Ann paid 5 kg in March 2024")
+    {'2024-03': ('2024-03', '2024'), '5 kg': ('5 kg', '5')}
+    """
+    finds, _ = _finds(text)
+    return {find.form: find.forms for find in finds}
+
+
 def _finds(text: str) -> tuple[list[Find], str]:
-    """All finds in a text, and what is left of it; what one reader takes, the next does not see."""
+    """All finds in a text but its names, and what is left; what one reader takes, the next does not see."""
     text = plain(text).translate(CURLY)
     finds: list[Find] = []
+    if not HINT.search(text):
+        return finds, text
     for pattern, make in _IDENTIFIERS:
         text = _take(pattern, make, text, finds)
-    text = quantities(text, finds)
-    finds += [Find(name) for name in names(text)]
-    return finds, text
+    return finds, quantities(text, finds)
 
 
 def _take(

@@ -1,0 +1,235 @@
+"""Assembly: all verdicts on a trace, made from relevance and entailment alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ragfault.judges.answers import answered, citing, present
+from ragfault.judges.claims import Claim, claims
+from ragfault.judges.passages import read
+from ragfault.judges.queries import missing
+from ragfault.judges.rarity import rarity
+from ragfault.judges.scorer import Entailment, Passage, Reading, Scorer
+from ragfault.ports import PARTS, Part
+from ragfault.records import (
+    ChunkVerdict,
+    CitationVerdict,
+    ClaimVerdict,
+    FactVerdict,
+    Level,
+    RecallVerdict,
+    Trace,
+    TruthVerdict,
+    UseVerdict,
+    Verdicts,
+)
+from ragfault.text import content, sentences
+
+__all__ = ["OFFERS", "assemble", "level"]
+
+OFFERS: frozenset[Part] = frozenset(PARTS) - {"harm"}
+HOLDS = ("supported", "inferred")
+DRAWN = 0.5
+"""A chunk is used where one of its sentences covers so much of a claim, and no other chunk clearly more."""
+OWN = 0.3
+"""And holds so much of what the claim says beyond the query."""
+
+
+def assemble(trace: Trace, scorer: Scorer) -> Verdicts:
+    """All verdicts on one trace; what a scorer cannot cope with costs this trace alone."""
+    try:
+        parts = _parts(trace, scorer)
+    except Exception as error:  # noqa: BLE001 - the one door: a fault in one trace must not take the batch
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return Verdicts(trace=trace.id, judge=scorer.fingerprint, failures={"*": reason})
+    return Verdicts(trace=trace.id, judge=scorer.fingerprint, **parts)
+
+
+def level(relevance: float) -> Level:
+    """Relevance in words.
+
+    >>> level(0.75), level(0.74), level(0.3), level(0.1)
+    ('high', 'medium', 'low', 'none')
+    """
+    return (
+        "high"
+        if relevance >= 0.75
+        else "medium"
+        if relevance >= 0.5
+        else "low"
+        if relevance >= 0.25
+        else "none"
+    )
+
+
+def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
+    """Every part whose inputs are there."""
+    chunks = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
+    reading = scorer.read()
+    parts: dict[str, Any] = {}
+    known: list[Entailment] = []
+    said = claims(trace.answer) if trace.answer is not None else []
+    if trace.chunks is not None:
+        parts["chunk"] = _chunk(trace.query, chunks, reading)
+        parts["missing"] = missing(trace.query, chunks, reading)
+        if trace.facts is not None or trace.references:
+            parts["recall"] = _recall(trace, chunks, reading)
+        if trace.answer is not None:
+            known = list(reading.entailment([claim.text for claim in said], chunks))
+            parts["claim"] = tuple(map(_claim, said, known))
+            parts["use"] = _use(trace.query, chunks, said, known)
+        if trace.citations is not None:
+            parts["citation"] = _citation(trace, chunks, reading)
+    if trace.answer is not None:
+        parts["answer"] = answered(trace.query, trace.answer, _evidence(known, chunks), reading)
+        if trace.facts is not None:
+            parts["fact"] = _fact(trace.facts, trace.answer, trace.query, reading)
+        if trace.facts or trace.references:
+            parts["truth"] = _truth(trace, said, reading)
+        if trace.references:
+            parts["similarity"] = max(reading.similarity(trace.answer, one) for one in trace.references)
+    return parts
+
+
+# --- from query and chunks -------------------------------------------------------------------------
+
+
+def _chunk(query: str, chunks: Sequence[Passage], reading: Reading) -> tuple[ChunkVerdict, ...]:
+    return tuple(
+        ChunkVerdict(chunk=chunk.name, relevance=seen.value, level=level(seen.value), reason=seen.reason)
+        for chunk, seen in zip(chunks, reading.relevance(query, chunks), strict=True)
+    )
+
+
+def _recall(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tuple[RecallVerdict, ...]:
+    """Expected facts, else the sentences of the reference that the chunks cover best."""
+    if trace.facts is not None:
+        return _covered(trace.facts, chunks, reading)
+    each = [_covered(_statements(one), chunks, reading) for one in trace.references]
+    return max(each, key=lambda seen: sum(one.covered for one in seen) / max(1, len(seen)))
+
+
+def _covered(
+    statements: Sequence[str], chunks: Sequence[Passage], reading: Reading
+) -> tuple[RecallVerdict, ...]:
+    return tuple(
+        RecallVerdict(statement=statement, covered=seen.support in HOLDS, evidence=seen.evidence)
+        for statement, seen in zip(statements, reading.entailment(statements, chunks), strict=True)
+    )
+
+
+def _statements(reference: str) -> list[str]:
+    """The sentences of a reference that say something."""
+    spans = (reference[start:end] for start, end in sentences(reference))
+    return [span for span in spans if content(span)]
+
+
+# --- from the answer -------------------------------------------------------------------------------
+
+
+def _claim(claim: Claim, seen: Entailment) -> ClaimVerdict:
+    return ClaimVerdict(
+        claim=claim.text,
+        start=claim.start,
+        end=claim.end,
+        support=seen.support,
+        p=seen.p,
+        evidence=seen.evidence,
+        reason=seen.reason,
+    )
+
+
+def _use(
+    query: str, chunks: Sequence[Passage], said: Sequence[Claim], known: Sequence[Entailment]
+) -> tuple[UseVerdict, ...]:
+    """A chunk is used where a claim is drawn from it, beyond the words of the query."""
+    asked = frozenset(content(query))
+    told = [frozenset(content(claim.text)) - asked for claim in said]
+    whole = frozenset().union(*told)
+    verdicts = []
+    for place, chunk in enumerate(chunks):
+        held = frozenset().union(*(sentence.content for sentence in read(chunk.text)))
+        used = any(
+            seen.share
+            and seen.share[place] >= DRAWN
+            and seen.share[place] >= 0.9 * max(seen.share)
+            and (not own or _share(own & held, own) >= OWN)
+            for own, seen in zip(told, known, strict=True)
+        )
+        overlap = max(
+            (
+                _share(shared, one.content)
+                for one in read(chunk.text)
+                if len(one.content) > 2 and len(shared := one.content & whole) * 3 > len(one.content)
+            ),
+            default=0.0,
+        )
+        verdicts.append(UseVerdict(chunk=chunk.name, used=used, overlap=overlap))
+    return tuple(verdicts)
+
+
+def _share(part: frozenset[str], whole: frozenset[str]) -> float:
+    """The share of the weight of some words."""
+    if not part:
+        return 0.0
+    table = rarity()
+    return min(1.0, table.total(part) / table.total(whole))
+
+
+def _evidence(known: Sequence[Entailment], chunks: Sequence[Passage]) -> str:
+    """The best stretches of the chunks for the claims of an answer."""
+    texts = {chunk.name: chunk.text for chunk in chunks}
+    spans = {
+        (one.chunk, one.start, one.end): None
+        for seen in known
+        if seen.support in HOLDS
+        for one in seen.evidence[:1]
+    }
+    return " ".join(texts[name][start:end] for name, start, end in spans)
+
+
+def _fact(facts: Sequence[str], answer: str, query: str, reading: Reading) -> tuple[FactVerdict, ...]:
+    """Expected facts, looked for in the answer."""
+    seen = reading.entailment(facts, [Passage("answer", answer)])
+    return tuple(
+        FactVerdict(
+            fact=fact,
+            present=present(fact, answer, query) or one.support in HOLDS,
+            contradicted=one.support == "contradicted",
+        )
+        for fact, one in zip(facts, seen, strict=True)
+    )
+
+
+def _truth(trace: Trace, said: Sequence[Claim], reading: Reading) -> tuple[TruthVerdict, ...]:
+    """Each claim against what is known to be right; a short reference is read as the answer to the query."""
+    known = [
+        Passage(f"key {place}", text if len(content(text)) > 6 else f"{trace.query.rstrip(' ?.')} {text}")
+        for place, text in enumerate((*trace.references, *(trace.facts or ())))
+    ]
+    seen = reading.entailment([claim.text for claim in said], known)
+    status = {"supported": "supported", "inferred": "supported", "contradicted": "contradicted"}
+    return tuple(
+        TruthVerdict(claim=claim.text, status=status.get(one.support, "unknown"))  # type: ignore[arg-type]
+        for claim, one in zip(said, seen, strict=True)
+    )
+
+
+def _citation(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tuple[CitationVerdict, ...]:
+    """Whether each cited chunk supports the claim it stands by; a chunk that is not there supports nothing."""
+    texts = {chunk.name: chunk for chunk in chunks}
+    verdicts = []
+    for place, citation in enumerate(trace.citations or ()):
+        claim = citation.claim or citing(citation, place, trace.answer or "") or citation.quote or ""
+        chunk = texts.get(citation.chunk)
+        seen = reading.entailment([claim], [chunk])[0] if chunk and claim else None
+        verdicts.append(
+            CitationVerdict(
+                chunk=citation.chunk,
+                claim=claim,
+                supports=seen is not None and seen.support in HOLDS,
+                p=seen.p if seen else 0.0,
+            )
+        )
+    return tuple(verdicts)

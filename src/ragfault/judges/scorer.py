@@ -1,0 +1,64 @@
+"""The two primitives behind every embedded judge: relevance and entailment.
+
+A `Scorer` reads one trace at a time; what it says within that `Reading` depends on nothing else.
+`assemble` makes all verdicts from the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ragfault.judges.index import Passage
+from ragfault.records import Evidence, Support
+
+__all__ = ["Entailment", "Passage", "Reading", "Relevance", "Scorer"]
+
+
+class Relevance(NamedTuple):
+    """How much a passage says about a query."""
+
+    value: float
+    """In [0, 1]."""
+    reason: str | None = None
+
+
+class Entailment(NamedTuple):
+    """How passages stand to a claim."""
+
+    support: Support
+    p: float
+    """The probability that the passages support the claim."""
+    evidence: tuple[Evidence, ...] = ()
+    reason: str | None = None
+    share: tuple[float, ...] = ()
+    """For each passage the share of the claim that its best sentence covers."""
+
+
+class Reading(Protocol):
+    """A trace as a scorer reads it."""
+
+    def relevance(self, query: str, passages: Sequence[Passage]) -> Sequence[Relevance]:
+        """How much each passage says about the query; blind to anything else."""
+        ...
+
+    def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:
+        """How the passages, taken together, stand to each claim."""
+        ...
+
+    def similarity(self, left: str, right: str) -> float:
+        """How alike two texts are, in [0, 1]."""
+        ...
+
+
+class Scorer(Protocol):
+    """Whoever can tell relevance and entailment: word statistics, or a model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What must be equal for two readings to be comparable."""
+        ...
+
+    def read(self) -> Reading:
+        """Begin the reading of one trace."""
+        ...

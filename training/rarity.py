@@ -1,0 +1,78 @@
+"""Count in how many texts each stem occurs, and write the background table of the lexical judge.
+
+    python training/rarity.py DATA_FOLDER
+
+DATA_FOLDER holds gzipped JSON lines (and plain texts below it). Only counts are kept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ragfault.text import STOP, words
+
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/rarity.txt.gz"
+PIECE = 1500
+"""Texts longer than this many characters count as several."""
+MOST = 30_000
+LEAST = 3
+STEP = 8
+"""Levels per unit of the natural logarithm."""
+
+
+def texts(folder: Path) -> Iterator[str]:
+    """Every text of the folder that a retriever could have returned, once."""
+    seen: set[int] = set()
+    for path in sorted(folder.rglob("*")):
+        for text in read(path):
+            for at in range(0, len(text), PIECE):
+                piece = text[at : at + PIECE]
+                if hash(piece) not in seen:
+                    seen.add(hash(piece))
+                    yield piece
+
+
+def read(path: Path) -> Iterator[str]:
+    """The texts of one file."""
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                yield from passages(json.loads(line))
+    elif path.suffix in {".md", ".txt"} and path.name != "README.md":
+        yield path.read_text(encoding="utf-8", errors="replace")
+
+
+def passages(record: dict[str, Any]) -> Iterator[str]:
+    """The passages of one record, whatever the file calls them."""
+    yield from record.get("contexts") or ()
+    yield from (record[name] for name in ("passage", "text") if isinstance(record.get(name), str))
+
+
+def main(folder: Path) -> None:
+    """Count, quantise and write."""
+    counts: Counter[str] = Counter()
+    total = 0
+    for text in texts(folder):
+        total += 1
+        counts.update({word for word in words(text) if word not in STOP and len(word) <= 24})
+    kept = [(word, n) for word, n in counts.most_common(MOST) if n >= LEAST]
+    levels: dict[int, list[str]] = {}
+    for word, n in kept:
+        levels.setdefault(round(STEP * math.log(total / n)), []).append(word)
+    lines = [f"{level} {' '.join(sorted(levels[level]))}" for level in sorted(levels)]
+    body = f"step {STEP} texts {total} unseen {round(STEP * math.log(total / (LEAST - 1)))}\n" + "\n".join(
+        lines
+    )
+    TARGET.write_bytes(gzip.compress(body.encode(), compresslevel=9, mtime=0))
+    print(f"{total:,} texts, {len(kept):,} stems, {TARGET.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
