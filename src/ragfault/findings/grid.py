@@ -64,11 +64,10 @@ class Grid:
             return exact
         return next((at for at, text in enumerate(self.names) if bare(text) == name), None)
 
-    def column(self, at: int, rows: Mask | None = None) -> tuple[Floats, Codes | None]:
+    def column(self, at: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
         """The values of a metric where it has one, and the clusters of their traces."""
-        kept = self.status[:, at] == SCORED
-        if rows is not None:
-            kept &= rows
+        states = self.status[:, at] if rows is None else self.status[rows, at]
+        kept = np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
         return self.values[kept, at], None if self.clusters is None else self.clusters[kept]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ragfault.findings.bars import Bar, decide, read_bar
-from ragfault.findings.grid import FAILED, NONE, SCORED, UNDEFINED, Grid, Mask, bare, labels, open_grid, span
+from ragfault.findings.grid import FAILED, NONE, SCORED, UNDEFINED, Codes, Grid, bare, labels, open_grid, span
 from ragfault.findings.records import Aggregate, Pair, Reason, Scorecard
 from ragfault.runs import Run
 
@@ -67,11 +67,12 @@ def segments(
     codes, names = labels(grid.run, by)
     general = _table(targets)
     found = []
-    for code in np.unique(codes).tolist():
+    order = np.argsort(codes, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        code = int(codes[rows[0]])
         name = None if code == NONE else names[code]
         own = _table(routes.get(name, ())) if routes and name is not None else {}
-        rows = codes == code
-        found.append((int(rows.sum()), name, _card(grid, rows, general | own, by, name)))
+        found.append((len(rows), name, _card(grid, rows, general | own, by, name)))
     found.sort(key=lambda part: (-part[0], part[1] is None, part[1] or ""))
     return tuple(card for _, _, card in found)
 
@@ -82,10 +83,10 @@ def _table(targets: Bars) -> dict[str, Bar]:
 
 
 def _card(
-    grid: Grid, rows: Mask | None, targets: dict[str, Bar], by: str | None = None, name: str | None = None
+    grid: Grid, rows: Codes | None, targets: dict[str, Bar], by: str | None = None, name: str | None = None
 ) -> Scorecard:
     return Scorecard(
-        traces=grid.traces if rows is None else int(rows.sum()),
+        traces=grid.traces if rows is None else len(rows),
         aggregates=tuple(
             aggregate(grid, at, rows, _target(text, targets)) for at, text in enumerate(grid.names)
         ),
@@ -101,7 +102,7 @@ def _target(metric: str, targets: dict[str, Bar]) -> Bar | None:
     return None if bar is None else Bar(metric, bar.sign, bar.value)
 
 
-def aggregate(grid: Grid, at: int, rows: Mask | None = None, target: Bar | None = None) -> Aggregate:
+def aggregate(grid: Grid, at: int, rows: Codes | None = None, target: Bar | None = None) -> Aggregate:
     """One metric over the traces, or over some rows of them."""
     measure = grid.measures[at]
     states = grid.status[:, at] if rows is None else grid.status[rows, at]

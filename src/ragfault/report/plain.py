@@ -1,0 +1,155 @@
+"""Plain words and figures for reports: texts of traces made harmless, numbers made short."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from ragfault.findings import KINDS, Aggregate, Diagnosis, Result, Scorecard
+from ragfault.stats import Interval
+
+__all__ = [
+    "LAYERS",
+    "RESULTS",
+    "by_layer",
+    "clean",
+    "clip",
+    "figure",
+    "interval",
+    "kinds",
+    "named",
+    "percent",
+    "silent",
+    "told",
+    "why",
+]
+
+LAYERS = {
+    "retrieval": "Retrieval",
+    "generation": "Generation",
+    "crosscut": "Across the layers",
+    "operation": "Operation",
+}
+"""The layers in the order of reports, in words."""
+
+RESULTS: dict[Result, str] = {"pass": "met", "fail": "missed", "cannot tell": "unclear"}
+"""How a target stands, in words."""
+
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, strings
+    r"|\x1b[ -/]*[0-~]?"
+)
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
+_JOINERS = "\u200c\u200d"
+
+
+def clean(text: str) -> str:
+    """A text without terminal sequences, control and invisible characters, on one line.
+
+    >>> clean("\\x1b[31mred\\x1b[0m\\nand \\u202etricky")
+    'red and tricky'
+    """
+    text = " ".join(_ESCAPE.sub("", text).split())
+    return "".join(sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN)
+
+
+def clip(text: str, size: int) -> str:
+    """A clean text of at most `size` characters.
+
+    >>> clip("The last ferry leaves at 22:40.", 12)
+    'The last fe…'
+    """
+    text = clean(text)
+    return text if len(text) <= size else text[: size - 1].rstrip() + "…"
+
+
+def figure(value: float) -> str:
+    """A number as short as it can be and still be read.
+
+    >>> [figure(value) for value in (0.8125, 12.345, 2300.4, math.inf)]
+    ['0.812', '12.3', '2,300', '∞']
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    text = f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
+    return text.replace("-", "−")
+
+
+def percent(value: float) -> str:
+    """A share in percent; what is not all is never called 100 %, nor what is something 0 %.
+
+    >>> percent(0.9999), percent(0.25)
+    ('99.9 %', '25 %')
+    """
+    if 0 < value < 0.005 or 0.995 < value < 1:
+        return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
+    return f"{100 * value:.0f} %"
+
+
+def interval(found: Interval | None) -> str:
+    """A mean with its interval: `0.812 [0.701, 0.923]`."""
+    if found is None:
+        return "–"
+    return f"{figure(found.mean)} [{figure(found.low)}, {figure(found.high)}]"
+
+
+def silent(card: Scorecard) -> list[tuple[str, list[str]]]:
+    """The metrics that have no value on any trace, gathered by the commonest reason."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for found in card.aggregates:
+        if found.interval is None:
+            groups[why(found) or "no trace"].append(found.metric)
+    return list(groups.items())
+
+
+def why(found: Aggregate) -> str:
+    """The commonest reason for scores without a value; a failure goes before what is merely undefined."""
+    reasons = found.why_failed or found.why_undefined
+    lost = "failed: " if found.why_failed else ""
+    return f"{lost}{clip(reasons[0].text, 200)}" if reasons else ""
+
+
+def kinds(found: Diagnosis) -> list[tuple[str, int, str]]:
+    """The problems of a trace by kind: the kind in words, how many, and the first with its reason."""
+    counts = Counter(problem.kind for problem in found.problems)
+    lines = []
+    for kind, count in counts.items():
+        first = next(problem for problem in found.problems if problem.kind == kind)
+        text = clip(first.text, 160)
+        lines.append(
+            (KINDS[kind].title, count, f"{text} ({clip(first.reason, 120)})" if first.reason else text)
+        )
+    return lines
+
+
+def named(items: Iterable[str]) -> str:
+    """Names in a row, each clean.
+
+    >>> named(["t1", "t2"])
+    't1, t2'
+    """
+    return ", ".join(clip(item, 60) for item in items)
+
+
+def by_layer(card: Scorecard) -> list[tuple[str, Sequence[Aggregate]]]:
+    """The metrics that have a value, by layer in the order of reports."""
+    return [
+        (layer, found)
+        for layer in LAYERS
+        if (found := [item for item in card.aggregates if item.layer == layer and item.interval])
+    ]
+
+
+def told(card: Scorecard) -> set[str]:
+    """The metrics shown for each segment: those with a target, and the triad's parts."""
+    return {
+        item.metric
+        for item in card.aggregates
+        if item.interval
+        and (item.target or item.metric in ("context_relevance", "groundedness", "answer_relevance"))
+    }
