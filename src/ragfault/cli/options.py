@@ -20,7 +20,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "evaluate": ("judge", "metrics", "workers", "batch", "shape"),
     "map": (),
     "gate": ("bars", "coverage"),
-    "targets": (),
+    "targets": ("bars", "routes"),
 }
 """Tables of the settings file and their keys; without keys, any."""
 

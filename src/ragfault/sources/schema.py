@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+from importlib import import_module
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from ragfault import records
 
-__all__ = ["schema"]
+__all__ = ["descriptions", "schema"]
 
 
 def schema() -> dict[str, Any]:
@@ -22,7 +24,7 @@ def schema() -> dict[str, Any]:
     (['id', 'query'], 'What the user asked.')
     """
     made = msgspec.json.schema(records.Trace)
-    notes = _notes()
+    notes = _notes(records)
     for name, part in made["$defs"].items():
         part["description"] = notes[name].pop("", name)
         for field, note in notes[name].items():
@@ -31,10 +33,19 @@ def schema() -> dict[str, Any]:
     return made
 
 
-def _notes() -> dict[str, dict[str, str]]:
-    """Record → field → the docstring beneath it; the record's own first line under an empty name."""
+def descriptions(record: type) -> dict[str, str]:
+    """Field → the docstring beneath it; the record's own first line under an empty name.
+
+    >>> descriptions(records.Citation)["quote"]
+    'The words it says stand there.'
+    """
+    return _notes(import_module(record.__module__))[record.__name__]
+
+
+def _notes(module: ModuleType) -> dict[str, dict[str, str]]:
+    """Record → what `descriptions` says of it, for every class of a module."""
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(records)).body:
+    for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.ClassDef):
             found[node.name] = {"": (ast.get_docstring(node) or node.name).split("\n")[0]}
             found[node.name] |= _fields(node.body)

@@ -1,0 +1,72 @@
+"""What starting costs: CPU seconds of `import ragfault` and `ragfault --help`, and the size of the core.
+
+    python benchmarks/start.py [--size]
+
+Prints medians of nine runs beside the bare interpreter. With --size, installs the core into a fresh virtual
+environment (this needs the package registry) and measures what that adds to the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RUNS = 9
+COMMANDS = {
+    "python -c pass": ["-c", "pass"],
+    "import ragfault": ["-c", "import ragfault"],
+    "ragfault --help": ["-m", "ragfault", "--help"],
+}
+
+
+def seconds(arguments: list[str]) -> float:
+    """CPU seconds, user and system, of one process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def size(folder: Path) -> float:
+    """MiB of the files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+
+
+def core() -> dict[str, float]:
+    """MiB that installing the core adds, by package folder."""
+    with tempfile.TemporaryDirectory() as place:
+        venv.create(place, with_pip=True)
+        [site] = Path(place).glob("lib/python*/site-packages")
+        before = {path.name for path in site.iterdir()}
+        subprocess.run([f"{place}/bin/python", "-m", "pip", "install", "-q", str(ROOT)], check=True)
+        new = [path for path in site.iterdir() if path.name not in before]
+        return {path.name: size(path) if path.is_dir() else path.stat().st_size / 2**20 for path in new}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", action="store_true", help="also install the core and measure it")
+    asked = parser.parse_args()
+    print("| command | CPU seconds, median of 9 | less the bare interpreter |\n|---|---|---|")
+    bare = 0.0
+    for name, arguments in COMMANDS.items():
+        seconds(arguments)
+        spent = statistics.median(seconds(arguments) for _ in range(RUNS))
+        bare = bare or spent
+        print(f"| `{name}` | {spent:.3f} | {spent - bare:.3f} |")
+    if asked.size:
+        found = core()
+        print(f"\nThe core adds {sum(found.values()):,.0f} MiB; the largest parts:")
+        for name, mebibytes in sorted(found.items(), key=lambda item: -item[1])[:6]:
+            print(f"  {name:<20}{mebibytes:6.1f}")
+
+
+if __name__ == "__main__":
+    main()

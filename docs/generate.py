@@ -1,0 +1,117 @@
+"""Write the pages of docs/ that are made from the code; with --check, say whether they are true to it.
+
+python docs/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from ragfault.cli import VERBS, cli
+from ragfault.metrics import DEFAULT, Definition, definitions, parse
+from ragfault.metrics.grammar import write
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.runs import Manifest
+from ragfault.sources.schema import descriptions
+
+HERE = Path(__file__).parent
+MADE = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
+LAYERS = {
+    "retrieval": "Retrieval",
+    "generation": "Generation",
+    "crosscut": "Cross-cut",
+    "operation": "Operation",
+}
+
+
+def reference() -> str:
+    """The page of the command line: what --help says of every verb."""
+    parts = ["# Command line\n", MADE, *_help(["ragfault"], cli)]
+    for name in VERBS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        parts += [f"\n## ragfault {name}\n", *_help(["ragfault", name], command)]
+    return "\n".join(parts) + "\n"
+
+
+def _help(path: list[str], command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=path[-1], max_content_width=100, terminal_width=100)
+    if len(path) > 1:
+        context.parent = click.Context(cli, info_name="ragfault")
+    context.help_option_names = ["-h", "--help"]
+    yield from ("```text", command.get_help(context).rstrip(), "```")
+
+
+def catalogue() -> str:
+    """The page of the metrics: every one with its definition."""
+    parts = ["# Metrics\n", MADE]
+    parts.append(
+        "Each metric is a pure function of a trace and its verdicts. A score is *scored*, *undefined* (with the\n"
+        "reason) or *failed*; undefined scores never enter a mean. Metrics in **bold** are computed by default.\n"
+    )
+    entries = [d for d in definitions().values() if d.function.__module__.startswith("ragfault.")]
+    default = {parse(text).name for text in DEFAULT}
+    for layer, title in LAYERS.items():
+        parts.append(f"\n## {title}\n")
+        for entry in entries:
+            if entry.layer == layer:
+                parts += _entry(entry, entry.name in default)
+    return "\n".join(parts) + "\n"
+
+
+def _entry(entry: Definition, default: bool) -> Iterator[str]:
+    text = write(entry.name, None, entry.parameters.items()) + ("@k" if entry.cut else "")
+    low, high = entry.range
+    yield f"### {'**' if default else ''}`{text}`{'**' if default else ''}\n"
+    yield entry.text.split(">>>")[0].strip() + "\n"
+    reads = ", ".join([*(f"`{f}`" for f in entry.fields), *(f"*{part}* verdicts" for part in entry.verdicts)])
+    extra = f" Needs `pip install 'ragfault[{entry.extra}]'`." if entry.extra else ""
+    yield f"{entry.better.capitalize()} is better; {low:g} to {high:g}. Reads {reads}. Source: {entry.source}.{extra}\n"
+
+
+def columns() -> str:
+    """The page of the tables of a run."""
+    parts = ["# The tables of a run\n", MADE]
+    parts.append(
+        "A run is a directory: `manifest.json`, `traces.parquet`, `verdicts.parquet`, `scores.parquet`. Any Parquet\n"
+        "reader opens it:\n\n```sql\n"
+        "select metric, avg(value), count(value) from 'runs/v1/scores.parquet' group by metric\n```\n"
+    )
+    tables = (
+        ("manifest.json", Manifest),
+        ("traces.parquet", Trace),
+        ("verdicts.parquet", Verdicts),
+        ("scores.parquet", Score),
+    )
+    for name, record in tables:
+        parts += [f"\n## {name}\n", "| field | what it holds |", "|---|---|"]
+        said = descriptions(record)
+        for field in msgspec.structs.fields(record):
+            parts.append(f"| `{field.name}` | {said.get(field.name, '').replace('|', '∣')} |")
+    return "\n".join(parts) + "\n"
+
+
+PAGES = {"cli.md": reference, "metrics.md": catalogue, "columns.md": columns}
+
+
+def main() -> int:
+    stale = []
+    for name, make in PAGES.items():
+        path, text = HERE / name, make()
+        if "--check" in sys.argv:
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                stale.append(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"not true to the code: {', '.join(stale)}. Run: make docs", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
