@@ -115,16 +115,17 @@ def _columns(name: str, layout: Layout) -> pa.Table | None:
             )
         except pa.ArrowInvalid:
             return None
+    return table.drop_columns("iteration") if _sound(table, b" " if tab else b"\t") else None
+
+
+def _sound(table: pa.Table, blank: bytes) -> bool:
+    """Whether the columns are surely those that any white space would have made."""
     # Two blanks in a row leave an empty field between them: with one field too few the count still fits.
-    empty = any(
-        pc.any(pc.equal(part.dictionary, "")).as_py() for at in (0, 1) for part in table.column(at).chunks
-    )
-    sound = not empty and pc.min(pc.binary_length(table["chunk"])).as_py() and _numbers(table[layout.value])
-    return table.drop_columns("iteration") if sound else None
-
-
-def _numbers(column: pa.ChunkedArray) -> bool:
-    return not pc.any(pc.is_nan(column)).as_py()
+    names = pa.concat_arrays([part.dictionary for column in table.columns[:2] for part in column.chunks])
+    ids = pa.chunked_array([names, *table["chunk"].chunks])
+    if not pc.min(pc.binary_length(ids)).as_py() or pc.any(pc.is_nan(table.columns[3])).as_py():
+        return False
+    return not any(blank in bytes(part.buffers()[2] or b"") for part in ids.chunks)
 
 
 def _lines(name: str, layout: Layout, faults: list[Fault] | None) -> pa.Table:
@@ -162,7 +163,8 @@ def _lines(name: str, layout: Layout, faults: list[Fault] | None) -> pa.Table:
 def _row(line: bytes, layout: Layout) -> Row:
     """The query, the chunk and the number of a line; raises ValueError that says what is wrong."""
     try:
-        fields = line.decode().split()
+        # As bytes: white space is that of ASCII, here as in trec_eval.
+        fields = [field.decode() for field in line.split()]
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
     if not layout.least <= len(fields) <= layout.most:
@@ -286,6 +288,6 @@ def _scores(chunks: tuple[Chunk, ...]) -> list[float]:
 
 
 def _solid(id: str) -> str:
-    if not id or len(id.split()) != 1 or id != id.strip():
+    if id.encode().split() != [id.encode()]:
         raise OutputError(f'the id "{id}" is empty or has white space, which a TREC file cannot hold.')
     return id

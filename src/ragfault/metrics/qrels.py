@@ -1,0 +1,339 @@
+"""From a run and its qrels to a `Ranking`: which of the gold was found for each query, and at which rank.
+
+Only the gold that was found needs a rank, and for that it is enough to count the scores above its own: so
+no run is sorted by chunk id, and ids are compared with one another only where scores tie.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ragfault.errors import InputError
+from ragfault.metrics.ranking import Floats, Hits, Ints, Ranking
+
+__all__ = ["from_columns", "from_dicts"]
+
+Keys = NDArray[np.uint64]
+Found = tuple[Ints, list[str], Floats]
+Grades = Mapping[str, Mapping[str, float]]
+"""Query → chunk → score (a run) or grade (qrels)."""
+
+ODD = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: multiplying by it spreads keys and loses none of them."""
+BLOCK = 1 << 15
+"""Rows that are hashed together: few enough for their words to stay in the processor's cache."""
+MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""Keep the first 0 to 8 bytes of a little-endian word."""
+
+
+class Side(NamedTuple):
+    """The run or the qrels as columns of one length."""
+
+    query: Ints
+    """The place of the query in `Ranking.queries`."""
+    chunk: pa.Array
+    value: Floats
+    """The score or the grade."""
+
+    def take(self, rows: Ints) -> Side:
+        return Side(self.query[rows], self.chunk.take(pa.array(rows)), self.value[rows])
+
+
+def from_dicts(run: Grades, qrels: Grades) -> Ranking:
+    """Judge a run (query → chunk → score) by qrels (query → chunk → grade).
+
+    Chunks are ranked by score, the highest first, as 32-bit floats, and equal scores by chunk id, the last
+    in the alphabet first: that is trec_eval's order. A query that only one side names is kept: without
+    results it scores 0.0, without qrels it is undefined. Raises `InputError` for a score that is not a
+    number and for a grade that is not finite.
+
+    >>> from ragfault.metrics.ranking import reciprocal_rank
+    >>> ranking = from_dicts({"q1": {"a": 0.9, "b": 0.9}}, {"q1": {"a": 1}, "q2": {"a": 1}})
+    >>> ranking.queries, reciprocal_rank(ranking)[0].tolist()
+    (['q1', 'q2'], [0.5, 0.0])
+    """
+    queries = list(dict.fromkeys(chain(run, qrels)))
+    results = [run.get(query, {}) for query in queries]
+    gold = [qrels.get(query, {}) for query in queries]
+    query, score = _flat(results, "score")
+    gold_query, gold_grade = _flat(gold, "grade")
+    _finite(gold_grade, gold_query, queries)
+    found, chunks, value = _overlap(results, gold)
+
+    def names(rows: Ints) -> list[str]:
+        flat = list(chain.from_iterable(results))
+        return [flat[row] for row in rows.tolist()]
+
+    key = _order(query, score, queries)
+    rank = _ranks(
+        query, key, found, _order(found, value[:, 0], queries), lambda hits: [chunks[i] for i in hits], names
+    )
+    return _ranking(queries, query, Hits(found, rank, value[:, 1]), gold_query, gold_grade)
+
+
+def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
+    """Judge a run given as columns `query`, `chunk`, `score` by qrels given as `query`, `chunk`, `grade`.
+
+    Each is an Arrow table or a mapping of names to Arrow or numpy arrays, with rows in any order; ids are
+    strings (plain or dictionary-encoded) or integers. The order is that of `from_dicts`. A chunk that a
+    query retrieved twice counts once, at its better score. Raises `InputError` for a column that is missing,
+    has nulls or is not numeric, and for a chunk judged twice with different grades.
+
+    >>> from ragfault.metrics.ranking import recall
+    >>> run = {"query": ["q", "q", "q"], "chunk": ["a", "b", "a"], "score": [3.0, 2.0, 1.0]}
+    >>> ranking = from_columns(run, {"query": ["q", "q"], "chunk": ["b", "c"], "grade": [1, 1]})
+    >>> ranking.lengths.tolist(), ranking.found.rank.tolist(), recall(ranking)[0].tolist()
+    ([2], [2], [0.5])
+    """
+    run_query, run_chunk, score = _columns(run, "run", "score")
+    gold_query, gold_chunk, grade = _columns(qrels, "qrels", "grade")
+    queries, run_place, gold_place = _places(run_query, gold_query)
+    _finite(grade, gold_place, queries)
+    side, gold = Side(run_place, run_chunk, score), Side(gold_place, gold_chunk, grade)
+    keys = _hash(side), _hash(gold)
+    row, mate = _pairs(*keys)
+    # Hashes only ever prove that two ids differ. Whatever looks equal is settled by the ids themselves.
+    if any(map(_repeats, keys)) or not side.take(row).chunk.equals(gold.take(mate).chunk):
+        side, gold, keys = _distinct(side, gold, queries)
+        row, mate = _pairs(*keys)
+    gains = gold.value[mate] > 0
+    row, mate = row[gains], mate[gains]
+    key = _order(side.query, side.value, queries)
+
+    def names(rows: Ints) -> list[str]:
+        return side.chunk.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
+
+    rank = _ranks(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names)
+    hits = Hits(side.query[row], rank, gold.value[mate])
+    return _ranking(queries, side.query, hits, gold.query, gold.value)
+
+
+# --- ranks -----------------------------------------------------------------------------------------
+
+
+def _order(query: Ints, score: Floats, queries: Sequence[str]) -> Keys:
+    """Whole numbers that sort as the rows do: by query, then by score as a 32-bit float, highest first."""
+    with np.errstate(over="ignore"):
+        # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
+        single = score.astype(np.float32) + np.float32(0)
+    lost = np.isnan(single)
+    if lost.any():
+        raise InputError(f'query "{queries[query[lost.argmax()]]}" has a score that is not a number.')
+    bits = single.view(np.uint32)
+    falling = np.where(single < 0, bits, bits ^ np.uint32(0x7FFFFFFF))
+    return (query.astype(np.uint64) << np.uint64(32)) | falling
+
+
+def _ranks(
+    query: Ints,
+    key: Keys,
+    hit_query: Ints,
+    hit_key: Keys,
+    hit_names: Callable[[Ints], list[str]],
+    names: Callable[[Ints], list[str]],
+) -> Ints:
+    """The ranks of the hits among the rows of their queries, from 1."""
+    line = key if (key[1:] >= key[:-1]).all() else np.sort(key)
+    before = np.searchsorted(line, hit_key)
+    count = np.bincount(query)
+    rank = before - (count.cumsum() - count)[hit_query] + 1
+    tied = np.flatnonzero((line.take(before + 1, mode="clip") == hit_key) & (before + 1 < len(line)))
+    if not len(tied):
+        return rank
+    busy = np.zeros(len(count), np.bool_)
+    busy[hit_query[tied]] = True
+    rows = np.flatnonzero(busy[query])
+    rows = rows[np.isin(key[rows], hit_key[tied])]
+    groups = defaultdict(list)
+    for group, name in zip(key[rows].tolist(), names(rows), strict=True):
+        groups[group].append(name)
+    for members in groups.values():
+        members.sort(reverse=True)
+    for hit, group, name in zip(tied.tolist(), hit_key[tied].tolist(), hit_names(tied), strict=True):
+        rank[hit] += groups[group].index(name)
+    return rank
+
+
+def _finite(grade: Floats, query: Ints, queries: Sequence[str]) -> None:
+    lost = ~np.isfinite(grade)
+    if lost.any():
+        raise InputError(f'query "{queries[query[lost.argmax()]]}" has a grade that is not a finite number.')
+
+
+def _ranking(queries: Sequence[str], query: Ints, found: Hits, gold_query: Ints, grade: Floats) -> Ranking:
+    """Put the parts in order: the hits by query and rank, the gold by query and grade."""
+    size = len(queries)
+    order = np.argsort((found.query << 32) | found.rank)
+    gain = grade > 0
+    ideal, best = gold_query[gain], grade[gain]
+    down = np.lexsort((-best, ideal))
+    ideal, best = ideal[down], best[down]
+    count = np.bincount(ideal, minlength=size)
+    rank = np.arange(1, len(ideal) + 1) - (count.cumsum() - count)[ideal]
+    return Ranking(
+        queries,
+        np.bincount(gold_query, minlength=size) > 0,
+        np.bincount(query, minlength=size),
+        Hits(found.query[order], found.rank[order], found.grade[order]),
+        Hits(ideal, rank, best),
+    )
+
+
+# --- dicts -----------------------------------------------------------------------------------------
+
+
+def _flat(maps: Sequence[Mapping[str, float]], what: str) -> tuple[Ints, Floats]:
+    """The place and the number of every entry of the maps, one after the other."""
+    lengths = np.fromiter(map(len, maps), np.int64, len(maps))
+    every = chain.from_iterable(entries.values() for entries in maps)
+    try:
+        return np.repeat(np.arange(len(maps)), lengths), np.fromiter(every, np.float64, int(lengths.sum()))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a {what} is not a number: {error}.") from error
+
+
+def _overlap(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]) -> Found:
+    """The gold that was retrieved: its query, its chunk, its score and grade."""
+    places: list[int] = []
+    chunks: list[str] = []
+    values: list[tuple[float, float]] = []
+    for place, (retrieved, judged) in enumerate(zip(results, gold, strict=True)):
+        for chunk, grade in judged.items():
+            if grade > 0 and chunk in retrieved:
+                places.append(place)
+                chunks.append(chunk)
+                values.append((retrieved[chunk], grade))
+    return np.array(places, np.int64), chunks, np.array(values, np.float64).reshape(-1, 2)
+
+
+# --- columns ---------------------------------------------------------------------------------------
+
+
+def _columns(table: pa.Table | Mapping[str, Any], what: str, value: str) -> tuple[pa.Array, pa.Array, Floats]:
+    table = table if isinstance(table, pa.Table) else pa.table(dict(table))
+    for name in ("query", "chunk", value):
+        if name not in table.column_names:
+            raise InputError(f'the {what} has no column "{name}". It has: {", ".join(table.column_names)}.')
+        if table[name].null_count:
+            raise InputError(
+                f'the column "{name}" of the {what} has {table[name].null_count:,} empty values.'
+            )
+    try:
+        numbers = table[value].cast(pa.float64())
+    except pa.ArrowInvalid as error:
+        raise InputError(f'the column "{value}" of the {what} is not numeric: {error}.') from error
+    return _words(table["query"]), _words(table["chunk"]), numbers.to_numpy()
+
+
+def _words(column: pa.ChunkedArray) -> pa.Array:
+    """The ids as one array of strings, plain or dictionary-encoded."""
+    if pa.types.is_dictionary(column.type):
+        array = column.unify_dictionaries().combine_chunks()
+        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+    return (
+        column if pa.types.is_large_string(column.type) else column.cast(pa.large_string())
+    ).combine_chunks()
+
+
+def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
+    """The queries of both columns, and the place of each row's query among them."""
+    coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
+    names = pa.concat_arrays([column.dictionary for column in coded]).dictionary_encode()
+    place = names.indices.to_numpy().astype(np.int64)
+    run, gold = (column.indices.to_numpy() for column in coded)
+    run, gold = place[run], place[len(coded[0].dictionary) :][gold]
+    # The dictionary of a filtered column still names the queries that were filtered out.
+    used = np.zeros(len(names.dictionary), np.bool_)
+    used[run] = used[gold] = True
+    order = used.cumsum() - 1
+    return names.dictionary.filter(pa.array(used)).to_pylist(), order[run], order[gold]
+
+
+def _hash(side: Side) -> Keys:
+    """Keys of (query, chunk) that are equal where both are; now and then also where they are not."""
+    if isinstance(side.chunk, pa.DictionaryArray):
+        mixed: Keys = _digest(side.chunk.dictionary)[side.chunk.indices.to_numpy()]
+    else:
+        mixed = _digest(side.chunk)
+    mixed ^= side.query.astype(np.uint64) * ODD
+    mixed *= ODD
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= ODD
+    return mixed
+
+
+def _digest(strings: pa.Array) -> Keys:
+    """A hash of each string, taken eight bytes at a time for many of them together."""
+    digest = np.zeros(len(strings), np.uint64)
+    if not len(strings):
+        return digest
+    offsets = np.frombuffer(strings.buffers()[1], np.int64, len(strings) + 1, strings.offset * 8)
+    text = np.frombuffer(strings.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    padded = np.concatenate([text, np.zeros(8, np.uint8)])
+    window = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, strides=(1,))
+    for start in range(0, len(strings), BLOCK):
+        part = offsets[start : start + BLOCK + 1]
+        _fold(digest[start : start + BLOCK], part[:-1] - offsets[0], np.diff(part), window)
+    return digest
+
+
+def _fold(digest: Keys, first: Ints, length: Ints, window: Keys) -> None:
+    """Mix the words of each string into its digest, in place."""
+    for start in range(0, int(length.max()), 8):
+        left = length - start
+        live = slice(None) if left.min() > 0 else np.flatnonzero(left > 0)
+        word = window[first[live] + start] & MASKS[np.minimum(left[live], 8)]
+        mixed = (digest[live] ^ word) * ODD
+        digest[live] = mixed ^ (mixed >> np.uint64(29))
+
+
+def _repeats(key: Keys) -> bool:
+    line = np.sort(key)
+    return bool((line[1:] == line[:-1]).any())
+
+
+def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
+    """The rows of the run that the gold names, and the row of the gold that names each."""
+    order = np.argsort(gold_key)
+    line = gold_key[order]
+    # Most rows are not in the gold: a table of the leading bits turns them away before any search.
+    shift = np.uint64(64 - max(8, (16 * len(line)).bit_length()))
+    seen = np.zeros(1 << (64 - int(shift)), np.bool_)
+    seen[line >> shift] = True
+    row = np.flatnonzero(seen[key >> shift])
+    wanted = key[row]
+    at = np.empty(len(row), np.int64)
+    # Needles in order walk through the line once, instead of missing the cache at every step.
+    rising = np.argsort(wanted)
+    at[rising] = np.searchsorted(line, wanted[rising])
+    same = line.take(at, mode="clip") == wanted if len(line) else np.zeros(0, np.bool_)
+    return row[same], order[at[same]]
+
+
+def _distinct(run: Side, gold: Side, queries: Sequence[str]) -> tuple[Side, Side, tuple[Keys, Keys]]:
+    """Leave each chunk once to each query, and name rows by keys that are equal only where they should be."""
+    both = pa.chunked_array([side.chunk.cast(pa.large_string()) for side in (run, gold)])
+    codes = both.combine_chunks().dictionary_encode()
+    code = codes.indices.to_numpy().astype(np.uint64) + np.uint64(1)
+    width = np.uint64(len(codes.dictionary) + 1)
+    key = (run.query.astype(np.uint64) * width + code[: len(run.query)]) * ODD
+    gold_key = (gold.query.astype(np.uint64) * width + code[len(run.query) :]) * ODD
+    order = np.lexsort((_order(run.query, run.value, queries), key))
+    best = np.sort(order[np.append(True, np.diff(key[order]) != 0)[: len(order)]])
+    order = np.lexsort((gold.value, gold_key))
+    new = np.append(True, np.diff(gold_key[order]) != 0)[: len(order)]
+    clash = np.flatnonzero(~new[1:] & (np.diff(gold.value[order]) != 0))
+    if len(clash):
+        at = int(order[clash[0]])
+        raise InputError(
+            f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.'
+        )
+    once = np.sort(order[new])
+    return run.take(best), gold.take(once), (key[best], gold_key[once])
