@@ -1,0 +1,148 @@
+"""The report as one self-contained page, to be sent to a colleague and opened from a disk.
+
+The page asks nothing of any network: type is the system's, charts are drawn, traces lie packed inside. Its content
+security policy allows only the one script and the one style sheet it carries, by their hashes. Texts of traces reach
+it escaped, or through the script as text nodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ragfault import findings as found
+from ragfault.errors import OutputError
+from ragfault.findings import Findings
+from ragfault.report import browser, panels
+from ragfault.report.markup import Markup, label, tag
+from ragfault.runs import Run
+
+__all__ = ["render_html", "write_html"]
+
+SCRIPTS = ("dom", "store", "list", "detail", "page")
+
+_HOLE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def write_html(run: Run, path: str | Path, force: bool = False) -> Path:
+    """Write the report of a run as one HTML page, whole or not at all.
+
+    Returns the path. Raises OutputError where something stands there already (unless `force`) or it cannot be written;
+    MissingExtra where the packages that draw the charts are not installed.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory. Name a file with -o, such as {path / 'report.html'}.")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
+    page = render_html(run).encode("utf-8")
+    try:
+        _replace(path, page)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}. Choose another place with -o."
+        ) from error
+    return path
+
+
+def render_html(run: Run) -> str:
+    """The report of a run as one HTML page.
+
+    Raises MissingExtra where the packages that draw the charts are not installed.
+    """
+    result = found.find(run)
+    traces = browser.gather(run, found.diagnoses(run))
+    style = _carried("page.css")
+    script = "\n".join(_carried(f"{name}.js") for name in SCRIPTS)
+    return _fill(
+        _carried("page.html"),
+        policy=_policy(script, style),
+        title=tag("title", f"{label(result.run, 80)} – ragfault report"),
+        name=tag("bdi", label(result.run, 80)),
+        style=style,
+        script=script,
+        head=panels.head(result),
+        overview=panels.overview(result),
+        layers=panels.layers(result, traces.scores),
+        insights=panels.insights(result),
+        remedies=panels.remedies(result),
+        facts=_json(_facts(result)),
+        index=browser.pack(msgspec.json.encode(traces.index)),
+        blocks="\n".join(_block(number, packed) for number, packed in enumerate(traces.blocks)),
+    )
+
+
+def _facts(result: Findings) -> dict[str, Any]:
+    """What the browser of traces must know of metrics, levels and kinds of problem."""
+    actions: dict[str, str] = {level.name: level.action for level in result.quality}
+    return {
+        "metrics": {each.metric: {"better": each.better} for each in result.scorecard.aggregates},
+        "levels": {
+            name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in panels.GLYPHS.items()
+        },
+        "kinds": {
+            kind: {"title": each.title, "short": kind.replace("_", " "), "remedies": each.steps}
+            for kind, each in found.KINDS.items()
+        },
+    }
+
+
+def _json(value: object) -> str:
+    """JSON that can stand in a script element: it holds no `<`, `>` or `&`, and no line separator.
+
+    >>> _json("</script>\\u2028")
+    '"\\\\u003c/script\\\\u003e\\\\u2028"'
+    """
+    text = msgspec.json.encode(value).decode("utf-8")
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _block(number: int, packed: str) -> Markup:
+    return Markup(f'<script type="application/gzip" id="block-{number}">{packed}</script>')
+
+
+def _policy(script: str, style: str) -> str:
+    """The content security policy: this script and this style sheet, and nothing else from anywhere."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _carried(name: str) -> str:
+    """A file of the page, with the line ends that it is hashed with."""
+    return files("ragfault").joinpath("report", "page", name).read_text("utf-8").replace("\r\n", "\n")
+
+
+def _fill(template: str, **parts: str) -> str:
+    """The template with its holes filled; what is put in is not looked at again."""
+    return _HOLE.sub(lambda hole: parts[hole[1]], template)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file beside its place and move it there."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(draft, 0o666 & ~mask)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
