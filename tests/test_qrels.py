@@ -246,6 +246,18 @@ def reshape(table, kind):
             return pa.table([query.cast(pa.int64()), chunk.cast(pa.int32()), number], table.column_names)
 
 
+def test_encoded_columns_need_no_second_look(monkeypatch):
+    """Sides that are encoded differently are compared by what they say."""
+    monkeypatch.setattr("ragfault.metrics.qrels._distinct", None)
+    run, qrels = (
+        pa.table(columns({"q": {"a": 2.0, "b": 1.0}}, "score")),
+        pa.table(columns({"q": {"b": 1}}, "grade")),
+    )
+    for one in (run, reshape(run, "dictionary")):
+        for other in (qrels, reshape(qrels, "dictionary"), reshape(qrels, "large")):
+            assert from_columns(one, other).found.rank.tolist() == [2]
+
+
 # --- errors ----------------------------------------------------------------------------------------
 
 GOOD = {"query": ["q"], "chunk": ["a"], "score": [1.0]}
@@ -276,5 +288,9 @@ def test_errors_name_the_query_and_the_column():
         from_dicts({"q1": {"a": 1.0}, "q2": {"a": math.nan}}, {})
     with pytest.raises(InputError, match='no column "chunk"'):
         from_columns({"query": ["q"], "doc": ["a"], "score": [1.0]}, GOLD)
+    with pytest.raises(InputError, match="numeric score"):
+        from_columns(GOOD | {"score": [1.0, 2.0]}, GOLD)
+    with pytest.raises(InputError, match="numeric grade"):
+        from_columns(GOOD, GOLD | {"chunk": [["a"]]})
     with pytest.raises(InputError, match='"chunk" of the run has 1 empty'):
         from_columns(GOOD | {"chunk": pa.array([None], pa.string())}, GOLD)

@@ -43,7 +43,11 @@ class Side(NamedTuple):
     """The score or the grade."""
 
     def take(self, rows: Ints) -> Side:
-        return Side(self.query[rows], self.chunk.take(pa.array(rows)), self.value[rows])
+        return Side(self.query[rows], self.names(rows), self.value[rows])
+
+    def names(self, rows: Ints) -> pa.Array:
+        """The chunks of those rows, as plain strings."""
+        return self.chunk.take(pa.array(rows)).cast(pa.large_string())
 
 
 def from_dicts(run: Grades, qrels: Grades) -> Ranking:
@@ -100,7 +104,7 @@ def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[st
     keys = _hash(side), _hash(gold)
     row, mate = _pairs(*keys)
     # Hashes only ever prove that two ids differ. Whatever looks equal is settled by the ids themselves.
-    if any(map(_repeats, keys)) or not side.take(row).chunk.equals(gold.take(mate).chunk):
+    if any(map(_repeats, keys)) or not side.names(row).equals(gold.names(mate)):
         side, gold, keys = _distinct(side, gold, queries)
         row, mate = _pairs(*keys)
     gains = gold.value[mate] > 0
@@ -108,7 +112,7 @@ def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[st
     key = _order(side.query, side.value, queries)
 
     def names(rows: Ints) -> list[str]:
-        return side.chunk.take(pa.array(rows)).to_pylist()  # type: ignore[no-any-return]
+        return side.names(rows).to_pylist()  # type: ignore[no-any-return]
 
     rank = _ranks(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names)
     hits = Hits(side.query[row], rank, gold.value[mate])
@@ -217,19 +221,21 @@ def _overlap(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str,
 
 
 def _columns(table: pa.Table | Mapping[str, Any], what: str, value: str) -> tuple[pa.Array, pa.Array, Floats]:
-    table = table if isinstance(table, pa.Table) else pa.table(dict(table))
-    for name in ("query", "chunk", value):
-        if name not in table.column_names:
-            raise InputError(f'the {what} has no column "{name}". It has: {", ".join(table.column_names)}.')
-        if table[name].null_count:
-            raise InputError(
-                f'the column "{name}" of the {what} has {table[name].null_count:,} empty values.'
-            )
     try:
-        numbers = table[value].cast(pa.float64())
-    except pa.ArrowInvalid as error:
-        raise InputError(f'the column "{value}" of the {what} is not numeric: {error}.') from error
-    return _words(table["query"]), _words(table["chunk"]), numbers.to_numpy()
+        table = table if isinstance(table, pa.Table) else pa.table(dict(table))
+        for name in ("query", "chunk", value):
+            if name not in table.column_names:
+                raise InputError(
+                    f'the {what} has no column "{name}". It has: {", ".join(table.column_names)}.'
+                )
+            if table[name].null_count:
+                raise InputError(
+                    f'the column "{name}" of the {what} has {table[name].null_count:,} empty values.'
+                )
+        numbers = table[value].cast(pa.float64()).to_numpy()
+        return _words(table["query"]), _words(table["chunk"]), numbers
+    except pa.ArrowException as error:
+        raise InputError(f"the {what} is not made of ids and a numeric {value}: {error}.") from error
 
 
 def _words(column: pa.ChunkedArray) -> pa.Array:
