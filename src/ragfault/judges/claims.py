@@ -48,6 +48,14 @@ ABOUT = re.compile(
 )
 
 
+SOURCE = re.compile(
+    r"\s*[(\[]?(?:(?:as )?(?:mentioned|stated|described|noted|given|found|seen|suggested|provided|shown) (?:in|by)"
+    r"|according to|based on|from|in|per|see)? ?(?:the )?"
+    r"\b(?:passage|document|source|context|excerpt|chunk)s? (?:#?\d+)(?:,? (?:and|&|,) #?\d+)*[)\]]?,?",
+    re.IGNORECASE,
+)
+
+
 class Claim(NamedTuple):
     """A checkable sentence and where it stands in the answer."""
 
@@ -75,12 +83,14 @@ def claims(answer: str) -> list[Claim]:
 
 
 def bare(text: str) -> str:
-    """A claim without citation marks and emphasis.
+    """A claim without citation marks, emphasis, and words about where it was read.
 
     >>> bare("It was **founded** in 1040 [1, 2].")
     'It was founded in 1040.'
+    >>> bare("According to passage 2, it was founded in 1040 (Passage 1).")
+    'it was founded in 1040.'
     """
-    return MARK.sub("", text.replace("**", "").replace("__", ""))
+    return SOURCE.sub("", MARK.sub("", text.replace("**", "").replace("__", ""))).lstrip(" ,")
 
 
 def refuses(sentence: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ragfault.judges.exact import clash, contested, follows
+from ragfault.judges.exact import clash, contested, follows, mutual
 from ragfault.judges.features import Alignment, Statement, align, features, field, names, state
 from ragfault.judges.index import Index
 from ragfault.judges.rarity import Rarity
@@ -13,12 +14,14 @@ from ragfault.judges.scorer import Entailment
 from ragfault.judges.weights import BIAS, WEIGHTS
 from ragfault.records import Evidence, Support
 
-__all__ = ["Bars", "entail"]
+__all__ = ["Bars", "Check", "check", "entail"]
 
 NEAR = 0.6
 """The share of a claim's weight that a sentence must cover for a difference to be a contradiction."""
-CLASH = 0.1
-"""The most that the probability of a contradicted claim can be."""
+SAME = 0.6
+"""The share of the best sentence that a claim must say for a name to stand in the place of another."""
+AGAINST = 0.5
+"""How much less likely a contradicted claim is than its words alone would say."""
 DIRECT = 0.8
 """The share that one sentence must cover for a claim to be supported rather than inferred."""
 
@@ -30,26 +33,63 @@ class Bars(NamedTuple):
     inferred: float
 
 
-def entail(claim: str, index: Index, rarity: Rarity, bars: Bars) -> Entailment:
-    """How the indexed passages stand to a claim."""
+class Check(NamedTuple):
+    """All that is known of a claim before it gets a word."""
+
+    statement: Statement
+    found: Alignment
+    against: str | None
+    """Why a sentence contradicts it."""
+    opposed: tuple[str, str] | None
+    """The field of a record that it goes against."""
+    nowhere: str | None
+    """The name or number that stands nowhere."""
+    values: tuple[float, ...]
+    """The features."""
+
+
+def check(claim: str, index: Index, rarity: Rarity) -> Check | None:
+    """Compare a claim with the passages; None where there is nothing to compare."""
     statement = state(claim, rarity)
     if not statement.weights or not index.sentences:
-        return Entailment("unsupported", 0.0, share=(0.0,) * len(index.passages))
+        return None
     found = align(statement, index)
-    p = _probability(features(statement, found, index))
-    evidence = _evidence(found, index)
-    share = _shares(found, index)
     against = _against(statement, found, index)
-    if against:
-        return Entailment("contradicted", min(p, CLASH), evidence[:1], against, share)
-    lacks = _lacks(statement, found, index, rarity)
-    if lacks:
-        return Entailment("unsupported", min(p, bars.inferred / 2), evidence, lacks, share)
-    support, reason = _support(statement, found, p, bars)
-    return Entailment(support, p, evidence if support != "supported" else evidence[:1], reason, share)
+    opposed = field(statement, index)
+    nowhere = _nowhere(statement, found, index, rarity)
+    flags = (float(against is not None), float(opposed is not None), float(nowhere is not None))
+    return Check(statement, found, against, opposed, nowhere, (*features(statement, found, index), *flags))
 
 
-def _probability(values: list[float]) -> float:
+def entail(claim: str, index: Index, rarity: Rarity, bars: Bars) -> Entailment:
+    """How the indexed passages stand to a claim."""
+    seen = check(claim, index, rarity)
+    if seen is None:
+        return Entailment("unsupported", 0.0, share=(0.0,) * len(index.passages))
+    support, reason = _word(seen, _probability(seen.values), bars)
+    p = _probability(seen.values)
+    if support in {"contradicted", "unsupported"}:
+        p = min(p, bars.inferred - 0.01) * (AGAINST if support == "contradicted" else 1.0)
+    evidence = _evidence(seen.found, index)
+    if support in {"contradicted", "supported"}:
+        evidence = evidence[:1]
+    return Entailment(support, p, evidence, reason, _shares(seen.found, index))
+
+
+def _word(seen: Check, p: float, bars: Bars) -> tuple[Support, str | None]:
+    """The word for what was found, and why: exact checks first, then the probability."""
+    if seen.opposed and seen.opposed[1] != "absent":
+        return "contradicted", f"{seen.opposed[0]}: {seen.opposed[1]}"
+    if seen.against:
+        return "contradicted", seen.against
+    if seen.opposed:
+        return "unsupported", f"the record says nothing of {seen.opposed[0]}"
+    if seen.nowhere:
+        return "unsupported", seen.nowhere
+    return _support(seen.statement, seen.found, p, bars)
+
+
+def _probability(values: Sequence[float]) -> float:
     """The logistic of the weighted features."""
     return 1.0 / (1.0 + math.exp(BIAS + sum(w * v for w, v in zip(WEIGHTS, values, strict=True))))
 
@@ -70,35 +110,31 @@ def _support(statement: Statement, found: Alignment, p: float, bars: Bars) -> tu
     )
 
 
-def _lacks(statement: Statement, found: Alignment, index: Index, rarity: Rarity) -> str | None:
+def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarity) -> str | None:
     """Why a claim cannot be supported, whatever else agrees: a name or number that is nowhere, or misplaced."""
     crucial = sorted(word for word in found.missing if word in statement.names or word[0].isdigit())
     if crucial:
         return f"no passage holds {', '.join(crucial[:3])}"
-    blank = field(statement, index)
-    if blank:
-        return f"the record says nothing of {blank[0]}"
     if not found.order:
         return None
     best = index.sentences[found.order[0]]
     strange = statement.names - best.content
-    if not strange or found.votes[found.order[0]] < DIRECT * (
-        found.total - sum(statement.weights[w] for w in strange)
+    if (
+        not strange
+        or mutual(statement.tokens, best) < SAME
+        or found.votes[found.order[0]] < DIRECT * (found.total - sum(statement.weights[w] for w in strange))
     ):
         return None
     others = names(index.source(found.order[0]), rarity) & best.content - frozenset(statement.tokens)
     for ours in sorted(strange):
         for theirs in sorted(others):
-            if follows(statement.tokens, ours) & follows(best.tokens, theirs):
+            if ours[:4] != theirs[:4] and follows(statement.tokens, ours) & follows(best.tokens, theirs):
                 return f"{ours} in the place of {theirs}"
     return None
 
 
 def _against(statement: Statement, found: Alignment, index: Index) -> str | None:
     """Why the best sentences contradict the claim."""
-    opposed = field(statement, index)
-    if opposed and opposed[1] != "absent":
-        return f"{opposed[0]}: {opposed[1]}"
     for place in found.order:
         sentence = index.sentences[place]
         shared = statement.weights.keys() & sentence.content
@@ -107,7 +143,7 @@ def _against(statement: Statement, found: Alignment, index: Index) -> str | None
         )
         if sentence.polarity or (len(shared) < 2 or found.votes[place] < NEAR * rest):
             continue
-        reason = clash(statement.text, statement.tokens, sentence, index.source(place))
+        reason = clash(statement.text, statement.tokens, sentence, index.source(place), index.beside)
         if reason:
             return reason
         if found.covered >= DIRECT:

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ragfault.judges.passages import Sentence
 from ragfault.text import NEGATIONS, STOP, figures, stem
 
-__all__ = ["clash", "contested", "follows", "scope"]
+__all__ = ["clash", "contested", "follows", "mutual", "scope"]
 
 PAIRS = """
-increase decrease|increase reduce|raise lower|rise fall|grow shrink|gain lose|gain loss|win lose|more less|more fewer
+increase decrease|increase reduce|raise lower|rise fall|grow shrink|gain lose|gain loss|win lose|
 higher lower|high low|large small|big little|long short|fast slow|strong weak|rich poor|hot cold|warm cool|wet dry
-before after|first last|early late|earlier later|old new|young old|begin end|start end|start stop|start finish
+first last|early late|earlier later|old new|young old|begin end|start end|start stop|start finish
 open close|open shut|enable disable|allow forbid|allow prohibit|allow ban|permit forbid|permit prohibit|accept reject
 accept refuse|approve reject|approve deny|grant deny|confirm deny|agree disagree|support oppose|include exclude
 import export|buy sell|lend borrow|give take|send receive|enter leave|arrive depart|join leave|add remove
 legal illegal|lawful unlawful|possible impossible|likely unlikely|available unavailable|able unable|safe dangerous
 safe unsafe|true false|right wrong|correct incorrect|positive negative|success failure|succeed fail|pass fail
 present absent|alive dead|live die|male female|man woman|men women|boy girl|father mother|brother sister|husband wife
-son daughter|north south|east west|northern southern|eastern western|left right|top bottom|upper lower|up down
-above below|inside outside|internal external|major minor|maximum minimum|most least|best worst|better worse|good bad
-always never|all none|majority minority|mandatory optional|required optional|public private|temporary permanent
+son daughter|north south|east west|northern southern|eastern western|top bottom|upper lower
+above below|inside outside|internal external|major minor|maximum minimum|best worst|better worse|good bad
+always never|majority minority|mandatory optional|required optional|public private|temporary permanent
 innocent guilty|healthy sick|expensive cheap|simple complex|easy hard|easy difficult|love hate|friend enemy
 rise fell|rose fall|rose fell|risen fallen|grew shrank|grew fall|grew fell|won lost|began end
 bought sold|gave took|sent receive|allow forbidden|permit forbidden|permit ban|rose decline|rise decline
 increase decline|increase drop|increase fall|rise drop|grow decline|rose drop|grew decline|day night|morning evening
 summer winter|full empty|strengthen weaken|expand contract|improve worsen
 encourage discourage|love hate
-prevent cause|prevent promote|accelerate slow|employed unemployed|paid unpaid|married single|with without|plus minus
+prevent cause|prevent promote|accelerate slow|employed unemployed|paid unpaid|married single
 """
 OPPOSITES: dict[str, frozenset[str]] = {}
 for _pair in PAIRS.replace("\n", "|").split("|"):
@@ -37,24 +37,50 @@ for _pair in PAIRS.replace("\n", "|").split("|"):
         OPPOSITES[_left] = OPPOSITES.get(_left, frozenset()) | {_right}
         OPPOSITES[_right] = OPPOSITES.get(_right, frozenset()) | {_left}
 PREFIXES = ("un", "in", "im", "il", "ir", "dis", "non")
-REACH = 2
-"""How many words of content a negation reaches."""
+DENIALS = NEGATIONS | frozenset(
+    map(stem, ("avoid", "unable", "fail", "lack", "refuse", "refrain", "decline"))
+)
+"""Negations, and verbs that deny."""
 AUXILIARY = frozenset({"was", "were", "is", "are", "be", "been", "being", "got"})
 
 
-def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str) -> str | None:
+Known = Callable[[str, str], bool]
+ALIKE = 0.5
+"""The share of the sentence that the claim must say for a negation to be meant of the same thing."""
+EQUAL = 0.75
+"""The share from which claim and sentence say the same but for one point."""
+
+
+def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str, known: Known) -> str | None:
     """Why a claim contradicts a sentence it is well aligned with; None where it does not.
+
+    `known` tells whether two words stand side by side in any passage: a number that the passages
+    give elsewhere is no contradiction unless claim and sentence say the same otherwise.
 
     >>> from ragfault.judges.passages import read
     >>> source = "Aspirin reduces the risk of stroke."
-    >>> clash("", ("aspirin", "increas", "the", "risk", "of", "stroke"), read(source)[0], source)
+    >>> claim = ("aspirin", "increas", "the", "risk", "of", "stroke")
+    >>> clash("", claim, read(source)[0], source, lambda one, two: False)
     'increas against reduc'
     """
+    same = mutual(tokens, sentence)
     turned = _opposite(tokens, sentence)
-    denied = _denied(tokens, sentence)
+    denied = _denied(tokens, sentence) if same >= ALIKE else None
     if turned and denied:
         return None
-    return turned or denied or _swapped(tokens, sentence.tokens) or _quantity(text, tokens, sentence, source)
+    swapped = _swapped(tokens, sentence.tokens) if same >= EQUAL else None
+    return (
+        turned
+        or denied
+        or swapped
+        or _quantity(text, tokens, sentence, source, known if same < EQUAL else None)
+    )
+
+
+def mutual(tokens: Sequence[str], sentence: Sentence) -> float:
+    """The share of the sentence's words of content that the claim has too; opposites and numbers left out."""
+    held = {word for word in sentence.content if not contested(word)}
+    return len(held.intersection(tokens)) / len(held) if held else 0.0
 
 
 def contested(word: str) -> bool:
@@ -75,11 +101,11 @@ def _opposite(tokens: Sequence[str], sentence: Sentence) -> str | None:
     held = frozenset(sentence.tokens)
     claimed = frozenset(tokens)
     for word in tokens:
-        if word in held:
+        if word in held or word in STOP or len(word) < 3:
             continue
         against = OPPOSITES.get(word, frozenset()) & held - claimed
         for prefix in PREFIXES:
-            if prefix + word in held:
+            if len(word) > 3 and prefix + word in held:
                 against |= {prefix + word}
             if word.startswith(prefix) and len(word) > len(prefix) + 3 and word[len(prefix) :] in held:
                 against |= {word[len(prefix) :]}
@@ -108,13 +134,17 @@ def _denied(tokens: Sequence[str], sentence: Sentence) -> str | None:
     return None
 
 
-def scope(tokens: Sequence[str]) -> frozenset[str]:
-    """The words that negations reach."""
+def scope(tokens: Sequence[str], reach: int = 1) -> frozenset[str]:
+    """The words of content that negations reach.
+
+    >>> sorted(scope(("it", "does", "not", "offer", "wifi"), reach=2))
+    ['offer', 'wifi']
+    """
     reached = set()
     left = 0
     for word in tokens:
-        if word in NEGATIONS:
-            left = REACH if word in {"not", "never", "nor", "neither"} else 1
+        if word in DENIALS:
+            left = reach
         elif left and word not in STOP:
             reached.add(word)
             left -= 1
@@ -148,27 +178,43 @@ def _passive(tokens: Sequence[str]) -> bool:
     return "by" in tokens and not AUXILIARY.isdisjoint(tokens)
 
 
-def _quantity(text: str, tokens: Sequence[str], sentence: Sentence, source: str) -> str | None:
+def _quantity(
+    text: str, tokens: Sequence[str], sentence: Sentence, source: str, known: Known | None
+) -> str | None:
     """A number, date or amount in the place of another of its kind."""
-    if not _differs(tokens, sentence.tokens):
+    if not _differs(tokens, sentence.tokens, known):
         return None
     ours, theirs = figures(text), figures(source)
     stock = frozenset(form for forms in theirs.values() for form in forms)
     claimed = frozenset(form for forms in ours.values() for form in forms)
     for item in sorted(ours.keys() - stock):
         for other in sorted(theirs.keys() - claimed):
-            if _kind(item) == _kind(other) or _measures(item) == _measures(other) != "":
+            if _rivals(item, other, tokens, sentence.tokens):
                 return f"{item} against {other}"
     return None
 
 
-def _differs(tokens: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether a number of the claim, or the word after it, is not in the sentence."""
+def _rivals(item: str, other: str, tokens: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether one quantity stands in the place of another: of one kind, a bare number also in one place."""
+    kind = _kind(item)
+    if kind != _kind(other):
+        return _measures(item) == _measures(other) != "" and "°" not in item + other
+    if kind not in {"", "year"}:
+        return True
+    return item in tokens and other in others and bool(follows(tokens, item) & follows(others, other))
+
+
+def _differs(tokens: Sequence[str], others: Sequence[str], known: Known | None) -> bool:
+    """Whether a number of the claim, with the word after it, is not in the sentence, nor known otherwise."""
     held = frozenset(others)
-    return any(
-        word[0].isdigit() and (word not in held or (at + 1 < len(tokens) and tokens[at + 1] not in held))
-        for at, word in enumerate(tokens)
-    )
+    for at, word in enumerate(tokens):
+        if not word[0].isdigit():
+            continue
+        after = tokens[at + 1] if at + 1 < len(tokens) else ""
+        strange = word not in held or (after and after not in held)
+        if strange and not (known and known(word, after)):
+            return True
+    return False
 
 
 def _measures(item: str) -> str:

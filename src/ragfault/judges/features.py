@@ -7,6 +7,7 @@ from collections.abc import Container
 from itertools import pairwise
 from typing import NamedTuple
 
+from ragfault.judges.aliases import LINKS
 from ragfault.judges.exact import scope
 from ragfault.judges.index import Index
 from ragfault.judges.passages import even
@@ -27,15 +28,20 @@ NAMES = (
     "denied",
     "opinion",
     "pairs",
-    "field",
     "size",
+    "clash",
+    "field",
+    "nowhere",
 )
-"""The features in order; each is 0 for a claim that is copied from one sentence."""
+"""The features in order; but for `opinion` and `size` each is 0 for a claim that is copied from one sentence.
+The last three are found by exact checks: a clash with a sentence, with a field of a record, and a name or
+number that stands nowhere."""
 
 CAPITAL = re.compile(r"(?<![.!?:\"'•*\n])(?:(?<=[\w,;)]) |[-/(])([A-Z][\w'’]*)")
-OPENING = re.compile(r"([A-Z][\w'’]+)(?= (is|was|are|has|had|and [A-Z]|[A-Z])\b)?")
-TELLING = 5.0
-"""A capital that opens a sentence makes a name of a word so rare."""
+OPENING = re.compile(r"([A-Z][\w'’]+)(?=(?: (is|was|has|had)\b| ([A-Z]))?)")
+TELLING = 6.5
+PROPER = 4.5
+"""A capital that opens a sentence makes a name of a word so rare, or nearly so where "is" or "was" follows."""
 OPINION = re.compile(
     r"\b(likely|probably|perhaps|may|might|seem\w*|popular|great|perfect|ideal|cozy|welcoming|vibrant|excellent"
     r"|delicious|variety|various|several|known for|well[- ]known|renowned|favorite|highly|overall|suggest\w*"
@@ -72,7 +78,7 @@ class Alignment(NamedTuple):
 def state(text: str, rarity: Rarity) -> Statement:
     """A claim as words and weights."""
     tokens = words(even(text))
-    weights = {word: rarity(word) for word in tokens if word not in STOP}
+    weights = {word: rarity(word) for word in tokens if word not in STOP and word not in LINKS}
     return Statement(text, tokens, weights, names(text, rarity) & weights.keys())
 
 
@@ -82,7 +88,8 @@ def names(text: str, rarity: Rarity) -> frozenset[str]:
     opening = OPENING.match(text.lstrip("*\"'( "))
     if opening:
         first = stem(opening[1].lower())
-        if first not in STOP and (opening[2] or rarity(first) > TELLING):
+        bar = PROPER if opening[2] or opening[3] else TELLING
+        if first not in STOP and first not in LINKS and rarity(first) > bar:
             found.add(first)
     return frozenset(found)
 
@@ -96,7 +103,7 @@ def align(statement: Statement, index: Index) -> Alignment:
     lost = {
         word
         for word in weights
-        if word not in index.postings and (word in statement.names or not index.near(word))
+        if word not in index.postings and not index.near(word, name=word in statement.names)
     }
     if any(word[0].isdigit() for word in lost) and _spelled(statement.text, order, index):
         lost = {word for word in lost if not word[0].isdigit()}
@@ -133,7 +140,6 @@ def features(statement: Statement, found: Alignment, index: Index) -> list[float
         float(_denied(tokens) != bool(found.order and index.sentences[found.order[0]].negated)),
         min(len(OPINION.findall(statement.text)), 4) / 4,
         strange / max(1, len(pairs)),
-        float(field(statement, index) is not None),
         min(len(weights), 30) / 30,
     ]
 
@@ -152,7 +158,7 @@ def field(statement: Statement, index: Index) -> tuple[str, str] | None:
     if not index.fields:
         return None
     held = statement.weights.keys()
-    denied = scope(statement.tokens)
+    denied = scope(statement.tokens, reach=2)
     denies = not NEGATIONS.isdisjoint(statement.tokens)
     for key, polarity in index.fields:
         if key <= held and (

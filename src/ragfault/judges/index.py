@@ -8,10 +8,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from ragfault.judges.aliases import ALIASES
 from ragfault.judges.passages import Sentence, read
 
 __all__ = ["Index", "Passage"]
 
+NONE: frozenset[str] = frozenset()
 COMMON = 300
 """A word votes for at most so many sentences; beyond that it tells nothing."""
 
@@ -79,13 +81,19 @@ class Index:
         sentence = self.sentences[place]
         return self.passages[self.owner[place]].text[sentence.start : sentence.end]
 
-    def near(self, word: str) -> bool:
-        """Whether a word not in the index is there in another form: derived, joined or split."""
+    def near(self, word: str, *, name: bool = False) -> bool:
+        """Whether a word not in the index is there in another form: as an alias, joined, split, derived."""
+        if not ALIASES.get(word, NONE).isdisjoint(self.postings):
+            return True
         if not word.isalpha():
             return False
-        if (len(word) >= 6 and word[:6] in self.prefixes) or word in self.joined:
+        if word in self.joined or (not name and len(word) >= 6 and word[:6] in self.prefixes):
             return True
         return any((word[:cut], word[cut:]) in self.bigrams for cut in range(3, min(len(word) - 2, 12)))
+
+    def beside(self, one: str, two: str) -> bool:
+        """Whether two words stand side by side somewhere; alone, whether the first is there."""
+        return (one, two) in self.bigrams or (not two and one in self.postings)
 
     def votes(self, weights: dict[str, float]) -> dict[int, float]:
         """For each sentence that shares a word with the weights, the weight it shares."""

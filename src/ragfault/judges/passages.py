@@ -194,7 +194,7 @@ TIME = re.compile(
     r"\b(\d{1,2})(?::(\d{1,2}))?(?::\d\d)?\s?([ap])\.?m\b\.?|\b(\d{1,2}):(\d{1,2})(?![\d:])", re.IGNORECASE
 )
 HOUR = re.compile(r"\d(?::\d| ?[ap]\.?m)", re.IGNORECASE)
-HYPHEN = re.compile(r"\b([A-Za-z]{1,3})-([A-Za-z]{1,4})\b")
+HYPHEN = re.compile(r"\b([A-Za-z]{1,3}(?=-[A-Za-z]{1,4}\b)|[Nn]on)-([A-Za-z]+)\b")
 
 
 def even(text: str) -> str:

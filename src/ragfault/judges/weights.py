@@ -1,4 +1,20 @@
 """The weights of the features, fitted by training/support.py; positive speaks against support."""
 
-BIAS = -5.22
-WEIGHTS = (1.23, 1.41, -0.37, 0.88, 2.02, -0.92, 4.84, 1.21, -0.1, -0.92, 0.5, 2.48, 1.36)
+BIAS = -3.72
+WEIGHTS = (
+    1.38,  # absent
+    0.59,  # rarest
+    -0.43,  # apart
+    0.91,  # apart2
+    2.2,  # bigrams
+    -0.23,  # trigrams
+    2.78,  # numbers
+    0.71,  # names
+    0.07,  # denied
+    -0.79,  # opinion
+    0.03,  # pairs
+    1.54,  # size
+    0.46,  # clash
+    3.31,  # field
+    1.21,  # nowhere
+)

@@ -39,11 +39,11 @@ SCALE = {
     "billion": 9, "bn": 9, "b": 9, "trillion": 12,
 }  # fmt: skip
 COIN_TABLE = """
-usd: $ us$ dollar | eur: € euro | gbp: £ pound | jpy: ¥ yen | inr: ₹ rupee | chf: franc | cent:
+usd: $ us$ dollar | eur: € euro | gbp: £ | jpy: ¥ yen | inr: ₹ rupee | chf: franc | cent:
 """
 UNIT_TABLE = """
 kg: kilogram kilo kilogramme | g: gram gramme | mg: milligram | µg: μg ug mcg microgram | t: ton tonne
-lb: lbs | oz: ounce | km: kilometer kilometre | m: meter metre | cm: centimeter centimetre
+lb: lbs pound | oz: ounce | km: kilometer kilometre | m: meter metre | cm: centimeter centimetre
 mm: millimeter millimetre | mi: mile | ft: foot feet | inch: inches | yd: yard | l: liter litre
 ml: milliliter millilitre | gal: gallon | h: hr hour | min: minute | s: sec second | ms: millisecond
 day: | week: wk | month: | year: yr | decade: | century: centuries | °c: celsius | °f: fahrenheit
@@ -73,7 +73,7 @@ SPELLED = re.compile(
 FIGURE = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?!\d)"
 SCALED = FIGURE + rf"(?:[ -]?(?P<scale>(?:{BIG}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
 CURRENCY = r"US\$|[$€£¥₹]|\b(?:USD|EUR|GBP|JPY|INR|CHF) ?"
-COINS = r"(?:US )?(?:dollar|euro|pound|yen|rupee|franc|cent)s?|USD|EUR|GBP|JPY|INR|CHF|[€£]"
+COINS = r"(?:US )?(?:dollar|euro|yen|rupee|franc|cent)s?|USD|EUR|GBP|JPY|INR|CHF|[€£]"
 SPELLINGS = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True) if unit != "%")
 TAILS = (
     rf"(?: ?(?P<percent>%|per ?cent\b|percentage points?\b)| ?(?P<coin>{COINS})(?!\w)"
@@ -163,6 +163,8 @@ def _quantity(match: re.Match[str]) -> Find | None:
         value = -value
     number = f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
     of = _of(part)
+    if of == "lb" and "pound" in match.group():
+        return Find(f"{number} lb", (f"{number} gbp", number))
     return Find(f"{number} {of}", (number,)) if of else Find(number)
 
 

@@ -53,13 +53,13 @@ _stemmer = Stemmer.Stemmer("english")
 def words(text: str) -> tuple[str, ...]:
     """The words of a text in normal form, in order.
 
-    Lower case, quotes straightened, contractions of "not" written out, numbers in one spelling,
+    Lower case, no accents, quotes straightened, contractions of "not" written out, numbers in one spelling,
     possessives dropped, everything but stop words stemmed.
 
     >>> words("She didn’t sell the 1,234 boxes; three were Anna's.")
     ('she', 'did', 'not', 'sell', 'the', '1234', 'box', '3', 'were', 'anna')
     """
-    text = text.lower().translate(CURLY)
+    text = text.lower() if text.isascii() else fold(text)
     if "n't" in text or "cannot" in text:
         text = NEGATED.sub(_negated, text)
     return tuple(map(stem, WORD.findall(text)))

@@ -1,0 +1,147 @@
+"""How well the embedded judge agrees with people, and how fast it is.
+
+    python benchmarks/judge.py DATA_FOLDER
+
+Groundedness: AUROC and best F1 of "some claim is not supported" against people's labels, on the sources
+of RAGTruth's training file that the weights were not fitted on; also within task × generator, where
+style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import time
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragfault.judges import load_judge
+from ragfault.records import Chunk, Trace, Verdicts
+
+Row = dict[str, Any]
+
+
+def rows(folder: Path, name: str) -> list[Row]:
+    """The records of one file."""
+    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def held(row: Row) -> bool:
+    """Whether a source is kept for measuring; one in five is."""
+    return zlib.crc32(row["source_id"].encode()) % 5 == 0
+
+
+def trace(row: Row) -> Trace:
+    """A record as a trace."""
+    texts = row["contexts"] if "contexts" in row else [row["passage"]]
+    chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
+    return Trace(id=row.get("id", ""), query=row.get("query") or "", chunks=chunks, answer=row.get("answer"))
+
+
+def auroc(scores: Sequence[float], labels: Iterable[int]) -> float:
+    """The chance that a positive scores above a negative, ties counted half."""
+    score, label = np.asarray(scores, float), np.asarray(list(labels), int)
+    _, group, size = np.unique(score, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(size) - (size - 1) / 2)[group]
+    good, bad = int(label.sum()), int((1 - label).sum())
+    if not good or not bad:
+        return float("nan")
+    return float((rank[label == 1].sum() - good * (good + 1) / 2) / (good * bad))
+
+
+def best(scores: Sequence[float], labels: Iterable[int]) -> float:
+    """The best F1 over all thresholds."""
+    label = np.asarray(list(labels), int)[np.argsort(-np.asarray(scores, float), kind="stable")]
+    return float((2 * np.cumsum(label) / (np.arange(1, len(label) + 1) + label.sum())).max())
+
+
+def within(scores: Sequence[float], labels: Sequence[int], groups: Sequence[object]) -> float:
+    """The mean AUROC within groups, weighted by their size; groups of one kind left out."""
+    parts: defaultdict[object, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        parts[group].append(place)
+    values = [(auroc([scores[i] for i in part], [labels[i] for i in part]), len(part)) for part in parts.values()]
+    values = [(value, size) for value, size in values if not np.isnan(value)]
+    return sum(value * size for value, size in values) / sum(size for _, size in values)
+
+
+def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
+    """How doubtful each answer is, by its worst claim and on average."""
+    each = [[1.0 - (claim.p or 0.0) for claim in one.claim or ()] for one in verdicts]
+    return {"worst": [max(p, default=0.0) for p in each], "mean": [sum(p) / len(p) if p else 0.0 for p in each]}
+
+
+def ragtruth(folder: Path) -> None:
+    """The main measure: answers of six models, labelled by people."""
+    kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    judge = load_judge("lexical")
+    traces = [trace(row) for row in kept]
+    judge.observe(traces[:5])
+    start = time.process_time()
+    verdicts = judge.observe(traces)
+    rate = len(traces) / (time.process_time() - start)
+    label = [row["label"] for row in kept]
+    print(f"{judge.fingerprint}\nragtruth: {len(kept)} answers, {rate:.0f} traces/s per core")
+    for name, score in doubts(verdicts).items():
+        groups = [(row["task"], row["model"]) for row in kept]
+        tasks = {
+            task: auroc([s for s, row in zip(score, kept, strict=True) if row["task"] == task],
+                        [row["label"] for row in kept if row["task"] == task])
+            for task in ("QA", "Summary", "Data2txt")
+        }  # fmt: skip
+        print(
+            f"  {name:6} AUROC {auroc(score, label):.3f}  F1 {best(score, label):.3f}"
+            f"  within {within(score, label, groups):.3f}  "
+            + "  ".join(f"{task} {value:.3f}" for task, value in tasks.items())
+        )
+    words(kept, verdicts)
+
+
+def words(kept: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
+    """How often people marked a claim, by the judge's word for it."""
+    seen: Counter[str] = Counter()
+    marked: Counter[str] = Counter()
+    for row, one in zip(kept, verdicts, strict=True):
+        for claim in one.claim or ():
+            seen[claim.support] += 1
+            marked[claim.support] += any(
+                claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]
+            )
+    print("  marked by people: " + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in seen.items()))
+
+
+def others(folder: Path) -> None:
+    """Claims and replies of other sets; the weights have not seen them."""
+    judge = load_judge("lexical")
+    for name in ("attributionbench_dev", "wice_dev", "begin_dev"):
+        kept = rows(folder, name)
+        score = doubts(judge.observe([trace(row) for row in kept]))
+        label = [row["label"] for row in kept]
+        print(f"{name}: {len(kept)}  " + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items()))
+
+
+def relevance(folder: Path) -> None:
+    """Relevance against graded labels; within a query where it has both kinds."""
+    judge = load_judge("lexical")
+    for name, bar in (("wikiqa", 1), ("trec_dl19", 2)):
+        kept = rows(folder, name)
+        seen = judge.observe([trace(row) for row in kept])
+        score = [one.chunk[0].relevance if one.chunk else 0.0 for one in seen]
+        label = [int(row["label"] >= bar) for row in kept]
+        inner = within(score, label, [row["query"] for row in kept])
+        levels = Counter(one.chunk[0].level for one in seen if one.chunk)
+        print(f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner:.3f}  {dict(levels)}")
+
+
+if __name__ == "__main__":
+    data = Path(sys.argv[1])
+    ragtruth(data)
+    others(data)
+    relevance(data)

@@ -1,0 +1,87 @@
+"""Fit the weights of the lexical judge: how likely people are to mark a claim, given its features.
+
+    python training/support.py DATA_FOLDER
+
+A logistic regression of few weights on the claims of RAGTruth's training answers, those sources left out
+that benchmarks/judge.py measures on. A claim is bad where it touches a span that people marked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragfault.judges.claims import bare, claims
+from ragfault.judges.entailment import check
+from ragfault.judges.features import NAMES
+from ragfault.judges.index import Index, Passage
+from ragfault.judges.rarity import rarity
+
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/weights.py"
+RIDGE = 2.0
+BALANCE = 5.0
+"""How much more a marked claim counts: as if two claims in five were bad, as they are in other sets."""
+EVERY = 2
+"""Of the training sources one in so many is read; more change nothing."""
+
+
+def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Features and labels of claims."""
+    rows: list[tuple[float, ...]] = []
+    labels: list[int] = []
+    with gzip.open(folder / "ragtruth_train.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for record in map(json.loads, lines):
+            mark = zlib.crc32(record["source_id"].encode())
+            if mark % 5 == 0 or mark // 5 % EVERY:
+                continue
+            index = Index([Passage(str(place), text) for place, text in enumerate(record["contexts"])])
+            for claim in claims(record["answer"]):
+                seen = check(bare(claim.text), index, rarity())
+                if seen is not None:
+                    rows.append(seen.values)
+                    spans = record["spans"]
+                    labels.append(any(claim.start < one["end"] and one["start"] < claim.end for one in spans))
+    return np.array(rows), np.array(labels, float)
+
+
+def fit(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Ridge logistic regression by Newton's steps; the last weight is the bias."""
+    x = np.c_[rows, np.ones(len(rows))]
+    counts = np.where(labels == 1, BALANCE, 1.0)
+    ridge = np.full(x.shape[1], RIDGE)
+    ridge[-1] = 1e-3
+    weights = np.zeros(x.shape[1])
+    for _ in range(30):
+        p = 1 / (1 + np.exp(-x @ weights))
+        step = np.linalg.solve(
+            (x * (counts * p * (1 - p))[:, None]).T @ x + np.diag(ridge),
+            x.T @ (counts * (labels - p)) - ridge * weights,
+        )
+        weights += step
+        if abs(step).max() < 1e-6:
+            break
+    return weights
+
+
+def main(folder: Path) -> None:
+    """Fit and write."""
+    rows, labels = examples(folder)
+    *weights, bias = fit(rows, labels).round(2)
+    lines = [f"    {weight:g},  # {name}" for name, weight in zip(NAMES, weights, strict=True)]
+    head = (
+        '"""The weights of the features, fitted by training/support.py; positive speaks against support."""'
+    )
+    TARGET.write_text(
+        "\n".join([head, "", f"BIAS = {bias:g}", "WEIGHTS = (", *lines, ")", ""]), encoding="utf-8"
+    )
+    print(f"{len(rows):,} claims, {labels.mean():.3f} marked\n" + "\n".join(lines), f"\n    {bias:g}  # bias")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
