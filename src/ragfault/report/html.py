@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ from typing import Any
 import msgspec
 
 from ragfault import findings as found
-from ragfault.errors import OutputError
 from ragfault.findings import Findings
-from ragfault.report import browser, panels
+from ragfault.report import browser, overview, panels
 from ragfault.report.markup import Markup, label, tag
+from ragfault.report.saving import save
 from ragfault.runs import Run
 
 __all__ = ["render_html", "write_html"]
@@ -38,27 +36,15 @@ def write_html(run: Run, path: str | Path, force: bool = False) -> Path:
     Returns the path. Raises OutputError where something stands there already (unless `force`) or it cannot be written;
     MissingExtra where the packages that draw the charts are not installed.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"{path} is a directory. Name a file with -o, such as {path / 'report.html'}.")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
-    page = render_html(run).encode("utf-8")
-    try:
-        _replace(path, page)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. Choose another place with -o."
-        ) from error
-    return path
+    return save(path, render_html(run), force=force)
 
 
-def render_html(run: Run) -> str:
-    """The report of a run as one HTML page.
+def render_html(run: Run, findings: Findings | None = None) -> str:
+    """The report of a run as one HTML page; without `findings`, those of the run with the default targets.
 
     Raises MissingExtra where the packages that draw the charts are not installed.
     """
-    result = found.find(run)
+    result = findings or found.find(run)
     traces = browser.gather(run, found.diagnoses(run))
     style = _carried("page.css")
     script = "\n".join(_carried(f"{name}.js") for name in SCRIPTS)
@@ -69,24 +55,24 @@ def render_html(run: Run) -> str:
         name=tag("bdi", label(result.run, 80)),
         style=style,
         script=script,
-        head=panels.head(result),
-        overview=panels.overview(result),
+        head=overview.head(result),
+        overview=overview.overview(result),
         layers=panels.layers(result, traces.scores),
         insights=panels.insights(result),
         remedies=panels.remedies(result),
-        facts=_json(_facts(result)),
+        legend=_json(_legend(result)),
         index=browser.pack(msgspec.json.encode(traces.index)),
         blocks="\n".join(_block(number, packed) for number, packed in enumerate(traces.blocks)),
     )
 
 
-def _facts(result: Findings) -> dict[str, Any]:
+def _legend(result: Findings) -> dict[str, Any]:
     """What the browser of traces must know of metrics, levels and kinds of problem."""
     actions: dict[str, str] = {level.name: level.action for level in result.quality}
     return {
         "metrics": {each.metric: {"better": each.better} for each in result.scorecard.aggregates},
         "levels": {
-            name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in panels.GLYPHS.items()
+            name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in overview.GLYPHS.items()
         },
         "kinds": {
             kind: {"title": each.title, "short": kind.replace("_", " "), "remedies": each.steps}
@@ -131,18 +117,3 @@ def _carried(name: str) -> str:
 def _fill(template: str, **parts: str) -> str:
     """The template with its holes filled; what is put in is not looked at again."""
     return _HOLE.sub(lambda hole: parts[hole[1]], template)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file beside its place and move it there."""
-    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(draft, 0o666 & ~mask)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise

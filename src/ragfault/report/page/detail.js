@@ -60,7 +60,7 @@ function section(title, note, ...children) {
 
 function headView(place, trace) {
   const level = store.index.levels[store.index.level[place]];
-  const { glyph, action } = store.facts.levels[level];
+  const { glyph, action } = store.legend.levels[level];
   return el("header.trace-head", {},
     el("p.crumbs", {},
       sign(glyph, level, "level-" + level), el("span.note", {}, action ? " → " + action : ""),
@@ -75,12 +75,10 @@ function headView(place, trace) {
 function circumstances(trace) {
   const latency = trace.latency ? ["total", "retrieval", "generation"].filter((part) => part in trace.latency).map((part) => `${part} ${Math.round(trace.latency[part]).toLocaleString("en")} ms`) : [];
   const tokens = trace.tokens ? Object.entries(trace.tokens).map(([part, n]) => `${part} ${number(n)}`) : [];
-  const all = {
-    route: trace.route, model: trace.model, time: trace.time, conversation: trace.conversation, turn: trace.turn,
-    latency: latency.join(", "), tokens: tokens.join(", "),
-    ...Object.fromEntries(Object.entries(trace.metadata || {}).slice(0, 12).map(([name, value]) => [visible(name), plain(value)])),
-  };
-  return Object.entries(all).filter(([, text]) => text !== undefined && text !== null && text !== "");
+  const { route, model, time, conversation, turn } = trace;
+  const known = Object.entries({ route, model, time, conversation, turn, latency: latency.join(", "), tokens: tokens.join(", ") });
+  const other = Object.entries(trace.metadata || {}).slice(0, 12).map(([name, value]) => [visible(name), plain(value)]);
+  return [...known, ...other].filter(([, text]) => text !== undefined && text !== null && text !== "");
 }
 
 function plain(value) {
@@ -89,7 +87,7 @@ function plain(value) {
 }
 
 function problemView(place) {
-  const kinds = store.index.problems[place].map((i) => store.facts.kinds[store.index.kinds[i]]);
+  const kinds = store.index.problems[place].map((i) => store.legend.kinds[store.index.kinds[i]]);
   if (!kinds.length) return null;
   const remedies = kinds.map((kind) => el("li", {}, el("strong", {}, kind.title), ": " + kind.remedies.join("; ")));
   return el("div.problems", {},

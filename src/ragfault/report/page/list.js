@@ -21,7 +21,7 @@ function openList(pick) {
 function fillChoices() {
   const { kinds, levels, routes, scores } = store.index;
   const choices = (id, names) => find(id).append(...names.map(([value, text]) => el("option", { value }, text)));
-  choices("kind", [["any", "any problem"], ...kinds.map((name, i) => [i, store.facts.kinds[name].title])]);
+  choices("kind", [["any", "any problem"], ...kinds.map((name, i) => [i, store.legend.kinds[name].title])]);
   choices("level", levels.map((name, i) => [i, name]));
   choices("route", routes.map((name, i) => [i, visible(name)]));
   find("route").closest("label").hidden = routes.length < 2;
@@ -55,7 +55,7 @@ function sorted(places) {
   const worst = find("order").value === "worst";
   if (!name) return worst ? places : places.reverse();
   const values = store.index.scores[name];
-  const rising = (store.facts.metrics[name].better === "higher") === worst ? 1 : -1;
+  const rising = (store.legend.metrics[name].better === "higher") === worst ? 1 : -1;
   const order = (a, b) => {
     if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null) || a - b;
     return rising * (values[a] - values[b]) || a - b;
@@ -87,10 +87,10 @@ function drawRows() {
 }
 
 function row(at) {
-  const { index, facts } = store;
+  const { index, legend } = store;
   const place = list.shown[at];
   const level = index.levels[index.level[place]];
-  const kinds = index.problems[place].map((i) => facts.kinds[index.kinds[i]].short);
+  const kinds = index.problems[place].map((i) => legend.kinds[index.kinds[i]].short);
   const name = find("sort").value || "triad";
   const value = index.scores[name] ? index.scores[name][place] : null;
   const node = el(
@@ -106,7 +106,7 @@ function row(at) {
     el("span.row-query", { dir: "auto" }, visible(index.queries[place]) || "(no query)"),
     el("span.row-value", { title: name }, number(value)),
     el("span.row-answer", { dir: "auto" }, visible(index.answers[place]) || "(no answer)"),
-    el("span.row-signs", {}, sign(facts.levels[level].glyph, level, "level-" + level), ...kinds.map((kind) => el("span.tag", {}, kind))),
+    el("span.row-signs", {}, sign(legend.levels[level].glyph, level, "level-" + level), ...kinds.map((kind) => el("span.tag", {}, kind))),
   );
   node.style.top = at * list.height + "px";
   return node;

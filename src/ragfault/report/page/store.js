@@ -1,6 +1,6 @@
 // The traces lie in blocks of gzipped JSON, and a block is unpacked when one of its traces is opened.
 
-const store = { index: null, facts: null, blocks: new Map() };
+const store = { index: null, legend: null, blocks: new Map() };
 
 async function unpack(id) {
   const packed = atob(find(id).textContent.trim());
@@ -10,7 +10,7 @@ async function unpack(id) {
 }
 
 async function openStore() {
-  store.facts = JSON.parse(find("facts").textContent);
+  store.legend = JSON.parse(find("legend").textContent);
   store.index = await unpack("index");
   store.place = new Map(store.index.ids.map((id, place) => [id, place]));
   return store.index;
