@@ -116,18 +116,22 @@ def _claim(kind: Kind, claim: ClaimVerdict, reason: str) -> Problem:
 
 
 def _answer(trace: Trace, verdicts: Verdicts) -> Iterator[Problem]:
+    if not trace.answer:
+        if trace.answer is not None:
+            yield _problem("empty_answer", trace.query, "the answer is empty")
+        return
     for fact in verdicts.fact or ():
         if fact.contradicted:
             yield _problem("contradicted_fact", fact.fact, "the answer says otherwise")
     known = covered(trace, verdicts)
     if verdicts.answer is not None and verdicts.answer.refused:
         if known:
-            yield _problem("wrong_refusal", trace.answer or "", "the chunks cover what was asked")
+            yield _problem("wrong_refusal", trace.answer, "the chunks cover what was asked")
         return
     yield from _facts(verdicts)
     if verdicts.answer is not None:
         if known is False:
-            yield _problem("missed_refusal", trace.answer or "", "the chunks do not cover what was asked")
+            yield _problem("missed_refusal", trace.answer, "the chunks do not cover what was asked")
         yield from _given(trace, verdicts, verdicts.answer)
 
 
@@ -205,5 +209,5 @@ def _checked(trace: Trace, verdicts: Verdicts) -> int:
         verdicts.fact,
         verdicts.answer and verdicts.answer.aspects,
     )
-    single = (trace.chunks is not None and not trace.chunks, trace.error, verdicts.answer)
+    single = (trace.chunks is not None and not trace.chunks, trace.error, trace.answer is not None)
     return sum(len(part) for part in parts if part) + sum(bool(item) for item in single)

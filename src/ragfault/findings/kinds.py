@@ -58,6 +58,9 @@ KINDS: dict[Kind, Meaning] = {
     "irrelevant_chunk": Meaning("irrelevant chunks", "retrieval", FETCH),
     "missing_context": Meaning("missing context", "retrieval", WIDEN),
     "uncovered_statement": Meaning("expected facts that no chunk holds", "retrieval", WIDEN),
+    "empty_answer": Meaning(
+        "empty answers", "generation", ("look for time-outs, filters and token limits of the generator",)
+    ),
     "unsupported_claim": Meaning("unsupported claims", "generation", GROUND),
     "contradicted_claim": Meaning("claims that the chunks contradict", "generation", GROUND),
     "unanswered_aspect": Meaning("unanswered parts of the query", "generation", ANSWER),

@@ -42,6 +42,7 @@ Kind = Literal[
     "irrelevant_chunk",
     "missing_context",
     "uncovered_statement",
+    "empty_answer",
     "unsupported_claim",
     "contradicted_claim",
     "false_claim",

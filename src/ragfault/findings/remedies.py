@@ -40,7 +40,7 @@ def diagnoses(source: Run | Grid) -> Iterator[Diagnosis]:
 def worst(source: Run | Grid, n: int = 10) -> tuple[Diagnosis, ...]:
     """The `n` traces with most to show, worst first; those without a problem are not among them.
 
-    A trace whose pipeline failed is as bad as can be. Else a trace is as bad as 1 − its triad, or, where it has
+    Traces whose pipeline failed come first. Else a trace is as bad as 1 − its triad, or, where it has
     none, as the share of the things looked at that are problems; then by the number of problems, then in the
     order of the run.
     """
@@ -54,9 +54,9 @@ def remedies(source: Run | Grid, examples: int = EXAMPLES) -> tuple[Remedy, ...]
 
 
 def badness(found: Diagnosis) -> float:
-    """How bad a trace is, in [0, 1], for ranking."""
+    """How bad a trace is, for ranking: in [0, 1], and above that where the pipeline failed."""
     if any(problem.kind == "pipeline_error" for problem in found.problems):
-        return 1.0
+        return 2.0
     if found.triad is not None:
         return 1 - found.triad
     return min(1.0, len(found.problems) / found.checked) if found.checked else 0.0

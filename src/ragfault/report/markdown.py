@@ -26,7 +26,7 @@ __all__ = ["escape", "render", "table"]
 SEGMENTS = 20
 """How many segments are shown."""
 
-_SIGNS = re.compile(r"[\\`*_{}\[\]<>&#|~@!$^=+]|://|www\.|^[-+]|^\d+[.)]", re.IGNORECASE)
+_SIGNS = re.compile(r"[\\`*_{}\[\]<>&#|~@!$]|://|www\.|^[-+]|^\d+[.)]", re.IGNORECASE)
 
 
 def escape(text: str) -> str:

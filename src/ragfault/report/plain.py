@@ -43,7 +43,7 @@ _ESCAPE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, strings
     r"|\x1b[ -/]*[0-~]?"
 )
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
+_HIDDEN = {"Cc", "Cf", "Cs"}
 _JOINERS = "\u200c\u200d"
 
 
@@ -54,7 +54,8 @@ def clean(text: str) -> str:
     'red and tricky'
     """
     text = " ".join(_ESCAPE.sub("", text).split())
-    return "".join(sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN)
+    shown = [sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN]
+    return " ".join("".join(shown).split())
 
 
 def clip(text: str, size: int) -> str:
