@@ -169,7 +169,7 @@ function showClaim(i) {
     detail.chunks.get(id)?.mark(evidence.filter((piece) => piece.chunk === id));
   }
   const first = find("detail").querySelector("mark");
-  if (first) first.scrollIntoView({ block: "center", behavior: calm() ? "auto" : "smooth" });
+  if (first) first.scrollIntoView({ block: "nearest", behavior: calm() ? "auto" : "smooth" });
   return say(evidence.length ? `Claim ${i + 1}: evidence marked in ${count(new Set(evidence.map((piece) => piece.chunk)).size, "chunk")}.` : `Claim ${i + 1}: no evidence in the chunks.`);
 }
 
