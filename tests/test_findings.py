@@ -17,6 +17,7 @@ from ragfault.findings import (
     KINDS,
     Bar,
     diagnose,
+    diagnoses,
     find,
     health,
     insights,
@@ -553,6 +554,17 @@ def test_without_a_triad_the_share_of_problems_ranks(tmp_path):
     found = worst(ran(tmp_path, made, ["groundedness"]))
     assert [item.trace for item in found] == ["two", "one"]
     assert found[0].triad is None
+
+
+def test_single_traces_can_be_diagnosed(tmp_path):
+    """By id, as in the whole run; an id that is not there is an error that offers the nearest."""
+    run = ran(tmp_path, [pair("one", "h", "su"), pair("two", "h", ""), pair("three", "n", "u")])
+    everything = list(diagnoses(run))
+    assert [item.trace for item in everything] == ["one", "two", "three"]
+    assert list(diagnoses(run, ["three", "one"])) == [everything[0], everything[2]]
+    assert everything[1].triad is None
+    with pytest.raises(UnknownName, match='Did you mean "three"'):
+        list(diagnoses(run, ["thre"]))
 
 
 def test_remedies_count_problems_and_traces(tmp_path):

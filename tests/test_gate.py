@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.findings import Bar, Gate, decide, gate, read_bar
 from ragfault.records import Latency
 from ragfault.report import gate as report
+from ragfault.report import tables
 from ragfault.stats import Interval
 from ran import pair, ran
 
@@ -222,11 +224,18 @@ def test_junit_holds_any_text(tmp_path):
 
 
 def test_markdown_is_one_table(decided):
-    """A row for each bar; the comparison signs are escaped."""
+    """A row for each bar; the bar is code."""
     lines = report.markdown(decided).splitlines()
     assert lines[0].startswith("### ❌ fail: run, 40 traces, 1 pass, 1 fail, 1 cannot tell of 3 bars")
     assert len(lines) == 2 + 2 + 3
-    assert "groundedness&#62;=0.85" in lines[4]
+    assert "`groundedness>=0.85`" in lines[4]
+
+
+def test_json_says_the_result(decided):
+    """The JSON of a gate holds its result beside the decisions."""
+    data = json.loads(tables.to_json(decided))
+    assert data["result"] == "fail"
+    assert [item["result"] for item in data["decisions"]] == ["pass", "fail", "cannot tell"]
 
 
 def test_terminal_says_all(decided):

@@ -182,11 +182,7 @@ def test_every_table_is_whole(found):
 def test_the_markdown_holds_the_scorecard(found):
     """A row of the table is the aggregate."""
     text = markdown.render(found)
-    row = next(
-        cells(line)
-        for line in text.splitlines()
-        if line.startswith("| groundedness |") or line.startswith("| groundedness ")
-    )
+    row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
     assert row[1] == "0.500"
     assert row[3:6] == ["3", "1", "0"]
     assert "**unclear**" in row[6]
@@ -201,7 +197,7 @@ def test_texts_of_traces_are_never_markdown(nasty):
     assert "&#60;script&#62;" in text
     assert "@you" not in text
     assert "[red]" not in text
-    assert "`" not in text
+    assert "`c`" not in text
     assert "\x1b" not in text
     test_every_table_is_whole(nasty)
 
@@ -227,9 +223,7 @@ def test_json_is_the_record(found):
     assert [item["kind"] for item in data["remedies"]] == [item.kind for item in found.remedies]
     latency = next(item for item in data["scorecard"]["aggregates"] if item["metric"] == "latency")
     assert latency["interval"]["high"] is None
-    assert (
-        msgspec.json.decode(msgspec.json.encode(found.quality), type=type(found.quality) and list) is not None
-    )
+    assert [item["count"] for item in data["quality"]] == [item.count for item in found.quality]
 
 
 def test_csv_has_a_row_for_every_metric_and_segment(found):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.errors import RunError
+from ragfault.errors import RunError, UnknownName
 from ragfault.findings.diagnosis import diagnose
-from ragfault.findings.grid import SCORED, Grid, open_grid, span
+from ragfault.findings.grid import SCORED, Grid, bare, open_grid, span
 from ragfault.findings.health import level
 from ragfault.findings.kinds import KINDS
 from ragfault.findings.records import Diagnosis, Kind, Remedy
@@ -23,18 +23,42 @@ EXAMPLES = 5
 """How many traces a remedy names."""
 
 
-def diagnoses(source: Run | Grid) -> Iterator[Diagnosis]:
-    """The diagnosis of every trace, in order, with its triad and quality level where the run has them."""
-    grid = open_grid(source)
-    at = grid.base("triad")
-    for row, (trace, verdicts) in enumerate(zip(grid.run.traces(), grid.run.verdicts(), strict=True)):
+def diagnoses(source: Run | Grid, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
+    """The diagnosis of every trace, in order, with its triad and quality level where the run has them.
+
+    With `ids`, only those of these traces.
+
+    Raises UnknownName for an id that no trace has.
+    """
+    run = source.run if isinstance(source, Grid) else source
+    if ids is None:
+        triads = _triads(open_grid(source))
+    else:
+        _known(run, ids)
+        rows = [row for row in run.scores(ids) if bare(row.metric) == "triad"]
+        triads = {row.trace: row.value for row in reversed(rows) if row.value is not None}
+    for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
         if trace.id != verdicts.trace:
-            raise RunError(f"{grid.run.path}: traces and verdicts are not in the same order. Evaluate again.")
+            raise RunError(f"{run.path}: traces and verdicts are not in the same order. Evaluate again.")
         found = diagnose(trace, verdicts)
-        if at is not None and grid.status[row, at] == SCORED:
-            triad = float(grid.values[row, at])
-            found = replace(found, triad=triad, quality=level(triad).name)
-        yield found
+        triad = triads.get(trace.id)
+        yield found if triad is None else replace(found, triad=triad, quality=level(triad).name)
+
+
+def _triads(grid: Grid) -> dict[str, float]:
+    """The triad of every trace that has one."""
+    at = grid.base("triad")
+    if at is None:
+        return {}
+    ids = grid.run.to_arrow("traces", ["id"])["id"].to_pylist()
+    rows = np.flatnonzero(grid.status[:, at] == SCORED).tolist()
+    return {ids[row]: float(grid.values[row, at]) for row in rows}
+
+
+def _known(run: Run, ids: Sequence[str]) -> None:
+    known = run.to_arrow("traces", ["id"])["id"].to_pylist()
+    for name in set(ids) - set(known):
+        raise UnknownName(f"trace in {run.path.name}", name, known)
 
 
 def worst(source: Run | Grid, n: int = 10) -> tuple[Diagnosis, ...]:

@@ -6,7 +6,7 @@ import shutil
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ragfault.findings import Decision, Gate
-from ragfault.report.markdown import escape, table
+from ragfault.report.markdown import code, escape, table
 from ragfault.report.plain import clean, interval, percent
 from ragfault.report.terminal import paint
 
@@ -75,7 +75,7 @@ def markdown(gate: Gate) -> str:
     rows = [
         (
             SIGNS[found.result],
-            escape(str(found.bar)),
+            code(str(found.bar)),
             interval(found.aggregate.interval),
             f"{found.aggregate.scored:,}/{found.aggregate.traces:,} ({percent(found.coverage)})",
             escape(found.reason),

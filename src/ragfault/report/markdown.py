@@ -21,12 +21,14 @@ from ragfault.report.plain import (
 )
 from ragfault.stats import Interval
 
-__all__ = ["escape", "render", "table"]
+__all__ = ["code", "escape", "render", "table"]
 
 SEGMENTS = 20
 """How many segments are shown."""
 
 _SIGNS = re.compile(r"[\\`*_{}\[\]<>&#|~@!$]|://|www\.|^[-+]|^\d+[.)]", re.IGNORECASE)
+
+_CODE = re.compile(r"[\w@.,=()<> -]+")
 
 
 def escape(text: str) -> str:
@@ -36,6 +38,15 @@ def escape(text: str) -> str:
     'a &#124; b &#60;script&#62; &#64;you &#91;x&#93;(y)'
     """
     return _SIGNS.sub(lambda found: "".join(f"&#{ord(sign)};" for sign in found[0]), clean(text))
+
+
+def code(text: str) -> str:
+    """A metric or a bar as code; escaped where it could not stand in a cell so.
+
+    >>> code("recall(relevant=2)@20"), code("odd|name")
+    ('`recall(relevant=2)@20`', 'odd&#124;name')
+    """
+    return f"`{text}`" if _CODE.fullmatch(text) else escape(text)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -71,13 +82,13 @@ def render(findings: Findings) -> str:
 
 
 def _name(item: Aggregate) -> str:
-    return escape(item.metric) + (" ↓" if item.better == "lower" else "")
+    return code(item.metric) + (" ↓" if item.better == "lower" else "")
 
 
 def _target(item: Aggregate) -> str:
     if item.target is None or item.result is None:
         return ""
-    return f"{escape(item.target.sign)} {item.target.value:g} **{RESULTS[item.result]}**"
+    return f"`{item.target.sign} {item.target.value:g}` **{RESULTS[item.result]}**"
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:
@@ -91,7 +102,7 @@ def _layers(findings: Findings) -> list[str]:
         whole = health.get(layer)  # type: ignore[call-overload]
         above = []
         if whole is not None and whole.interval is not None:
-            names = ", ".join(escape(part.metric) for part in whole.parts)
+            names = ", ".join(code(part.metric) for part in whole.parts)
             above = [f"Health **{interval(whole.interval)}**, the mean of {names}.", ""]
         rows = [
             (
@@ -113,7 +124,7 @@ def _layers(findings: Findings) -> list[str]:
 
 def _silent(findings: Findings) -> list[str]:
     lines = [
-        f"- {', '.join(map(escape, names))}: {escape(reason)}" for reason, names in silent(findings.scorecard)
+        f"- {', '.join(map(code, names))}: {escape(reason)}" for reason, names in silent(findings.scorecard)
     ]
     return _section("Not measured", lines)
 
@@ -121,7 +132,7 @@ def _silent(findings: Findings) -> list[str]:
 def _pairs(findings: Findings) -> list[str]:
     rows = [
         [
-            f"{name} {interval(found.interval) if found and found.interval else 'not measured'}"
+            f"{code(name)} {interval(found.interval) if found and found.interval else 'not measured'}"
             for name, found in zip(pair.names, (pair.first, pair.second), strict=True)
         ]
         for pair in findings.pairs

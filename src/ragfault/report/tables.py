@@ -8,7 +8,7 @@ import math
 
 import msgspec
 
-from ragfault.findings import Aggregate, Findings, Scorecard
+from ragfault.findings import Aggregate, Findings, Gate, Scorecard
 from ragfault.report.plain import clean, why
 
 __all__ = ["COLUMNS", "cell", "to_csv", "to_json"]
@@ -34,9 +34,15 @@ COLUMNS = (
 """The columns of the CSV: one row for each metric, over all traces and then over each segment."""
 
 
-def to_json(findings: Findings) -> str:
-    """The findings as JSON, every field under its name; an interval's end that is infinite is null."""
-    return msgspec.json.format(msgspec.json.encode(findings), indent=2).decode() + "\n"
+def to_json(found: Findings | Gate) -> str:
+    """Findings or a gate as JSON, every field under its name; an interval's end that is infinite is null.
+
+    A gate says its `result` as well.
+    """
+    plain = msgspec.to_builtins(found)
+    if isinstance(found, Gate):
+        plain = {"result": found.result, **plain}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
 def to_csv(findings: Findings) -> str:
