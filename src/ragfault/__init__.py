@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ragfault.evaluation import evaluate, rescore
+    from ragfault.findings import diagnose, find, gate
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
     from ragfault.runs import Run
@@ -27,7 +28,10 @@ _HOMES = {
     "Span": "ragfault.records",
     "Trace": "ragfault.records",
     "Verdicts": "ragfault.records",
+    "diagnose": "ragfault.findings",
     "evaluate": "ragfault.evaluation",
+    "find": "ragfault.findings",
+    "gate": "ragfault.findings",
     "metric": "ragfault.metrics",
     "read_traces": "ragfault.sources",
     "rescore": "ragfault.evaluation",
@@ -43,7 +47,10 @@ __all__ = [
     "Span",
     "Trace",
     "Verdicts",
+    "diagnose",
     "evaluate",
+    "find",
+    "gate",
     "metric",
     "read_traces",
     "rescore",

@@ -58,7 +58,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- the trace -------------------------------------------------------------------------------------
 
 
-class Chunk(Record):
+class Chunk(Record, frozen=True):
     """A passage that the retriever handed to the generator."""
 
     id: str
@@ -77,7 +77,7 @@ class Chunk(Record):
     """Anything else; `valid_from`, `valid_to` and `updated_at` (ISO dates) feed `staleness`."""
 
 
-class Citation(Record):
+class Citation(Record, frozen=True):
     """A place where the answer points to a chunk."""
 
     chunk: str
@@ -88,7 +88,7 @@ class Citation(Record):
     """The sentence of the answer that it stands by."""
 
 
-class Span(Record):
+class Span(Record, frozen=True):
     """A stretch of a source document that answers the query."""
 
     document: str
@@ -99,14 +99,14 @@ class Span(Record):
     grade: float = 1.0
 
 
-class Gold(Record):
+class Gold(Record, frozen=True):
     """What should have been retrieved: chunk ids with grades, or spans of source documents, or both."""
 
     chunks: dict[str, float] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
 
 
-class Latency(Record):
+class Latency(Record, frozen=True):
     """Milliseconds spent."""
 
     retrieval: float | None = None
@@ -114,14 +114,14 @@ class Latency(Record):
     total: float | None = None
 
 
-class Tokens(Record):
+class Tokens(Record, frozen=True):
     """Tokens paid for."""
 
     prompt: int | None = None
     completion: int | None = None
 
 
-class Trace(Record):
+class Trace(Record, frozen=True):
     """One query's way through a RAG system.
 
     >>> trace = Trace(id="1", query="When was Oslo founded?", chunks=(Chunk(id="a", text="Oslo, 1040"),))
@@ -171,7 +171,7 @@ class Trace(Record):
 # --- the verdicts ----------------------------------------------------------------------------------
 
 
-class Evidence(Record):
+class Evidence(Record, frozen=True):
     """The stretch of a chunk that a verdict rests on."""
 
     chunk: str
@@ -181,7 +181,7 @@ class Evidence(Record):
     """Last character, exclusive."""
 
 
-class ChunkVerdict(Record):
+class ChunkVerdict(Record, frozen=True):
     """How relevant a chunk is to the query; made without sight of the answer."""
 
     chunk: str
@@ -191,7 +191,7 @@ class ChunkVerdict(Record):
     reason: str | None = None
 
 
-class UseVerdict(Record):
+class UseVerdict(Record, frozen=True):
     """Whether the answer drew on a chunk."""
 
     chunk: str
@@ -200,7 +200,7 @@ class UseVerdict(Record):
     """The share of the chunk's best sentence that reappears in the answer, in [0, 1]."""
 
 
-class ClaimVerdict(Record):
+class ClaimVerdict(Record, frozen=True):
     """How the chunks stand to one claim of the answer."""
 
     claim: str
@@ -215,7 +215,7 @@ class ClaimVerdict(Record):
     reason: str | None = None
 
 
-class CitationVerdict(Record):
+class CitationVerdict(Record, frozen=True):
     """Whether the cited chunk supports the claim it stands by."""
 
     chunk: str
@@ -224,7 +224,7 @@ class CitationVerdict(Record):
     p: float | None = None
 
 
-class FactVerdict(Record):
+class FactVerdict(Record, frozen=True):
     """Whether an expected fact is in the answer."""
 
     fact: str
@@ -232,7 +232,7 @@ class FactVerdict(Record):
     contradicted: bool = False
 
 
-class RecallVerdict(Record):
+class RecallVerdict(Record, frozen=True):
     """Whether an expected fact, or a statement of the reference, is supported by the chunks."""
 
     statement: str
@@ -240,14 +240,14 @@ class RecallVerdict(Record):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Aspect(Record):
+class Aspect(Record, frozen=True):
     """One of the things a query asks for."""
 
     text: str
     answered: bool
 
 
-class AnswerVerdict(Record):
+class AnswerVerdict(Record, frozen=True):
     """How the answer stands to the query."""
 
     relevance: float
@@ -256,14 +256,14 @@ class AnswerVerdict(Record):
     refused: bool = False
 
 
-class TruthVerdict(Record):
+class TruthVerdict(Record, frozen=True):
     """How a claim stands to the reference or the expected facts, whatever the chunks say."""
 
     claim: str
     status: Literal["supported", "contradicted", "unknown"]
 
 
-class Harm(Record):
+class Harm(Record, frozen=True):
     """A category of harm and how strongly the answer shows it."""
 
     category: str
@@ -271,7 +271,7 @@ class Harm(Record):
     """In [0, 1]."""
 
 
-class Verdicts(Record):
+class Verdicts(Record, frozen=True):
     """All that a judge observed of one trace.
 
     A part is None where the judge does not offer it or the trace lacks what it is made from, and a
@@ -304,7 +304,7 @@ class Verdicts(Record):
 # --- the score -------------------------------------------------------------------------------------
 
 
-class Score(Record):
+class Score(Record, frozen=True):
     """What one metric makes of one trace."""
 
     trace: str

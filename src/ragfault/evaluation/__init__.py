@@ -1,7 +1,7 @@
 """Evaluation: traces × judge × metrics → Run; the one room where sources, judges and metrics meet."""
 
-from ragfault.evaluation.evaluate import evaluate
-from ragfault.evaluation.rescore import rescore
+from ragfault.evaluation.evaluating import evaluate
+from ragfault.evaluation.rescoring import rescore
 from ragfault.evaluation.spool import Side
 from ragfault.evaluation.work import observe
 

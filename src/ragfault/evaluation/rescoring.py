@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragfault import __version__
-from ragfault.evaluation.evaluate import measure
+from ragfault.evaluation.evaluating import measure
 from ragfault.evaluation.work import score_all
 from ragfault.metrics import Metric, choose
 from ragfault.runs import Run
