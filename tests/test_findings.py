@@ -294,7 +294,7 @@ def test_the_quality_levels_hold_every_trace_with_a_triad(tmp_path):
 
 
 def test_trade_offs_are_shown_together(tmp_path):
-    """A pair of which the run has one side names the other as absent; one of which it has neither is left out."""
+    """A pair of which the run has one side names the other as absent; one without any value is left out."""
     found = pairs(ran(tmp_path, [pair("a", "h", "s")], ["groundedness", "context_precision"]))
     assert [(p.names, p.first is None, p.second is None) for p in found] == [
         (("context_recall", "context_precision"), True, False),

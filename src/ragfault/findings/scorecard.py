@@ -135,11 +135,11 @@ def aggregate(grid: Grid, at: int, rows: Codes | None = None, target: Bar | None
 
 
 def pairs(source: Run | Grid) -> tuple[Pair, ...]:
-    """The metrics that are bought with each other, side by side; a pair of which the run has neither is left out."""
+    """The metrics that are bought with each other, side by side; a pair without a value is left out."""
     grid = open_grid(source)
     found = []
     for names in PAIRS:
         first, second = (None if (at := grid.find(name)) is None else aggregate(grid, at) for name in names)
-        if first or second:
+        if any(side is not None and side.interval for side in (first, second)):
             found.append(Pair(first=first, second=second, names=names))
     return tuple(found)

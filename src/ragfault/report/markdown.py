@@ -16,6 +16,7 @@ from ragfault.report.plain import (
     interval,
     kinds,
     percent,
+    plural,
     silent,
     told,
 )
@@ -59,7 +60,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def render(findings: Findings) -> str:
     """The findings as one Markdown page."""
     made = findings.manifest
-    facts = f"{made.traces:,} traces · judge {escape(made.judge)} · {escape(made.created)}"
+    facts = f"{plural(made.traces)} · judge {escape(made.judge)} · {escape(made.created)}"
     if made.failed:
         facts += f" · {made.failed:,} scores failed"
     if made.skipped:

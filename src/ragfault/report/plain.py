@@ -22,6 +22,7 @@ __all__ = [
     "kinds",
     "named",
     "percent",
+    "plural",
     "silent",
     "told",
     "why",
@@ -90,6 +91,15 @@ def percent(value: float) -> str:
     if 0 < value < 0.005 or 0.995 < value < 1:
         return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
     return f"{100 * value:.0f} %"
+
+
+def plural(traces: int) -> str:
+    """A number of traces in words.
+
+    >>> plural(1), plural(2500)
+    ('1 trace', '2,500 traces')
+    """
+    return f"{traces:,} trace{'' if traces == 1 else 's'}"
 
 
 def interval(found: Interval | None) -> str:

@@ -19,6 +19,7 @@ from ragfault.report.plain import (
     kinds,
     named,
     percent,
+    plural,
     silent,
     told,
 )
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "paint", "render"]
 
-WIDE, NARROW = 100, 72
+WIDE, NARROW = 100, 84
 """From which width a bar is drawn, and below which the counts share one column."""
 
 CELLS = 20
@@ -129,7 +130,7 @@ def _head(findings: Findings) -> list[RenderableType]:
     made = findings.manifest
     failed = f" · {made.failed:,} scores failed" if made.failed else ""
     skipped = f" · {made.skipped:,} bad lines left out" if made.skipped else ""
-    facts = f"   {made.traces:,} traces · judge {clean(made.judge)}{failed}{skipped}"
+    facts = f"   {plural(made.traces)} · judge {clean(made.judge)}{failed}{skipped}"
     return [_line((clean(findings.run), "bold"), facts)]
 
 
