@@ -84,7 +84,7 @@ def _column(grid: Grid, bar: Bar) -> int:
         f"metric of {grid.run.path.name}",
         bar.metric,
         grid.names,
-        hint="Compute it with: ragfault rescore, or list those there are with: ragfault show",
+        hint="Compute it with: ragfault rescore",
     )
 
 
