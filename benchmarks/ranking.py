@@ -201,26 +201,13 @@ def ranx_means(results: dict[str, Any]) -> Means:
 # --- the race --------------------------------------------------------------------------------------
 
 
-def clock(action: Callable[[], Any], repeats: int) -> tuple[float, int, Any]:
-    """Median seconds, how often it was run, and the last result."""
-    times: list[float] = []
-    while len(times) < repeats and not (times and times[0] > SLOW):
-        gc.collect()
-        start = time.perf_counter()
-        result = action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times), len(times), result
-
-
 class Race:
-    """Runs contestants, keeps their times, and stops where one disagrees with the first."""
+    """Contestants that take turns, so that a busy machine slows them all, and who must all agree."""
 
-    def __init__(self, repeats: int) -> None:
-        self.repeats = repeats
-        self.rows: list[Row] = []
-        self.truth: Means = []
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str, Callable[[], Any], Callable[[Any], Means], str]] = []
 
-    def run(
+    def enter(
         self,
         entrance: str,
         who: str,
@@ -228,31 +215,50 @@ class Race:
         means: Callable[[Any], Means],
         note: str = "",
     ) -> None:
-        seconds, repeats, result = clock(action, self.repeats)
-        found = means(result)
-        self.truth = self.truth or found
-        for (name, k), value, expected in zip(METRICS, found, self.truth, strict=True):
-            if abs(value - expected) > 1e-6:
-                raise SystemExit(f"{who} from {entrance}: {name}@{k} is {value}, and ragfault has {expected}")
-        self.rows.append(Row(entrance, who, seconds, repeats, note))
-        print(f"<!-- {entrance}: {who} {seconds:.3f} s -->", flush=True)
+        self.entries.append((entrance, who, action, means, note))
+
+    def run(self, repeats: int) -> list[Row]:
+        times: dict[tuple[str, str], list[float]] = {}
+        truth: Means = []
+        for turn in range(repeats):
+            for entrance, who, action, means, _ in self.entries:
+                taken = times.setdefault((entrance, who), [])
+                if taken and taken[0] > SLOW:
+                    continue
+                gc.collect()
+                start = time.perf_counter()
+                result = action()
+                taken.append(time.perf_counter() - start)
+                if not turn:
+                    truth = truth or means(result)
+                    agree(f"{who} from {entrance}", means(result), truth)
+        return [
+            Row(entrance, who, statistics.median(times[entrance, who]), len(times[entrance, who]), note)
+            for entrance, who, _, _, note in self.entries
+        ]
+
+
+def agree(who: str, found: Means, truth: Means) -> None:
+    for (name, k), value, expected in zip(METRICS, found, truth, strict=True):
+        if abs(value - expected) > 1e-6:
+            raise SystemExit(f"{who}: {name}@{k} is {value}, and ragfault has {expected}")
 
 
 def compete(data: Data, race: Race, peers: list[str]) -> None:
-    race.run("columns", "ragfault", lambda: ours(from_columns(*data.columns)), list)
-    race.run("dicts", "ragfault", lambda: ours(from_dicts(data.run, data.qrels)), list)
-    race.run(
+    race.enter("columns", "ragfault", lambda: ours(from_columns(*data.columns)), list)
+    race.enter("dicts", "ragfault", lambda: ours(from_dicts(data.run, data.qrels)), list)
+    race.enter(
         "files",
         "ragfault",
         lambda: ours(from_columns(read_run(data.run_file), read_qrels(data.qrels_file))),
         list,
     )
     if "pytrec_eval" in peers:
-        race.run("dicts", "pytrec_eval", lambda: pytrec_eval(data.run, data.qrels), pytrec_means)
-        race.run("files", "pytrec_eval", lambda: pytrec_files(data), pytrec_means)
+        race.enter("dicts", "pytrec_eval", lambda: pytrec_eval(data.run, data.qrels), pytrec_means)
+        race.enter("files", "pytrec_eval", lambda: pytrec_files(data), pytrec_means)
     if "ir_measures" in peers:
-        race.run("dicts", "ir_measures", lambda: ir_measures(data.run, data.qrels), ir_means)
-        race.run("files", "ir_measures", lambda: ir_files(data), ir_means)
+        race.enter("dicts", "ir_measures", lambda: ir_measures(data.run, data.qrels), ir_means)
+        race.enter("files", "ir_measures", lambda: ir_files(data), ir_means)
     if "ranx" in peers:
         against_ranx(data, race)
 
@@ -263,10 +269,10 @@ def against_ranx(data: Data, race: Race) -> None:
     start = time.perf_counter()
     ranx(*ranx_dicts({q: data.run[q] for q in few}, {q: data.qrels[q] for q in few}))
     compiling = f"after {time.perf_counter() - start:.0f} s of compiling"
-    race.run("dicts", "ranx", lambda: ranx(*ranx_dicts(data.run, data.qrels)), ranx_means, compiling)
-    race.run("files", "ranx", lambda: ranx(*ranx_files(data)), ranx_means, compiling)
+    race.enter("dicts", "ranx", lambda: ranx(*ranx_dicts(data.run, data.qrels)), ranx_means, compiling)
+    race.enter("files", "ranx", lambda: ranx(*ranx_files(data)), ranx_means, compiling)
     built = ranx_dicts(data.run, data.qrels)
-    race.run("dicts", "ranx, already built", lambda: ranx(*built), ranx_means, compiling)
+    race.enter("dicts", "ranx, already built", lambda: ranx(*built), ranx_means, compiling)
 
 
 def table(rows: list[Row]) -> str:
@@ -301,13 +307,14 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=["pytrec_eval", "ir_measures", "ranx"])
     asked = parser.parse_args()
     peers = [peer for peer in asked.peers if find_spec(peer)]
-    race = Race(asked.repeats)
+    race = Race()
     with tempfile.TemporaryDirectory() as folder:
         data = load(*write(asked.queries, Path(folder)))
         compete(data, race, peers)
+        rows = race.run(asked.repeats)
     print(f"\n{asked.queries:,} queries × {DEPTH} results, {len(METRICS)} metrics, all equal to 1e-6;")
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}.\n")
-    print(table(race.rows))
+    print(table(rows))
     for peer in asked.peers:
         if peer not in peers:
             print(f"\n{peer} is not installed and was left out.")

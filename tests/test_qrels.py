@@ -180,6 +180,20 @@ def test_duplicates_in_a_run():
     assert (ranking.found.rank.tolist(), ranking.lengths.tolist()) == ([2, 3], [3])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_doubled_rows(seed):
+    """A run in which many rows stand twice, the second time lower, is the run without them."""
+    run, qrels = draw(seed)
+    rng = random.Random(seed)
+    table = pa.table(columns(run, "score"))
+    again = table.take(pa.array([row for row in range(table.num_rows) if rng.random() < 0.5]))
+    lower = again.set_column(2, "score", pa.compute.subtract(again["score"], 100.0))
+    gold = columns(qrels, "grade")
+    once, doubled = from_columns(table, gold), from_columns(pa.concat_tables([lower, table, again]), gold)
+    for name in ("ndcg", "average_precision", "precision"):
+        assert values(once, name) == values(doubled, name)
+
+
 def test_duplicates_in_qrels():
     """A chunk judged twice alike counts once; judged differently it is an error that names it."""
     run = {"query": ["q"], "chunk": ["a"], "score": [1.0]}
@@ -248,7 +262,7 @@ def reshape(table, kind):
 
 def test_encoded_columns_need_no_second_look(monkeypatch):
     """Sides that are encoded differently are compared by what they say."""
-    monkeypatch.setattr("ragfault.metrics.qrels._distinct", None)
+    monkeypatch.setattr("ragfault.metrics.qrels._exact", None)
     run, qrels = (
         pa.table(columns({"q": {"a": 2.0, "b": 1.0}}, "score")),
         pa.table(columns({"q": {"b": 1}}, "grade")),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragfault.errors import InputError
@@ -101,12 +102,7 @@ def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[st
     queries, run_place, gold_place = _places(run_query, gold_query)
     _finite(grade, gold_place, queries)
     side, gold = Side(run_place, run_chunk, score), Side(gold_place, gold_chunk, grade)
-    keys = _hash(side), _hash(gold)
-    row, mate = _pairs(*keys)
-    # Hashes only ever prove that two ids differ. Whatever looks equal is settled by the ids themselves.
-    if any(map(_repeats, keys)) or not side.names(row).equals(gold.names(mate)):
-        side, gold, keys = _distinct(side, gold, queries)
-        row, mate = _pairs(*keys)
+    side, gold, (row, mate) = _matched(side, gold, queries)
     gains = gold.value[mate] > 0
     row, mate = row[gains], mate[gains]
     key = _order(side.query, side.value, queries)
@@ -258,6 +254,8 @@ def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
     # The dictionary of a filtered column still names the queries that were filtered out.
     used = np.zeros(len(names.dictionary), np.bool_)
     used[run] = used[gold] = True
+    if used.all():
+        return names.dictionary.to_pylist(), run, gold
     order = used.cumsum() - 1
     return names.dictionary.filter(pa.array(used)).to_pylist(), order[run], order[gold]
 
@@ -300,11 +298,6 @@ def _fold(digest: Keys, first: Ints, length: Ints, window: Keys) -> None:
         digest[live] = mixed ^ (mixed >> np.uint64(29))
 
 
-def _repeats(key: Keys) -> bool:
-    line = np.sort(key)
-    return bool((line[1:] == line[:-1]).any())
-
-
 def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
     """The rows of the run that the gold names, and the row of the gold that names each."""
     order = np.argsort(gold_key)
@@ -323,23 +316,61 @@ def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
     return row[same], order[at[same]]
 
 
-def _distinct(run: Side, gold: Side, queries: Sequence[str]) -> tuple[Side, Side, tuple[Keys, Keys]]:
-    """Leave each chunk once to each query, and name rows by keys that are equal only where they should be."""
-    both = pa.chunked_array([side.chunk.cast(pa.large_string()) for side in (run, gold)])
-    codes = both.combine_chunks().dictionary_encode()
-    code = codes.indices.to_numpy().astype(np.uint64) + np.uint64(1)
-    width = np.uint64(len(codes.dictionary) + 1)
-    key = (run.query.astype(np.uint64) * width + code[: len(run.query)]) * ODD
-    gold_key = (gold.query.astype(np.uint64) * width + code[len(run.query) :]) * ODD
-    order = np.lexsort((_order(run.query, run.value, queries), key))
-    best = np.sort(order[np.append(True, np.diff(key[order]) != 0)[: len(order)]])
-    order = np.lexsort((gold.value, gold_key))
-    new = np.append(True, np.diff(gold_key[order]) != 0)[: len(order)]
-    clash = np.flatnonzero(~new[1:] & (np.diff(gold.value[order]) != 0))
+def _matched(run: Side, gold: Side, queries: Sequence[str]) -> tuple[Side, Side, tuple[Ints, Ints]]:
+    """Both sides with every chunk once to a query, and the rows in which they name the same one."""
+    keys = [_hash(run), _hash(gold)]
+    again = [_repeated(key) for key in keys]
+    pairs = _pairs(*keys)
+    # Hashes only ever prove that two ids differ. Whatever looks equal is settled by the ids themselves.
+    honest = run.names(pairs[0]).equals(gold.names(pairs[1]))
+    if not honest or not all(map(_alike, (run, gold), keys, again)):
+        keys = _exact(run, gold)
+        again = [_repeated(key) for key in keys]
+    elif not any(map(len, again)):
+        return run, gold, pairs
+    surplus, _ = _surplus(keys[0], again[0], _order(run.query, run.value, queries))
+    kept = np.delete(np.arange(len(keys[0])), surplus)
+    surplus, first = _surplus(keys[1], again[1], gold.value)
+    clash = np.flatnonzero(gold.value[surplus] != gold.value[first])
     if len(clash):
-        at = int(order[clash[0]])
+        at = int(surplus[clash[0]])
         raise InputError(
             f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.'
         )
-    once = np.sort(order[new])
-    return run.take(best), gold.take(once), (key[best], gold_key[once])
+    once = np.delete(np.arange(len(keys[1])), surplus)
+    return run.take(kept), gold.take(once), _pairs(keys[0][kept], keys[1][once])
+
+
+def _repeated(key: Keys) -> Ints:
+    """The rows whose key is not theirs alone, those of one key side by side."""
+    line = np.sort(key)
+    if not (line[1:] == line[:-1]).any():
+        return np.zeros(0, np.int64)
+    order = np.argsort(key)
+    same = np.diff(key[order]) == 0
+    rows: Ints = order[np.append(same, False) | np.append(False, same)]
+    return rows
+
+
+def _alike(side: Side, key: Keys, rows: Ints) -> bool:
+    """Whether the rows that share a key name the same chunk."""
+    names = side.names(rows)
+    differ = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
+    return not (differ & (np.diff(key[rows]) == 0)).any()
+
+
+def _surplus(key: Keys, rows: Ints, order: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Of the rows that share a key all but the first in `order`, and the row that comes before each."""
+    rows = rows[np.lexsort((order[rows], key[rows]))]
+    later = np.flatnonzero(np.diff(key[rows]) == 0) + 1
+    return rows[later], rows[later - 1]
+
+
+def _exact(run: Side, gold: Side) -> list[Keys]:
+    """Keys of (query, chunk) that are equal where both are and nowhere else, for when the hashes collide."""
+    both = pa.chunked_array([side.chunk.cast(pa.large_string()) for side in (run, gold)])
+    codes = both.combine_chunks().dictionary_encode()
+    width = np.uint64(len(codes.dictionary))
+    query = np.concatenate([run.query, gold.query]).astype(np.uint64)
+    key = (query * width + codes.indices.to_numpy().astype(np.uint64)) * ODD
+    return [key[: len(run.query)], key[len(run.query) :]]
