@@ -145,8 +145,9 @@ def _use(
 ) -> tuple[UseVerdict, ...]:
     """A chunk is used where a claim is drawn from it, beyond the words of the query."""
     asked = frozenset(content(query))
-    told = [frozenset(content(claim.text)) - asked for claim in said]
+    told = [frozenset(content(claim.text)) for claim in said]
     whole = frozenset().union(*told)
+    told = [words - asked for words in told]
     verdicts = []
     for place, chunk in enumerate(chunks):
         held = frozenset().union(*(sentence.content for sentence in read(chunk.text)))

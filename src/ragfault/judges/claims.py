@@ -56,6 +56,9 @@ SOURCE = re.compile(
 )
 
 
+NUMBERED = re.compile(r"(?:passage|document|source|context|excerpt|chunk)s? #?\d", re.IGNORECASE)
+
+
 class Claim(NamedTuple):
     """A checkable sentence and where it stands in the answer."""
 
@@ -77,7 +80,7 @@ def claims(answer: str) -> list[Claim]:
         lead = LEAD.match(answer, start, end)
         begin = lead.end() if lead else start
         text = answer[begin:end]
-        if _claims(text):
+        if answer[start] != "#" and _claims(text):
             found.append(Claim(text, begin, end))
     return found
 
@@ -90,7 +93,10 @@ def bare(text: str) -> str:
     >>> bare("According to passage 2, it was founded in 1040 (Passage 1).")
     'it was founded in 1040.'
     """
-    return SOURCE.sub("", MARK.sub("", text.replace("**", "").replace("__", ""))).lstrip(" ,")
+    text = text.replace("**", "").replace("__", "")
+    if "[" in text or "(" in text or "【" in text:
+        text = MARK.sub("", text)
+    return SOURCE.sub("", text).lstrip(" ,") if NUMBERED.search(text) else text
 
 
 def refuses(sentence: str) -> bool:
@@ -124,7 +130,7 @@ def _claims(text: str) -> bool:
     if plain.endswith(":") and len(plain) < 120:
         return False
     held = content(plain)
-    if not held or text.startswith("#"):
+    if not held:
         return False
     heading = (
         len(held) <= 6 and plain[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")

@@ -68,7 +68,7 @@ def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str, kno
     denied = _denied(tokens, sentence) if same >= ALIKE else None
     if turned and denied:
         return None
-    swapped = _swapped(tokens, sentence.tokens) if same >= EQUAL else None
+    swapped = _swapped(tokens, sentence.tokens) if same >= EQUAL and not sentence.key else None
     return (
         turned
         or denied

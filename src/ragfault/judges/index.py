@@ -71,25 +71,23 @@ class Index:
         """How the long words begin."""
         return frozenset(stem[:6] for stem in self.postings if len(stem) >= 6 and stem.isalpha())
 
-    @cached_property
-    def joined(self) -> frozenset[str]:
-        """All pairs of neighbours written as one word."""
-        return frozenset(left + right for left, right in self.bigrams if left.isalpha() and right.isalpha())
-
     def source(self, place: int) -> str:
         """The text of a sentence as its passage has it."""
         sentence = self.sentences[place]
         return self.passages[self.owner[place]].text[sentence.start : sentence.end]
 
     def near(self, word: str, *, name: bool = False) -> bool:
-        """Whether a word not in the index is there in another form: as an alias, joined, split, derived."""
+        """Whether a word not in the index is there in another form: as an alias, derived, or in two words."""
         if not ALIASES.get(word, NONE).isdisjoint(self.postings):
             return True
         if not word.isalpha():
             return False
-        if word in self.joined or (not name and len(word) >= 6 and word[:6] in self.prefixes):
+        if not name and len(word) >= 6 and word[:6] in self.prefixes:
             return True
-        return any((word[:cut], word[cut:]) in self.bigrams for cut in range(3, min(len(word) - 2, 12)))
+        return any(
+            (word[:cut], word[cut:]) in self.bigrams
+            for cut in range(1 if len(word) < 4 else 2, min(len(word) - 1, 12))
+        )
 
     def beside(self, one: str, two: str) -> bool:
         """Whether two words stand side by side somewhere; alone, whether the first is there."""

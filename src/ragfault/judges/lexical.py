@@ -11,7 +11,7 @@ from ragfault.judges.claims import bare
 from ragfault.judges.entailment import Bars, entail
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import Rarity, rarity
-from ragfault.judges.relevance import ask, relevance
+from ragfault.judges.relevance import Question, ask, relevance
 from ragfault.judges.scorer import Entailment, Relevance
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
@@ -28,11 +28,14 @@ class Words:
     def __init__(self, rarity: Rarity, bars: Bars) -> None:
         self._rarity = rarity
         self._bars = bars
+        self._questions: dict[str, Question] = {}
         self._indexes: dict[tuple[Passage, ...], Index] = {}
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How much of the query each passage covers."""
-        question = ask(query, self._rarity)
+        question = self._questions.get(query)
+        if question is None:
+            question = self._questions[query] = ask(query, self._rarity)
         return [relevance(question, self._index((passage,))) for passage in passages]
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:

@@ -91,7 +91,8 @@ def _prose(text: str, offset: int) -> Iterator[Sentence]:
                 continue
             cells = [cell.strip() for cell in piece.strip("|").split("|")]
             row = zip(heads, cells, strict=False) if len(heads) == len(cells) else ()
-            yield _make(offset + start, offset + end, "; ".join(f"{h}: {c}" for h, c in row) or piece)
+            said = "; ".join(f"{head}: {cell}" for head, cell in row) or piece
+            yield _make(offset + start, offset + end, said, key=" ".join(heads))
             heads = heads if row else cells
             continue
         flag = FLAG.fullmatch(piece)

@@ -111,6 +111,6 @@ def _agree(question: Question, index: Index, value: float, missing: set[str]) ->
         if strange and len(strange) == len(question.identifiers):
             return Relevance(min(value * 0.4, 0.2), f"does not speak about {', '.join(strange)}")
     if question.kind and not SHOWS[question.kind].search(text):
-        value *= 0.85
+        value *= 0.75
     lacking = sorted(missing, key=lambda word: -question.weights[word])[:3]
     return Relevance(min(1.0, value), f"without {', '.join(lacking)}" if lacking else None)

@@ -44,6 +44,8 @@ WORD = re.compile(
     r"|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+(?:'[^\W\d_]+)*"
 )
 GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+SHORT = 500
+"""Texts shorter than this are remembered for a while."""
 NEGATED = re.compile(r"\b(?:(ca|wo|sha)n't|([a-z]+)n't|(can)not)\b")
 FULL = {"ca": "can", "wo": "will", "sha": "shall"}
 
@@ -59,6 +61,16 @@ def words(text: str) -> tuple[str, ...]:
     >>> words("She didn’t sell the 1,234 boxes; three were Anna's.")
     ('she', 'did', 'not', 'sell', 'the', '1234', 'box', '3', 'were', 'anna')
     """
+    return _short(text) if len(text) < SHORT else _words(text)
+
+
+@lru_cache(maxsize=1 << 13)
+def _short(text: str) -> tuple[str, ...]:
+    """Sentences come again: as claim, as part of the answer, as part of a chunk."""
+    return _words(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
     text = text.lower() if text.isascii() else fold(text)
     if "n't" in text or "cannot" in text:
         text = NEGATED.sub(_negated, text)
