@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,16 +14,19 @@ from ragfault.judges.rarity import Rarity
 from ragfault.judges.scorer import Entailment
 from ragfault.judges.weights import BIAS, WEIGHTS
 from ragfault.records import Evidence, Support
+from ragfault.text import words
 
 __all__ = ["Bars", "Check", "check", "entail"]
 
+STEM = re.compile(r"<([^<>]+)>")
+TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
 NEAR = 0.6
 """The share of a claim's weight that a sentence must cover for a difference to be a contradiction."""
 SAME = 0.6
 """The share of the best sentence that a claim must say for a name to stand in the place of another."""
 AGAINST = 0.5
 """How much less likely a contradicted claim is than its words alone would say."""
-DIRECT = 0.8
+DIRECT = 0.7
 """The share that one sentence must cover for a claim to be supported rather than inferred."""
 
 
@@ -66,27 +70,46 @@ def entail(claim: str, index: Index, rarity: Rarity, bars: Bars) -> Entailment:
     seen = check(claim, index, rarity)
     if seen is None:
         return Entailment("unsupported", 0.0, share=(0.0,) * len(index.passages))
-    support, reason = _word(seen, _probability(seen.values), bars)
     p = _probability(seen.values)
+    support, reason = _word(seen, index, p, bars)
     if support in {"contradicted", "unsupported"}:
         p = min(p, bars.inferred - 0.01) * (AGAINST if support == "contradicted" else 1.0)
     evidence = _evidence(seen.found, index)
     if support in {"contradicted", "supported"}:
         evidence = evidence[:1]
-    return Entailment(support, p, evidence, reason, _shares(seen.found, index))
+    return Entailment(
+        support, p, evidence, _spoken(reason, claim, seen.found, index), _shares(seen.found, index)
+    )
 
 
-def _word(seen: Check, p: float, bars: Bars) -> tuple[Support, str | None]:
+def _keyed(key: str) -> str:
+    return " ".join(f"<{stem}>" for stem in key.split())
+
+
+def _listed(stems: Sequence[str]) -> str:
+    return ", ".join(f"<{stem}>" for stem in stems)
+
+
+def _spoken(reason: str | None, claim: str, found: Alignment, index: Index) -> str | None:
+    """A reason with its stems as the claim or the passages spell them."""
+    if not reason or "<" not in reason:
+        return reason
+    texts = [claim, *(index.source(place) for place in found.order)]
+    spelled = {words(term)[0]: term for text in reversed(texts) for term in TERM.findall(text) if words(term)}
+    return STEM.sub(lambda match: str(spelled.get(match[1], match[1])), reason)
+
+
+def _word(seen: Check, index: Index, p: float, bars: Bars) -> tuple[Support, str | None]:
     """The word for what was found, and why: exact checks first, then the probability."""
     if seen.opposed and seen.opposed[1] != "absent":
-        return "contradicted", f"{seen.opposed[0]}: {seen.opposed[1]}"
+        return "contradicted", f"{_keyed(seen.opposed[0])}: {seen.opposed[1]}"
     if seen.against:
         return "contradicted", seen.against
     if seen.opposed:
-        return "unsupported", f"the record says nothing of {seen.opposed[0]}"
+        return "unsupported", f"the record says nothing of {_keyed(seen.opposed[0])}"
     if seen.nowhere:
         return "unsupported", seen.nowhere
-    return _support(seen.statement, seen.found, p, bars)
+    return _support(seen.statement, seen.found, index, p, bars)
 
 
 def _probability(values: Sequence[float]) -> float:
@@ -94,27 +117,31 @@ def _probability(values: Sequence[float]) -> float:
     return 1.0 / (1.0 + math.exp(BIAS + sum(w * v for w, v in zip(WEIGHTS, values, strict=True))))
 
 
-def _support(statement: Statement, found: Alignment, p: float, bars: Bars) -> tuple[Support, str | None]:
+def _support(
+    statement: Statement, found: Alignment, index: Index, p: float, bars: Bars
+) -> tuple[Support, str | None]:
     """The word for a probability."""
     if p < bars.inferred:
         lost = sorted(found.missing, key=lambda word: -statement.weights[word])[:3]
         return (
             "unsupported",
-            f"no passage holds {', '.join(lost)}" if lost else "the passages say it nowhere together",
+            f"no passage holds {_listed(lost)}" if lost else "the passages say it nowhere together",
         )
-    if p >= bars.supported and found.covered >= DIRECT:
-        return "supported", None
-    return (
-        "inferred",
-        "drawn from several places" if found.covered < DIRECT else "close to the passage, not the same",
+    held = index.sentences[found.order[0]].content if found.order else frozenset()
+    apart = any(
+        (word[0].isdigit() or word in statement.names) and word not in held for word in statement.weights
     )
+    if p >= bars.supported and found.covered >= DIRECT and not apart:
+        return "supported", None
+    several = len(found.order) > 1 and (apart or found.covered < DIRECT)
+    return "inferred", "drawn from several sentences" if several else "in other words than the passage"
 
 
 def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarity) -> str | None:
     """Why a claim cannot be supported, whatever else agrees: a name or number that is nowhere, or misplaced."""
     crucial = sorted(word for word in found.missing if word in statement.names or word[0].isdigit())
     if crucial:
-        return f"no passage holds {', '.join(crucial[:3])}"
+        return f"no passage holds {_listed(crucial[:3])}"
     if not found.order:
         return None
     best = index.sentences[found.order[0]]
@@ -129,7 +156,7 @@ def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarit
     for ours in sorted(strange):
         for theirs in sorted(others):
             if ours[:4] != theirs[:4] and follows(statement.tokens, ours) & follows(best.tokens, theirs):
-                return f"{ours} in the place of {theirs}"
+                return f"<{ours}> in the place of <{theirs}>"
     return None
 
 

@@ -52,7 +52,7 @@ EQUAL = 0.75
 
 
 def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str, known: Known) -> str | None:
-    """Why a claim contradicts a sentence it is well aligned with; None where it does not.
+    """Why a claim contradicts a sentence it is well aligned with, stems in <>; None where it does not.
 
     `known` tells whether two words stand side by side in any passage: a number that the passages
     give elsewhere is no contradiction unless claim and sentence say the same otherwise.
@@ -61,7 +61,7 @@ def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str, kno
     >>> source = "Aspirin reduces the risk of stroke."
     >>> claim = ("aspirin", "increas", "the", "risk", "of", "stroke")
     >>> clash("", claim, read(source)[0], source, lambda one, two: False)
-    'increas against reduc'
+    '<increas> against <reduc>'
     """
     same = mutual(tokens, sentence)
     turned = _opposite(tokens, sentence)
@@ -110,7 +110,7 @@ def _opposite(tokens: Sequence[str], sentence: Sentence) -> str | None:
             if word.startswith(prefix) and len(word) > len(prefix) + 3 and word[len(prefix) :] in held:
                 against |= {word[len(prefix) :]}
         if against and any(_beside(tokens, word) & _beside(sentence.tokens, other) for other in against):
-            return f"{word} against {min(against)}"
+            return f"<{word}> against <{min(against)}>"
     return None
 
 
@@ -130,7 +130,7 @@ def _denied(tokens: Sequence[str], sentence: Sentence) -> str | None:
         return None
     held = frozenset(sentence.tokens) if ours else frozenset(tokens)
     for word in sorted((ours or theirs) & held):
-        return f"{word} is denied on one side only"
+        return f"<{word}> is denied on one side only"
     return None
 
 
@@ -166,7 +166,7 @@ def _swapped(claim: Sequence[str], source: Sequence[str]) -> str | None:
         left, right = _nouns(ours[max(0, at - 2) : at]), _nouns(ours[at + 1 : at + 3])
         before, after = _nouns(theirs[max(0, there - 2) : there]), _nouns(theirs[there + 1 : there + 3])
         if left & after and right & before and not (left & before or right & after):
-            return f"{min(left & after)} and {min(right & before)} have changed places"
+            return f"<{min(left & after)}> and <{min(right & before)}> have changed places"
     return None
 
 

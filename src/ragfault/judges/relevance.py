@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 from ragfault.judges.index import Index
 from ragfault.judges.rarity import Rarity
@@ -54,7 +53,7 @@ SHOWS = {"number": NUMBER, "date": DATE, "name": NAME}
 class Question:
     """A query as words, weights, and what must agree exactly."""
 
-    __slots__ = ("identifiers", "kind", "pairs", "task", "text", "total", "weights")
+    __slots__ = ("identifiers", "kind", "spelled", "task", "text", "total", "weights")
 
     def __init__(self, text: str, rarity: Rarity) -> None:
         held = [word for word in words(text) if word not in STOP]
@@ -62,7 +61,7 @@ class Question:
         self.text = text
         self.weights = {word: rarity(word) for word in asked}
         self.total = sum(self.weights.values())
-        self.pairs = set(pairwise(asked))
+        self.spelled = {words(term)[0]: term for term in re.findall(r"[^\W_]+", text) if words(term)}
         self.kind = expects(text)
         self.task = bool(TASK.match(text))
         self.identifiers = frozenset(item for item in items(text) if IDENTIFIER.match(item))
@@ -112,5 +111,8 @@ def _agree(question: Question, index: Index, value: float, missing: set[str]) ->
             return Relevance(min(value * 0.4, 0.2), f"does not speak about {', '.join(strange)}")
     if question.kind and not SHOWS[question.kind].search(text):
         value *= 0.75
-    lacking = sorted(missing, key=lambda word: -question.weights[word])[:3]
+    lacking = [
+        question.spelled.get(word, word)
+        for word in sorted(missing, key=lambda word: -question.weights[word])[:3]
+    ]
     return Relevance(min(1.0, value), f"without {', '.join(lacking)}" if lacking else None)
