@@ -22,7 +22,7 @@ def settled(where: Where | Iterable[Trace], out: Path) -> Where:
     """Something that can be read twice: standard input and traces in memory are laid down beside the run."""
     if isinstance(where, str | Path) and str(where) != "-":
         return where
-    if isinstance(where, Sequence) and where and all(isinstance(item, str | Path) for item in where):
+    if not isinstance(where, str) and isinstance(where, Sequence) and _named(where):
         if "-" not in map(str, where):
             return where
         raise UsageError('"-" (standard input) is read alone, not with other files.')
@@ -39,6 +39,11 @@ def settled(where: Where | Iterable[Trace], out: Path) -> Where:
         if not write_traces(cast(Iterable[Trace], where), target, force=True):
             raise InputError("there is no trace to evaluate.")
     return target
+
+
+def _named(where: Sequence[object]) -> bool:
+    """Whether these are names of files, not traces."""
+    return bool(where) and all(isinstance(item, str | Path) for item in where)
 
 
 class Side:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from ragfault.judges.claims import refused
+from ragfault.judges.exact import scope
 from ragfault.judges.queries import aspects
 from ragfault.judges.relevance import SHOWS, expects
 from ragfault.judges.scorer import Passage, Reading
 from ragfault.records import AnswerVerdict, Aspect, Citation
-from ragfault.text import STOP, Stock, items, plain, sentences, squad, words
+from ragfault.text import STOP, Stock, content, items, plain, sentences, squad, words
 
 __all__ = ["answered", "citing", "present"]
 
+SHORT = 6
+"""A fact of at most so many words beyond the query is looked for word by word."""
 ANSWERED = 0.5
 """A part of the query with this relevance in the answer counts as answered."""
 
@@ -50,20 +51,21 @@ def present(fact: str, answer: str, query: str) -> bool:
     >>> present("30 days", "You have thirty days to return it.", "How long can I return it?")
     True
     """
-    bare = squad(fact)
-    if bare and f" {bare} " in f" {squad(answer)} ":
-        return _denied(fact) == _denied(answer)
-    asked = {word for word in words(fact) if word not in STOP} - set(words(query))
-    held = frozenset(words(answer))
-    exact = items(fact)
-    if len(asked) > 6 or not asked or not asked <= held or _denied(fact) != _denied(answer):
-        return False
-    stock = Stock(answer)
-    return all(item in stock for item in exact)
-
-
-def _denied(text: str) -> bool:
-    return bool(re.search(r"\b(?:not|no|never|none|without)\b|n['’]t\b", text, re.IGNORECASE))
+    asked = frozenset(content(fact)) - frozenset(words(query))
+    exact, bare = items(fact), squad(fact)
+    denied = scope(words(fact))
+    for start, end in sentences(answer):
+        said = answer[start:end]
+        tokens = words(said)
+        if bool(denied) != bool(scope(tokens, reach=2) & frozenset(content(fact))):
+            continue
+        if bare and f" {bare} " in f" {squad(said)} ":
+            return True
+        if asked and len(asked) <= SHORT and asked <= frozenset(tokens):
+            stock = Stock(said)
+            if all(item in stock for item in exact):
+                return True
+    return False
 
 
 def citing(citation: Citation, place: int, answer: str) -> str | None:

@@ -11,6 +11,7 @@ from ragfault.judges.passages import read
 from ragfault.judges.queries import missing
 from ragfault.judges.rarity import rarity
 from ragfault.judges.scorer import Entailment, Passage, Reading, Scorer
+from ragfault.judges.truth import truth
 from ragfault.ports import PARTS, Part
 from ragfault.records import (
     ChunkVerdict,
@@ -20,7 +21,6 @@ from ragfault.records import (
     Level,
     RecallVerdict,
     Trace,
-    TruthVerdict,
     UseVerdict,
     Verdicts,
 )
@@ -86,7 +86,7 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
         if trace.facts is not None:
             parts["fact"] = _fact(trace.facts, trace.answer, trace.query, reading)
         if trace.facts or trace.references:
-            parts["truth"] = _truth(trace, said, reading)
+            parts["truth"] = truth(trace.query, said, (*trace.references, *(trace.facts or ())), reading)
         if trace.references:
             parts["similarity"] = max(reading.similarity(trace.answer, one) for one in trace.references)
     return parts
@@ -200,20 +200,6 @@ def _fact(facts: Sequence[str], answer: str, query: str, reading: Reading) -> tu
             contradicted=one.support == "contradicted",
         )
         for fact, one in zip(facts, seen, strict=True)
-    )
-
-
-def _truth(trace: Trace, said: Sequence[Claim], reading: Reading) -> tuple[TruthVerdict, ...]:
-    """Each claim against what is known to be right; a short reference is read as the answer to the query."""
-    known = [
-        Passage(f"key {place}", text if len(content(text)) > 6 else f"{trace.query.rstrip(' ?.')} {text}")
-        for place, text in enumerate((*trace.references, *(trace.facts or ())))
-    ]
-    seen = reading.entailment([claim.text for claim in said], known)
-    status = {"supported": "supported", "inferred": "supported", "contradicted": "contradicted"}
-    return tuple(
-        TruthVerdict(claim=claim.text, status=status.get(one.support, "unknown"))  # type: ignore[arg-type]
-        for claim, one in zip(said, seen, strict=True)
     )
 
 

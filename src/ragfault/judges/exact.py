@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ragfault.judges.passages import Sentence
 from ragfault.text import NEGATIONS, STOP, figures, stem
 
-__all__ = ["clash", "contested", "follows", "mutual", "scope"]
+__all__ = ["clash", "contested", "follows", "mutual", "rivals", "scope"]
 
 PAIRS = """
 increase decrease|increase reduce|raise lower|rise fall|grow shrink|gain lose|gain loss|win lose|
@@ -189,12 +189,12 @@ def _quantity(
     claimed = frozenset(form for forms in ours.values() for form in forms)
     for item in sorted(ours.keys() - stock):
         for other in sorted(theirs.keys() - claimed):
-            if _rivals(item, other, tokens, sentence.tokens):
+            if _place(item, other, tokens, sentence.tokens):
                 return f"{item} against {other}"
     return None
 
 
-def _rivals(item: str, other: str, tokens: Sequence[str], others: Sequence[str]) -> bool:
+def _place(item: str, other: str, tokens: Sequence[str], others: Sequence[str]) -> bool:
     """Whether one quantity stands in the place of another: of one kind, a bare number also in one place."""
     kind = _kind(item)
     if kind != _kind(other):
@@ -221,6 +221,15 @@ def _measures(item: str) -> str:
     """The bare number of a quantity that has a unit."""
     value, _, unit = item.partition(" ")
     return value if unit and value.replace(".", "").lstrip("-").isdigit() else ""
+
+
+def rivals(item: str, other: str) -> bool:
+    """Whether two quantities are different values of one kind.
+
+    >>> rivals("1921", "1922"), rivals("5 kg", "2024-03-14")
+    (True, False)
+    """
+    return item != other and _kind(item) == _kind(other)
 
 
 def _kind(item: str) -> str:

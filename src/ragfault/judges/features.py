@@ -123,18 +123,19 @@ def features(statement: Statement, found: Alignment, index: Index) -> list[float
     weights, tokens, missing = statement.weights, statement.tokens, found.missing
     total = found.total or 1.0
     lost = [weights[word] for word in missing]
+    absent = sum(lost) / total
     held = [index.sentences[place].content for place in found.order]
     both = held[0] | held[1] if len(held) > 1 else held[0] if held else frozenset()
     pairs = list(pairwise(word for word in tokens if word not in STOP))
     strange = sum(not any(a in one and b in one for one in held) for a, b in pairs)
     digits = [word for word in weights if word[0].isdigit()]
     return [
-        sum(lost) / total,
+        absent,
         max(lost, default=0.0) / 10,
         1.0 - found.covered,
         1.0 - sum(weights[word] for word in weights.keys() & both) / total,
-        _strange(list(pairwise(tokens)), index.bigrams),
-        _strange(list(zip(tokens, tokens[1:], tokens[2:], strict=False)), index.trigrams),
+        _strange(list(pairwise(tokens)), index.bigrams, absent),
+        _strange(list(zip(tokens, tokens[1:], tokens[2:], strict=False)), index.trigrams, absent),
         min(sum(word in missing for word in digits), 3) / 3,
         min(len(missing & statement.names), 3) / 3,
         float(_denied(tokens) != bool(found.order and index.sentences[found.order[0]].negated)),
@@ -144,9 +145,9 @@ def features(statement: Statement, found: Alignment, index: Index) -> list[float
     ]
 
 
-def _strange(grams: list[tuple[str, ...]], known: Container[tuple[str, ...]]) -> float:
-    """The share of n-grams that no passage holds."""
-    return sum(gram not in known for gram in grams) / len(grams) if grams else 0.0
+def _strange(grams: list[tuple[str, ...]], known: Container[tuple[str, ...]], default: float) -> float:
+    """The share of n-grams that no passage holds; of a claim too short for any, the share of its words."""
+    return sum(gram not in known for gram in grams) / len(grams) if grams else default
 
 
 def _denied(tokens: tuple[str, ...]) -> bool:

@@ -29,7 +29,9 @@ Grades = Mapping[str, Mapping[str, float]]
 ODD = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiplying by it spreads keys and loses none of them."""
 BLOCK = 1 << 15
-"""Rows that are hashed together: few enough for their words to stay in the processor's cache."""
+"""Rows that are worked on together: few enough for what is made of them to stay in the processor's cache."""
+LARGE = 2**31 - 1
+"""Bytes that an array of plain strings can hold."""
 MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """Keep the first 0 to 8 bytes of a little-endian word."""
 
@@ -121,14 +123,18 @@ def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[st
 def _order(query: Ints, score: Floats, queries: Sequence[str]) -> Keys:
     """Whole numbers that sort as the rows do: by query, then by score as a 32-bit float, highest first."""
     with np.errstate(over="ignore"):
-        # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
-        single = score.astype(np.float32) + np.float32(0)
+        single = score.astype(np.float32)
+    # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
+    single += np.float32(0)
     lost = np.isnan(single)
     if lost.any():
         raise InputError(f'query "{queries[query[lost.argmax()]]}" has a score that is not a number.')
     bits = single.view(np.uint32)
-    falling = np.where(single < 0, bits, bits ^ np.uint32(0x7FFFFFFF))
-    return (query.astype(np.uint64) << np.uint64(32)) | falling
+    bits ^= np.where(single < 0, np.uint32(0), np.uint32(0x7FFFFFFF))
+    key = query.astype(np.uint64)
+    key <<= np.uint64(32)
+    key |= bits
+    return key
 
 
 def _ranks(
@@ -239,15 +245,17 @@ def _words(column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         array = column.unify_dictionaries().combine_chunks()
         return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-    return (
-        column if pa.types.is_large_string(column.type) else column.cast(pa.large_string())
-    ).combine_chunks()
+    if not pa.types.is_string(column.type) or column.nbytes >= LARGE:
+        column = column.cast(pa.large_string())
+    return column.combine_chunks()
 
 
 def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
     """The queries of both columns, and the place of each row's query among them."""
     coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
-    names = pa.concat_arrays([column.dictionary for column in coded]).dictionary_encode()
+    names = pa.concat_arrays(
+        [column.dictionary.cast(pa.large_string()) for column in coded]
+    ).dictionary_encode()
     place = names.indices.to_numpy().astype(np.int64)
     run, gold = (column.indices.to_numpy() for column in coded)
     run, gold = place[run], place[len(coded[0].dictionary) :][gold]
@@ -263,37 +271,40 @@ def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
 def _hash(side: Side) -> Keys:
     """Keys of (query, chunk) that are equal where both are; now and then also where they are not."""
     if isinstance(side.chunk, pa.DictionaryArray):
-        mixed: Keys = _digest(side.chunk.dictionary)[side.chunk.indices.to_numpy()]
+        key = _digest(side.chunk.dictionary)[side.chunk.indices.to_numpy()]
     else:
-        mixed = _digest(side.chunk)
-    mixed ^= side.query.astype(np.uint64) * ODD
-    mixed *= ODD
-    mixed ^= mixed >> np.uint64(32)
-    mixed *= ODD
-    return mixed
+        key = _digest(side.chunk)
+    for start in range(0, len(key), BLOCK):
+        part = key[start : start + BLOCK]
+        part ^= side.query[start : start + BLOCK].astype(np.uint64) * ODD
+        part *= ODD
+        part ^= part >> np.uint64(32)
+        part *= ODD
+    return key
 
 
 def _digest(strings: pa.Array) -> Keys:
     """A hash of each string, taken eight bytes at a time for many of them together."""
     digest = np.zeros(len(strings), np.uint64)
-    if not len(strings):
-        return digest
-    offsets = np.frombuffer(strings.buffers()[1], np.int64, len(strings) + 1, strings.offset * 8)
-    text = np.frombuffer(strings.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    padded = np.concatenate([text, np.zeros(8, np.uint8)])
-    window = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, strides=(1,))
-    for start in range(0, len(strings), BLOCK):
-        part = offsets[start : start + BLOCK + 1]
-        _fold(digest[start : start + BLOCK], part[:-1] - offsets[0], np.diff(part), window)
+    wide = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
+    if len(strings):
+        ends = np.frombuffer(strings.buffers()[1], wide, len(strings) + 1, strings.offset * wide.itemsize)
+        text = np.frombuffer(strings.buffers()[2] or b"", np.uint8)
+        for start in range(0, len(strings), BLOCK):
+            part = ends[start : start + BLOCK + 1].astype(np.int64)
+            _fold(digest[start : start + BLOCK], part - part[0], text[part[0] : part[-1]])
     return digest
 
 
-def _fold(digest: Keys, first: Ints, length: Ints, window: Keys) -> None:
+def _fold(digest: Keys, ends: Ints, text: NDArray[np.uint8]) -> None:
     """Mix the words of each string into its digest, in place."""
+    padded = np.concatenate([text, np.zeros(8, np.uint8)])
+    window = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, strides=(1,))
+    length = np.diff(ends)
     for start in range(0, int(length.max()), 8):
         left = length - start
         live = slice(None) if left.min() > 0 else np.flatnonzero(left > 0)
-        word = window[first[live] + start] & MASKS[np.minimum(left[live], 8)]
+        word = window[ends[:-1][live] + start] & MASKS[np.minimum(left[live], 8)]
         mixed = (digest[live] ^ word) * ODD
         digest[live] = mixed ^ (mixed >> np.uint64(29))
 
@@ -306,7 +317,9 @@ def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
     shift = np.uint64(64 - max(8, (16 * len(line)).bit_length()))
     seen = np.zeros(1 << (64 - int(shift)), np.bool_)
     seen[line >> shift] = True
-    row = np.flatnonzero(seen[key >> shift])
+    blocks = range(0, len(key), BLOCK)
+    parts = [np.flatnonzero(seen[key[start : start + BLOCK] >> shift]) + start for start in blocks]
+    row = np.concatenate(parts or [np.zeros(0, np.int64)])
     wanted = key[row]
     at = np.empty(len(row), np.int64)
     # Needles in order walk through the line once, instead of missing the cache at every step.

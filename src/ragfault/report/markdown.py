@@ -15,6 +15,7 @@ from ragfault.report.plain import (
     figure,
     interval,
     kinds,
+    lost,
     percent,
     plural,
     silent,
@@ -124,10 +125,16 @@ def _layers(findings: Findings) -> list[str]:
 
 
 def _silent(findings: Findings) -> list[str]:
-    lines = [
-        f"- {', '.join(map(code, names))}: {escape(reason)}" for reason, names in silent(findings.scorecard)
+    return [
+        line
+        for title, groups in (
+            ("Lost to failures", lost(findings.scorecard)),
+            ("Not measured", silent(findings.scorecard)),
+        )
+        for line in _section(
+            title, [f"- {', '.join(map(code, names))}: {escape(reason)}" for reason, names in groups]
+        )
     ]
-    return _section("Not measured", lines)
 
 
 def _pairs(findings: Findings) -> list[str]:

@@ -20,6 +20,7 @@ __all__ = [
     "figure",
     "interval",
     "kinds",
+    "lost",
     "named",
     "percent",
     "plural",
@@ -116,6 +117,18 @@ def silent(card: Scorecard) -> list[tuple[str, list[str]]]:
         if found.interval is None:
             groups[why(found) or "no trace"].append(found.metric)
     return list(groups.items())
+
+
+def lost(card: Scorecard) -> list[tuple[str, list[str]]]:
+    """The failures of metrics that have a value on other traces, gathered by reason, the commonest first."""
+    groups: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for found in card.aggregates:
+        for reason in found.why_failed if found.interval is not None else ():
+            groups[clip(reason.text, 200)][found.metric] = reason.count
+    ordered = sorted(groups.items(), key=lambda group: -sum(group[1].values()))
+    return [
+        (reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered
+    ]
 
 
 def why(found: Aggregate) -> str:

@@ -17,6 +17,7 @@ from ragfault.report.plain import (
     figure,
     interval,
     kinds,
+    lost,
     named,
     percent,
     plural,
@@ -200,13 +201,15 @@ def _target(item: Aggregate) -> Text:
 
 
 def _silent(findings: Findings) -> list[RenderableType]:
-    groups = silent(findings.scorecard)
-    if not groups:
-        return []
-    return [
-        _line(("\nNot measured", "bold cyan")),
-        *(_line(f"{named(names)}: ", (reason, "dim")) for reason, names in groups),
-    ]
+    parts: list[RenderableType] = []
+    for title, groups in (
+        ("Lost to failures", lost(findings.scorecard)),
+        ("Not measured", silent(findings.scorecard)),
+    ):
+        if groups:
+            parts.append(_line((f"\n{title}", "bold cyan")))
+            parts += [_line(f"{named(names)}: ", (reason, "dim")) for reason, names in groups]
+    return parts
 
 
 def _pairs(findings: Findings) -> list[RenderableType]:
