@@ -271,7 +271,7 @@ def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
 def _hash(side: Side) -> Keys:
     """Keys of (query, chunk) that are equal where both are; now and then also where they are not."""
     if isinstance(side.chunk, pa.DictionaryArray):
-        key = _digest(side.chunk.dictionary)[side.chunk.indices.to_numpy()]
+        key: Keys = _digest(side.chunk.dictionary)[side.chunk.indices.to_numpy()]
     else:
         key = _digest(side.chunk)
     for start in range(0, len(key), BLOCK):
