@@ -6,16 +6,20 @@ python docs/generate.py [--check]
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
+from ragfault import evaluate, find
 from ragfault.cli import VERBS, cli
+from ragfault.datasets import write_handbook
 from ragfault.metrics import DEFAULT, Definition, definitions, parse
 from ragfault.metrics.grammar import write
 from ragfault.records import Score, Trace, Verdicts
+from ragfault.report import terminal
 from ragfault.runs import Manifest
 from ragfault.sources.schema import descriptions
 
@@ -40,7 +44,7 @@ def reference() -> str:
 
 
 def _help(path: list[str], command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=path[-1], max_content_width=100, terminal_width=100)
+    context = click.Context(command, info_name=path[-1], max_content_width=100, terminal_width=110)
     if len(path) > 1:
         context.parent = click.Context(cli, info_name="ragfault")
     context.help_option_names = ["-h", "--help"]
@@ -96,7 +100,18 @@ def columns() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES = {"cli.md": reference, "metrics.md": catalogue, "columns.md": columns}
+def readme() -> str:
+    """The README with the real output of its command."""
+    text = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        write_handbook(Path(folder, "handbook"))
+        run = evaluate(Path(folder, "handbook", "traces-v2.jsonl"), Path(folder, "v2"))
+        shown = terminal.render(find(run, n=3), width=110).split("\nAcross the layers")[0].rstrip()
+    before, rest = text.split("```text\n", 1)
+    return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
+
+
+PAGES = {"cli.md": reference, "metrics.md": catalogue, "columns.md": columns, "../README.md": readme}
 
 
 def main() -> int:

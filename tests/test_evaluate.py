@@ -100,7 +100,7 @@ def test_the_order_of_the_traces_changes_no_score(run: Run, handbook: Path, tmp_
 
 
 def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path: Path):
-    """After kill −9 the same command judges only what was not done, and the run is the one of an unbroken evaluation."""
+    """After kill −9 the same command judges only what was not done, and gives the run of an unbroken one."""
     write_traces(some(4000), tmp_path / "t.jsonl")
     command = [
         sys.executable,
@@ -241,7 +241,7 @@ def test_bad_lines_are_all_told_before_anything_is_judged(tmp_path: Path):
 def test_wrong_requests_are_refused_before_any_work(tmp_path: Path, handbook: Path):
     """Unknown metrics, judges and map keys, taken places, empty input and impossible numbers each say what is wrong."""
     path = handbook / "traces-v1.jsonl"
-    with pytest.raises(UnknownName, match='no metric "ndgc". Did you mean "ndcg"'):
+    with pytest.raises(UnknownName, match=r'no metric "ndgc"\. Did you mean "ndcg"'):
         evaluate(path, tmp_path / "run", metrics=["ndgc@10"])
     with pytest.raises(UnknownName, match='no judge "lexicle"'):
         evaluate(path, tmp_path / "run", judge="lexicle")
@@ -286,12 +286,12 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path):
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], check=False, capture_output=True
     ).returncode:
         pytest.skip("this machine does not let a test mount a tmpfs")
     try:
         path = write_some(tmp_path)
-        with pytest.raises(OutputError, match="the disk is full. What was written is kept"):
+        with pytest.raises(OutputError, match=r"the disk is full\. What was written is kept"):
             evaluate(path, small / "run", metrics="default", batch=10)
         subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
         assert evaluate(path, small / "run", metrics="default", batch=10).manifest.traces == 300

@@ -7,8 +7,8 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from making import claims, levels, observed
 
+from making import claims, levels, observed
 from ragfault.errors import MissingExtra, UnknownName, UsageError
 from ragfault.metrics import DEFAULT, Metric, choose, definitions, metric, parse, score
 from ragfault.records import (

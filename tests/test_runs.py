@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from making import observed
 
+from making import observed
 from ragfault.errors import OutputError, RunError
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.runs import Measure, Partial, Plan, Run
@@ -92,7 +92,7 @@ def test_an_unfinished_run_is_taken_up_again(tmp_path: Path):
 def test_a_place_that_is_taken_is_refused(tmp_path: Path):
     """A run gives way to force only; what is no run never gives way."""
     finished(tmp_path / "run")
-    with pytest.raises(OutputError, match="exists already.*--force"):
+    with pytest.raises(OutputError, match=r"exists already.*--force"):
         Partial.begin(tmp_path / "run", plan())
     partial = Partial.begin(tmp_path / "run", plan(judge="k/2"), force=True)
     fill(partial)

@@ -56,7 +56,7 @@ def test_clusters_of_one_change_nothing():
 
 
 def test_repeating_each_value_adds_no_certainty_when_clustered():
-    """Ten copies of each value, clustered, give nearly the interval of the values alone; unclustered a far smaller one."""
+    """Ten copies of each value, clustered, give about the interval of the values alone; unclustered, far less."""
     values = np.random.default_rng(2).uniform(size=30)
     alone = mean_interval(values, bounds=(0, 1))
     copied = mean_interval(np.repeat(values, 10), list(np.repeat(np.arange(30), 10)), bounds=(0, 1))

@@ -36,6 +36,10 @@ WIDE, NARROW = 100, 84
 """From which width a bar is drawn, and below which the counts share one column."""
 
 CELLS = 20
+"""How long a bar is, where there is room for it beside the figures."""
+
+FIGURES = 92
+"""The columns that the figures of a metric take."""
 
 SEGMENTS = 10
 """How many segments are shown."""
@@ -151,6 +155,7 @@ def _layers(findings: Findings, width: int) -> list[RenderableType]:
 def _metrics(found: Sequence[Aggregate], width: int) -> Table:
     """The metrics of a layer: mean, interval, counts, target."""
     counts = ("scored", "undefined", "failed") if width >= NARROW else ("scored",)
+    cells = min(CELLS, width - FIGURES)
     bars = [("", "left")] if width >= WIDE else []
     table = _table(
         ("metric", "left"),
@@ -172,23 +177,23 @@ def _metrics(found: Sequence[Aggregate], width: int) -> Table:
             _line(name),
             figure(item.interval.mean),
             f"{figure(item.interval.low)} – {figure(item.interval.high)}",
-            *([_bar(item)] if bars else []),
+            *([_bar(item, cells)] if bars else []),
             *numbers,
             _target(item),
         )
     return table
 
 
-def _bar(item: Aggregate) -> Text:
+def _bar(item: Aggregate, cells: int) -> Text:
     """The interval drawn on the metric's range; nothing where that has no end."""
     if item.interval is None or item.low is None or item.high is None or item.high <= item.low:
         return _line("")
     span = item.high - item.low
     low, mean, high = (
-        min(CELLS - 1, max(0, int((end - item.low) / span * CELLS)))
+        min(cells - 1, max(0, int((end - item.low) / span * cells)))
         for end in (item.interval.low, item.interval.mean, item.interval.high)
     )
-    signs = ["·"] * CELLS
+    signs = ["·"] * cells
     signs[low : high + 1] = "─" * (high + 1 - low)
     signs[mean] = "●"
     return _line(("".join(signs), STYLES.get(item.result or "", "")))
