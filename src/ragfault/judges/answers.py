@@ -18,11 +18,12 @@ ANSWERED = 0.5
 """A part of the query with this relevance in the answer counts as answered."""
 
 
-def answered(query: str, answer: str, evidence: str, reading: Reading) -> AnswerVerdict:
+def answered(query: str, answer: str, evidence: str, best: float, reading: Reading) -> AnswerVerdict:
     """How an answer stands to the query: part by part, in its own words or in those of its evidence.
 
     A terse answer repeats nothing of the question; then the stretch of the chunks that it was drawn
-    from shows what it is about. A refusal answers nothing.
+    from shows what it is about, measured by `best`, the relevance of the best chunk. A refusal answers
+    nothing.
     """
     if not answer.strip():
         return AnswerVerdict(
@@ -33,7 +34,7 @@ def answered(query: str, answer: str, evidence: str, reading: Reading) -> Answer
     for part in aspects(query):
         passages = [Passage("answer", answer), Passage("evidence", evidence)]
         own, drawn = (seen.value for seen in reading.relevance(part, passages))
-        value = max(own, 0.9 * drawn)
+        value = max(own, 0.9 * min(1.0, drawn / max(best, ANSWERED)))
         kind = expects(part)
         if kind and SHOWS[kind].search(answer):
             value = max(value, 0.4 + 0.6 * value)

@@ -82,7 +82,8 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
         if trace.citations is not None:
             parts["citation"] = _citation(trace, chunks, reading)
     if trace.answer is not None:
-        parts["answer"] = answered(trace.query, trace.answer, _evidence(known, chunks), reading)
+        best = max((one.relevance for one in parts.get("chunk", ())), default=1.0)
+        parts["answer"] = answered(trace.query, trace.answer, _evidence(known, chunks), best, reading)
         if trace.facts is not None:
             parts["fact"] = _fact(trace.facts, trace.answer, trace.query, reading)
         if trace.facts or trace.references:

@@ -22,8 +22,8 @@ STEM = re.compile(r"<([^<>]+)>")
 TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
 NEAR = 0.6
 """The share of a claim's weight that a sentence must cover for a difference to be a contradiction."""
-LEAST = 0.2
-"""The share that one sentence must cover for a claim to be supported at all."""
+MOST = 0.6
+"""The share of a claim that may stand nowhere; beyond it, nothing else counts."""
 SAME = 0.6
 """The share of the best sentence that a claim must say for a name to stand in the place of another."""
 AGAINST = 0.5
@@ -123,7 +123,8 @@ def _support(
     statement: Statement, found: Alignment, index: Index, p: float, bars: Bars
 ) -> tuple[Support, str | None]:
     """The word for a probability."""
-    if p < bars.inferred or found.covered < LEAST:
+    absent = sum(statement.weights[word] for word in found.missing)
+    if p < bars.inferred or absent > MOST * found.total:
         lost = sorted(found.missing, key=lambda word: -statement.weights[word])[:3]
         return (
             "unsupported",

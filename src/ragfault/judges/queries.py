@@ -20,7 +20,7 @@ PART = re.compile(
     re.IGNORECASE,
 )
 TERM = re.compile(r"[^\W_][\w.'’:/-]*[^\W_]|[^\W_]")
-TELLING = 5.0
+TELLING = 6.5
 """A word at least so rare is missed when no chunk holds it."""
 FEW = 0.25
 """A part of the query below this relevance in every chunk is missing as a whole."""

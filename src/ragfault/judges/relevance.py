@@ -14,6 +14,7 @@ __all__ = ["Question", "ask", "expects", "relevance"]
 ASKING = frozenset(
     words(
         "mean define difference tell explain describe give list name example kind type many much long old far"
+        " year word term call usually often"
     )
 )
 """Words that ask, and are not asked about."""
