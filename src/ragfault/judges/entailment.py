@@ -28,6 +28,8 @@ SAME = 0.6
 """The share of the best sentence that a claim must say for a name to stand in the place of another."""
 AGAINST = 0.5
 """How much less likely a contradicted claim is than its words alone would say."""
+WHOLE = 0.85
+"""The share of the rest of the claim that this sentence must cover."""
 DIRECT = 0.7
 """The share that one sentence must cover for a claim to be supported rather than inferred."""
 
@@ -152,7 +154,7 @@ def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarit
     if (
         not strange
         or mutual(statement.tokens, best) < SAME
-        or found.votes[found.order[0]] < DIRECT * (found.total - sum(statement.weights[w] for w in strange))
+        or found.votes[found.order[0]] < WHOLE * (found.total - sum(statement.weights[w] for w in strange))
     ):
         return None
     others = names(index.source(found.order[0]), rarity) & best.content - frozenset(statement.tokens)

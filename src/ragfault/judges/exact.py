@@ -38,7 +38,7 @@ for _pair in PAIRS.replace("\n", "|").split("|"):
         OPPOSITES[_right] = OPPOSITES.get(_right, frozenset()) | {_left}
 PREFIXES = ("un", "in", "im", "il", "ir", "dis", "non")
 DENIALS = NEGATIONS | frozenset(
-    map(stem, ("avoid", "unable", "fail", "lack", "refuse", "refrain", "decline"))
+    map(stem, ("avoid", "unable", "fail", "lack", "refuse", "refrain", "decline", "instead", "rather"))
 )
 """Negations, and verbs that deny."""
 AUXILIARY = frozenset({"was", "were", "is", "are", "be", "been", "being", "got"})
@@ -46,12 +46,14 @@ AUXILIARY = frozenset({"was", "were", "is", "are", "be", "been", "being", "got"}
 
 Known = Callable[[str, str], bool]
 ALIKE = 0.5
-"""The share of the sentence that the claim must say for a negation to be meant of the same thing."""
+"""The share of the sentence that the claim must say for a difference to be meant of the same thing."""
 EQUAL = 0.75
 """The share from which claim and sentence say the same but for one point."""
 
 
-def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str, known: Known) -> str | None:
+def clash(
+    text: str, tokens: Sequence[str], sentence: Sentence, source: str, known: Known | None
+) -> str | None:
     """Why a claim contradicts a sentence it is well aligned with, stems in <>; None where it does not.
 
     `known` tells whether two words stand side by side in any passage: a number that the passages
@@ -64,17 +66,14 @@ def clash(text: str, tokens: Sequence[str], sentence: Sentence, source: str, kno
     '<increas> against <reduc>'
     """
     same = mutual(tokens, sentence)
-    turned = _opposite(tokens, sentence)
-    denied = _denied(tokens, sentence) if same >= ALIKE else None
+    if same < ALIKE:
+        return None
+    turned, denied = _opposite(tokens, sentence), _denied(tokens, sentence)
     if turned and denied:
         return None
     swapped = _swapped(tokens, sentence.tokens) if same >= EQUAL and not sentence.key else None
-    return (
-        turned
-        or denied
-        or swapped
-        or _quantity(text, tokens, sentence, source, known if same < EQUAL else None)
-    )
+    known = known if same < EQUAL else None
+    return turned or denied or swapped or _quantity(text, tokens, sentence, source, known)
 
 
 def mutual(tokens: Sequence[str], sentence: Sentence) -> float:
@@ -130,7 +129,8 @@ def _denied(tokens: Sequence[str], sentence: Sentence) -> str | None:
         return None
     held = frozenset(sentence.tokens) if ours else frozenset(tokens)
     for word in sorted((ours or theirs) & held):
-        return f"<{word}> is denied on one side only"
+        if follows(tokens, word) & follows(sentence.tokens, word):
+            return f"<{word}> is denied on one side only"
     return None
 
 
@@ -157,7 +157,7 @@ def _swapped(claim: Sequence[str], source: Sequence[str]) -> str | None:
         return None
     ours = [word for word in claim if word not in STOP]
     theirs = [word for word in source if word not in STOP]
-    if not 3 <= len(ours) <= 40 or len(theirs) > 80 or len(set(ours) & set(theirs)) < 3:
+    if not 3 <= len(ours) <= 40 or len(theirs) > 80 or not set(ours) <= set(theirs):
         return None
     for at, verb in enumerate(ours[1:-1], 1):
         if theirs.count(verb) != 1 or ours.count(verb) != 1 or verb[0].isdigit():
