@@ -67,7 +67,9 @@ def within(scores: Sequence[float], labels: Sequence[int], groups: Sequence[obje
     parts: defaultdict[object, list[int]] = defaultdict(list)
     for place, group in enumerate(groups):
         parts[group].append(place)
-    values = [(auroc([scores[i] for i in part], [labels[i] for i in part]), len(part)) for part in parts.values()]
+    values = [
+        (auroc([scores[i] for i in part], [labels[i] for i in part]), len(part)) for part in parts.values()
+    ]
     values = [(value, size) for value, size in values if not np.isnan(value)]
     return sum(value * size for value, size in values) / sum(size for _, size in values)
 
@@ -75,7 +77,10 @@ def within(scores: Sequence[float], labels: Sequence[int], groups: Sequence[obje
 def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
     """How doubtful each answer is, by its worst claim and on average."""
     each = [[1.0 - (claim.p or 0.0) for claim in one.claim or ()] for one in verdicts]
-    return {"worst": [max(p, default=0.0) for p in each], "mean": [sum(p) / len(p) if p else 0.0 for p in each]}
+    return {
+        "worst": [max(p, default=0.0) for p in each],
+        "mean": [sum(p) / len(p) if p else 0.0 for p in each],
+    }
 
 
 def ragtruth(folder: Path) -> None:
@@ -114,7 +119,10 @@ def words(kept: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
             marked[claim.support] += any(
                 claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]
             )
-    print("  marked by people: " + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in seen.items()))
+    print(
+        "  marked by people: "
+        + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in seen.items())
+    )
 
 
 def others(folder: Path) -> None:
@@ -124,7 +132,10 @@ def others(folder: Path) -> None:
         kept = rows(folder, name)
         score = doubts(judge.observe([trace(row) for row in kept]))
         label = [row["label"] for row in kept]
-        print(f"{name}: {len(kept)}  " + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items()))
+        print(
+            f"{name}: {len(kept)}  "
+            + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items())
+        )
 
 
 def relevance(folder: Path) -> None:
@@ -137,7 +148,9 @@ def relevance(folder: Path) -> None:
         label = [int(row["label"] >= bar) for row in kept]
         inner = within(score, label, [row["query"] for row in kept])
         levels = Counter(one.chunk[0].level for one in seen if one.chunk)
-        print(f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner:.3f}  {dict(levels)}")
+        print(
+            f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner:.3f}  {dict(levels)}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Laws of the judges: what a verdict depends on, and what must never pass for support."""
 
+import os
 import pickle
+import subprocess
+import sys
 from itertools import permutations
 
 import pytest
@@ -359,6 +362,27 @@ def test_independent() -> None:
     alone = {trace.id: JUDGE.observe([trace])[0] for trace in traces}
     for order in permutations(traces):
         assert [alone[trace.id] for trace in order] == JUDGE.observe(order)
+
+
+def test_hash_seed() -> None:
+    """The verdicts are the same in a process that hashes strings otherwise."""
+    script = (
+        "import msgspec, sys; from ragfault.judges import load_judge; from ragfault.records import Chunk, Trace\n"
+        "chunks = (Chunk(id='a', text='Roses need water, sun and air; tulips, lilies and irises too.'),)\n"
+        "trace = Trace(id='1', query='Where do quokkas, wombats and numbats sleep?', chunks=chunks,\n"
+        "    answer='Quokkas, wombats and numbats sleep in burrows, caves and trees.', reference='In hollow logs.')\n"
+        "sys.stdout.buffer.write(msgspec.json.encode(load_judge().observe([trace])))"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1
 
 
 def test_absent() -> None:

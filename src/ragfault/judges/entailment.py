@@ -127,7 +127,7 @@ def _support(
     """The word for a probability."""
     absent = sum(statement.weights[word] for word in found.missing)
     if p < bars.inferred or absent > MOST * found.total:
-        lost = sorted(found.missing, key=lambda word: -statement.weights[word])[:3]
+        lost = sorted(found.missing, key=lambda word: (-statement.weights[word], word))[:3]
         return (
             "unsupported",
             f"no passage holds {_listed(lost)}" if lost else "the passages say it nowhere together",

@@ -114,6 +114,6 @@ def _agree(question: Question, index: Index, value: float, missing: set[str]) ->
         value *= 0.75
     lacking = [
         question.spelled.get(word, word)
-        for word in sorted(missing, key=lambda word: -question.weights[word])[:3]
+        for word in sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
     ]
     return Relevance(min(1.0, value), f"without {', '.join(lacking)}" if lacking else None)
