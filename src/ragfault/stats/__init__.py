@@ -1,10 +1,62 @@
 """What a sample of traces says about the traffic it was drawn from: means, differences, tests, sequences.
 
 Every function states what it assumes. Values of traces that share a cluster (the turns of one
-conversation) are not independent; give their clusters, and the interval widens to say so.
+conversation) are not independent; give their clusters, and the interval widens to say so. Every
+random step takes a seed; what cannot be told is said so, by an interval without end or a p of 1,
+and never by NaN.
 """
 
+from ragfault.stats.change import Change, change_point
+from ragfault.stats.difference import (
+    Difference,
+    paired_difference,
+    paired_differences,
+    unpaired_difference,
+    unpaired_differences,
+)
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.intervals import Interval, clustered_error, mean_interval, standard_error, wilson
+from ragfault.stats.permutation import (
+    Significance,
+    label_permutation,
+    label_permutations,
+    mcnemar,
+    sign_flip,
+    sign_flips,
+)
+from ragfault.stats.power import detectable, power, required, required_steady, steady_power
+from ragfault.stats.sequence import Band, confidence_sequence, difference_sequence
+from ragfault.stats.testing import Equivalence, equivalence, holm
 
-__all__ = ["Interval", "clustered_error", "mean_interval", "standard_error", "t_quantile", "wilson"]
+__all__ = [
+    "Band",
+    "Change",
+    "Difference",
+    "Equivalence",
+    "Interval",
+    "Significance",
+    "change_point",
+    "clustered_error",
+    "confidence_sequence",
+    "detectable",
+    "difference_sequence",
+    "equivalence",
+    "holm",
+    "label_permutation",
+    "label_permutations",
+    "mcnemar",
+    "mean_interval",
+    "paired_difference",
+    "paired_differences",
+    "power",
+    "required",
+    "required_steady",
+    "sign_flip",
+    "sign_flips",
+    "standard_error",
+    "steady_power",
+    "t_quantile",
+    "unpaired_difference",
+    "unpaired_differences",
+    "wilson",
+]

@@ -9,6 +9,8 @@ from statistics import NormalDist
 __all__ = ["binomial_below", "normal_below", "normal_quantile", "t_below", "t_quantile"]
 
 NORMAL = NormalDist()
+EXACT = 1000
+"""Fair trials up to which the binomial is summed in whole numbers."""
 
 
 def normal_below(z: float) -> float:
@@ -79,6 +81,9 @@ def binomial_below(k: int, n: int, p: float = 0.5) -> float:
     """
     if k < 0 or k >= n:
         return float(k >= n)
+    if p == 0.5 and n <= EXACT:
+        ways: int = sum(math.comb(n, i) for i in range(k + 1))
+        return ways / (1 << n)
     return _incomplete_beta(n - k, k + 1, 1 - p, p)
 
 

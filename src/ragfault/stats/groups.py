@@ -1,14 +1,17 @@
-"""Clusters as numbers: which values belong together, whatever names them."""
+"""Clusters as numbers: which values belong together, and what they sum to."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Clusters", "Values", "codes"]
+__all__ = ["Clusters", "Floats", "Table", "Values", "codes", "matrix", "pairs", "tabulate"]
 
+Floats = NDArray[np.float64]
 Values = Sequence[float] | NDArray[np.float64]
 Clusters = Sequence[Hashable] | NDArray[np.generic]
 """One name for each value; any hashables, or an array. Integer arrays are fastest."""
@@ -43,3 +46,98 @@ def _integers(clusters: NDArray[np.generic]) -> tuple[NDArray[np.intp], int]:
         return (np.cumsum(used) - 1)[index], int(used.sum())
     found, index = np.unique(names, return_inverse=True)
     return index.astype(np.intp, copy=False), found.size
+
+
+class Table(NamedTuple):
+    """Clusters by metrics: what the values of each cluster sum to, and how many they are."""
+
+    sums: Floats
+    counts: Floats
+
+    @property
+    def n(self) -> Floats:
+        """Values of each metric."""
+        total: Floats = self.counts.sum(axis=0)
+        return total
+
+    @property
+    def clusters(self) -> NDArray[np.intp]:
+        """Clusters in which a metric has a value."""
+        present: NDArray[np.intp] = np.count_nonzero(self.counts, axis=0)
+        return present
+
+    def means(self) -> Floats:
+        """The mean of each metric; 0 where it has no value."""
+        mean: Floats = self.sums.sum(axis=0) / np.maximum(self.n, 1)
+        return mean
+
+    def errors(self) -> Floats:
+        """The clustered standard error of each mean (Liang & Zeger 1986); infinite below two clusters."""
+        g = self.clusters.astype(np.float64)
+        residuals = self.sums - self.means() * self.counts
+        squares = np.einsum("ij,ij->j", residuals, residuals)
+        enough = g > 1
+        scale = np.where(enough, g / np.where(enough, g - 1, 1), math.inf)
+        with np.errstate(invalid="ignore"):
+            error: Floats = np.where(enough, np.sqrt(scale * squares) / np.maximum(self.n, 1), math.inf)
+        return error
+
+
+def matrix(values: ArrayLike) -> Floats:
+    """Values as a table of traces by metrics; a sequence is one metric."""
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2:
+        raise ValueError(f"values have {table.ndim} dimensions: give traces by metrics")
+    return table
+
+
+def pairs(baseline: ArrayLike, candidate: ArrayLike, defined: ArrayLike | None) -> Floats:
+    """Candidate less baseline, traces by metrics; 0 where there is no pair.
+
+    >>> pairs([1, 2], [3, math.inf], [True, False]).ravel()
+    array([2., 0.])
+    """
+    before, after = matrix(baseline), matrix(candidate)
+    if before.shape != after.shape:
+        raise ValueError(f"baseline is {before.shape}, candidate {after.shape}: pairs need the same shape")
+    if defined is None:
+        return after - before
+    exists = np.asarray(defined, dtype=bool)
+    exists = exists[:, None] if exists.ndim == 1 else exists
+    if exists.shape != after.shape:
+        raise ValueError(f"defined has the shape {exists.shape}, the values have {after.shape}")
+    return np.subtract(after, before, out=np.zeros_like(after), where=exists)
+
+
+def tabulate(values: Floats, clusters: Clusters | None, defined: ArrayLike | None) -> Table:
+    """The sums and counts of each cluster, for every metric at once.
+
+    `defined` says which values exist; the others are never read. Raises ValueError where a value that
+    exists is not finite, or where the shapes differ.
+
+    >>> tabulate(matrix([1, 2, 4]), ["a", "b", "a"], None).sums.ravel()
+    array([5., 2.])
+    """
+    exists = np.ones(values.shape, dtype=bool) if defined is None else np.asarray(defined, dtype=bool)
+    if exists.ndim == 1:
+        exists = exists[:, None]
+    if exists.shape != values.shape:
+        raise ValueError(f"defined has the shape {exists.shape}, the values have {values.shape}")
+    known = values if defined is None else np.where(exists, values, 0.0)
+    if not np.isfinite(known).all():
+        raise ValueError("a value is not finite: name the values that exist with `defined`")
+    counts = exists.astype(np.float64)
+    if clusters is None:
+        return Table(known, counts)
+    index, g = codes(clusters, len(values))
+    return Table(_collect(index, known, g), _collect(index, counts, g))
+
+
+def _collect(index: NDArray[np.intp], values: Floats, g: int) -> Floats:
+    """The sum of each cluster, metric by metric."""
+    sums = np.empty((g, values.shape[1]))
+    for metric in range(values.shape[1]):
+        sums[:, metric] = np.bincount(index, weights=values[:, metric], minlength=g)
+    return sums

@@ -1,0 +1,167 @@
+"""How much data a difference needs: power, the smallest detectable effect, and the required n.
+
+The deviation is that of one pair's difference, clusters included: `Difference.deviation` gives it as the standard
+error times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965).
+`size` is the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under
+Holm, plan with alpha / m.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from ragfault.stats.distributions import normal_below, t_quantile
+from ragfault.stats.groups import Floats
+
+__all__ = ["detectable", "power", "required", "required_steady", "steady_power"]
+
+NODES = 160
+NORMAL = 1e6
+"""Degrees of freedom above which Student's t is the normal distribution."""
+LIMIT = 10**12
+_below = np.frompyfunc(normal_below, 1, 1)
+
+
+def power(effect: float, deviation: float, n: float, size: float = 1.0, *, alpha: float = 0.05) -> float:
+    """The power of a paired comparison: how likely a true difference of `effect` is found significant.
+
+    Of the two-sided paired t test, by the noncentral t distribution (Cohen 1988); the sign-flip test has about the
+    same. Null hypothesis of the planned test: no difference. Assumes differences near normal in the mean.
+
+    Raises ValueError below two clusters or where the deviation is not above 0.
+
+    >>> round(power(0.05, 0.2, 100), 4)
+    0.697
+    """
+    df, error = _plan(deviation, n, size)
+    t, shift = t_quantile(1 - alpha / 2, df), abs(effect) / error
+    spread, weights = _spreads(df)
+    return _mean(weights, shift - t * spread) + _mean(weights, -shift - t * spread)
+
+
+def steady_power(
+    margin: float, deviation: float, n: float, size: float = 1.0, *, alpha: float = 0.05
+) -> float:
+    """The power of an equivalence test: how likely no difference at all is shown to lie within `margin`.
+
+    Of two one-sided t tests at a true difference of 0 (Schuirmann 1987; Owen 1965).
+
+    >>> round(steady_power(0.05, 0.2, 200), 4)
+    0.9397
+    """
+    df, error = _plan(deviation, n, size)
+    t, shift = t_quantile(1 - alpha, df), margin / error
+    spread, weights = _spreads(df)
+    return max(0.0, 2 * _mean(weights, np.maximum(shift - t * spread, 0.0)) - 1)
+
+
+def detectable(
+    deviation: float, n: float, size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+) -> float:
+    """The smallest detectable effect: the true difference that n pairs find significant with the given power.
+
+    The inverse of `power`, which see (Bloom 1995). Infinite below two clusters, or where the deviation is.
+
+    >>> round(detectable(0.2, 100), 4)
+    0.0566
+    """
+    if n / size < 2 or not math.isfinite(deviation):
+        return math.inf
+    _check(power)
+    low, high = 0.0, deviation
+    while _power(high, deviation, n, size, alpha) < power:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _power(middle, deviation, n, size, alpha) < power else (low, middle)
+    return high
+
+
+def required(
+    effect: float, deviation: float, size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+) -> int | None:
+    """The number of pairs needed to find a true difference of `effect` significant with the given power.
+
+    The inverse of `detectable`. None where the deviation is unknown (infinite) or no number is enough.
+    Raises ValueError on an effect of 0.
+
+    >>> required(0.05, 0.2)
+    128
+    """
+    _check(power)
+    if effect == 0:
+        raise ValueError("effect is 0: no number of pairs finds a difference that is not there")
+    return _smallest(lambda n: _power(effect, deviation, n, size, alpha), power, deviation, size)
+
+
+def required_steady(
+    margin: float, deviation: float, size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+) -> int | None:
+    """The number of pairs needed to show with the given power that a metric is steady within `margin`, if it is.
+
+    None where the deviation is unknown (infinite) or no number is enough. Raises ValueError where the margin is
+    not above 0.
+
+    >>> required_steady(0.05, 0.2)
+    139
+    """
+    _check(power)
+    if not margin > 0:
+        raise ValueError(f"margin is {margin}: give the smallest change that matters, above 0")
+    return _smallest(lambda n: steady_power(margin, deviation, n, size, alpha=alpha), power, deviation, size)
+
+
+def _power(effect: float, deviation: float, n: float, size: float, alpha: float) -> float:
+    return power(effect, deviation, n, size, alpha=alpha)
+
+
+def _check(power: float) -> None:
+    if not 0 < power < 1:
+        raise ValueError(f"power is {power}: give a share between 0 and 1")
+
+
+def _plan(deviation: float, n: float, size: float) -> tuple[float, float]:
+    """Degrees of freedom and standard error of a plan."""
+    if n / size < 2:
+        raise ValueError(f"{n} pairs in clusters of {size:g}: a plan needs two clusters")
+    if not deviation > 0:
+        raise ValueError(f"deviation is {deviation}: it must be above 0")
+    return n / size - 1, deviation / math.sqrt(n)
+
+
+def _smallest(chance: Callable[[int], float], power: float, deviation: float, size: float) -> int | None:
+    """The smallest n at which a chance that grows with n reaches the power."""
+    if not math.isfinite(deviation):
+        return None
+    low = high = max(2, math.ceil(2 * size))
+    while chance(high) < power - 1e-9:
+        low, high = high, 2 * high
+        if high > LIMIT:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance(middle) >= power - 1e-9 else (middle, high)
+    return low if chance(low) >= power - 1e-9 else high
+
+
+def _mean(weights: Floats, z: Floats) -> float:
+    """The weighted mean of the normal distribution function."""
+    return float(weights @ np.asarray(_below(z), dtype=np.float64))
+
+
+@lru_cache(maxsize=512)
+def _spreads(df: float) -> tuple[Floats, Floats]:
+    """Values of sample deviation over true deviation with their weights (Gauss-Legendre quadrature)."""
+    if df > NORMAL:
+        return np.ones(1), np.ones(1)
+    reach = 9 / math.sqrt(2 * df)
+    low, high = max(0.0, 1 - reach), 1 + reach
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    spread = low + (high - low) * (nodes + 1) / 2
+    log = (df - 1) * np.log(spread) - df * (spread**2 - 1) / 2
+    weights = weights * np.exp(log - log.max())
+    return spread, weights / weights.sum()
