@@ -1,0 +1,51 @@
+"""Chance, words and sentences of the system under test; on purpose not those that the judge reads with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+__all__ = ["NUMBER", "chance", "pick", "sentences", "words"]
+
+STOP = frozenset(
+    re.findall(
+        "[a-z]+",
+        "a an and are as at be been by can did do does for from had has have how i if in into is it its me my of on "
+        "or our s so than that the their them there these they this to was we were what when where which who whom "
+        "whose why will with would you your under section say about",
+    )
+)
+SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])|\n+")
+NUMBER = re.compile(r"(?<![\w.,:-])\d+(?:[.,:]\d+)*(?![\w:])")
+"""A figure that stands alone: an amount, a time, a year; not the digits of a code."""
+
+
+def chance(*parts: object) -> float:
+    """A number in [0, 1) that depends on the parts alone."""
+    digest = blake2b("|".join(map(str, parts)).encode(), digest_size=6).digest()
+    return int.from_bytes(digest) / 2**48
+
+
+def pick(options: Sequence[str], *parts: object) -> str:
+    """One of several options, by chance."""
+    return options[int(chance(*parts) * len(options))]
+
+
+def words(text: str) -> list[str]:
+    """The words and figures of a text in lower case, without stop words and plural endings."""
+    found = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", text.lower())
+    return [w[:-1] if len(w) > 3 and w[-1] == "s" != w[-2] else w for w in found if w not in STOP]
+
+
+def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+    """Where the sentences, headings and table lines of a text begin and end; the rules of tables do not count."""
+    end = len(text) if end is None else end
+    at = start
+    for gap in [*SENTENCE.finditer(text, start, end), None]:
+        stop = gap.start() if gap else end
+        if gap and gap[0] == " " and text.startswith("#", at):
+            continue
+        if text[at:stop].strip() and not text.startswith("|---", at):
+            yield at, stop
+        at = gap.end() if gap else end
