@@ -164,7 +164,7 @@ def test_diagnose_shows_single_traces(place: Path, capsys: pytest.CaptureFixture
     first = next(read_traces(place / "handbook/traces-v1.jsonl"))
     assert first.query in " ".join(told(capsys, "diagnose", place / "v1", first.id).split())
     assert told(capsys, "diagnose", place / "v1", "--worst", "2")
-    assert 'no trace "nope"' in told(capsys, "diagnose", place / "v1", "nope", code=2)
+    assert 'no trace in v1 "nope"' in told(capsys, "diagnose", place / "v1", "nope", code=2)
 
 
 @pytest.mark.parametrize(("bar", "code"), [("error<=0.5", 0), ("error>=0.5", 1), ("groundedness>=%.3f", 3)])

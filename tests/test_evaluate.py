@@ -287,6 +287,92 @@ def test_a_partial_run_of_other_traces_is_not_mixed_in(tmp_path: Path):
     assert evaluate(some(5), tmp_path / "run", metrics="error", batch=2, force=True).manifest.traces == 5
 
 
+def test_nothing_of_the_users_is_touched(tmp_path: Path):
+    """Neighbours with names that ragfault might want stay as they are, also under force."""
+    run = evaluate(some(2), tmp_path / "run", metrics="error")
+    for name in ("run.old", "run.draft", "again.draft", "again.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.txt").write_text("years of work")
+    evaluate(some(2), tmp_path / "run", metrics="error", force=True)
+    rescore(run, tmp_path / "again")
+    rescore(run, tmp_path / "again", force=True)
+    assert len(list(tmp_path.glob("*/thesis.txt"))) == 4
+    assert not list(tmp_path.glob(".*"))
+    (tmp_path / "new.partial").mkdir()
+    (tmp_path / "new.partial" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputError, match=r"holds something else \(thesis\.txt\)"):
+        evaluate(some(2), tmp_path / "new", metrics="error")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"holds more than a run \(notes\.txt\)"):
+        evaluate(some(2), tmp_path / "run", metrics="error", force=True)
+    (tmp_path / "extension").mkdir()
+    (tmp_path / "extension" / "manifest.json").write_text("{}")
+    with pytest.raises(OutputError, match="is not a run"):
+        evaluate(some(2), tmp_path / "extension", metrics="error", force=True)
+
+
+def test_a_side_file_takes_no_other_files_place(tmp_path: Path):
+    """Bad lines mended and fed back under the side file's own name are read, not overwritten."""
+    path = tmp_path / "run.bad.jsonl"
+    lines = '{"id": "1", "query": "q"}\nnonsense\n'
+    path.write_text(lines)
+    evaluate(path, tmp_path / "run", metrics="error", skip_bad=True)
+    assert path.read_text() == lines
+    assert (tmp_path / "run.bad-2.jsonl").read_text() == "nonsense\n"
+
+
+def test_a_link_is_followed(tmp_path: Path):
+    """A link given as the place stays a link, and the run stands where it points."""
+    evaluate(some(2), tmp_path / "real", metrics="error")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    evaluate(some(3), tmp_path / "link", metrics="error", force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert Run.open(tmp_path / "real").manifest.traces == 3
+
+
+def test_two_evaluations_do_not_share_a_desk(tmp_path: Path):
+    """While one evaluation is at work a second one to the same place is refused by name."""
+
+    def again(done: int, total: int) -> None:
+        with pytest.raises(OutputError, match="another evaluation is writing"):
+            evaluate(some(4), tmp_path / "run", metrics="redundancy", force=True)
+
+    assert evaluate(some(4), tmp_path / "run", metrics="error", progress=again).manifest.traces == 4
+
+
+def test_input_that_changes_meanwhile_is_noticed(tmp_path: Path):
+    """Lines added between the survey and the work end in an error, not in a run that does not add up."""
+    path = tmp_path / "t.jsonl"
+    write_traces(some(4), path)
+
+    def grow(line: str) -> None:
+        with path.open("a") as file:
+            file.write('{"id": "late", "query": "q"}\n')
+
+    with pytest.raises(InputError, match="the input changed while it was read: 4 traces before, 5 now"):
+        evaluate(path, tmp_path / "run", metrics="error", notice=grow)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pipe_is_read_once(tmp_path: Path):
+    """A named pipe, which cannot be read twice, is evaluated like a file."""
+    write_traces(some(3), tmp_path / "t.jsonl")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with subprocess.Popen(["cp", str(tmp_path / "t.jsonl"), str(tmp_path / "pipe.jsonl")]):
+        run = evaluate(tmp_path / "pipe.jsonl", tmp_path / "run", metrics="error")
+    assert run.manifest.traces == 3
+    assert run.manifest.source == (str(tmp_path / "pipe.jsonl"),)
+
+
+def test_a_refused_input_leaves_nothing_behind(tmp_path: Path):
+    """After an input that is refused no half-made folder stands beside the place."""
+    with pytest.raises(InputError):
+        evaluate(tmp_path / "nope.jsonl", tmp_path / "run")
+    with pytest.raises(InputError):
+        evaluate(iter([]), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(
     shutil.which("mount") is None or os.geteuid() != 0,
     reason="a full disk is made with a small tmpfs, which needs root",

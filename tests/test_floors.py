@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "ragfault"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "text"),
     ("records", "stats"),
-    ("ports",),
+    ("ports", "rules"),
     ("sources",),
     ("runs",),
     ("metrics", "datasets", "findings", "judges"),

@@ -83,7 +83,6 @@ def test_contradicted(source: str, answer: str) -> None:
         ("Anna manages the Oslo office. Bert manages the Bergen office.", "Bert manages the Oslo office."),
         ("{'name': 'Cafe Ole', 'attributes': {'Music': None}}", "The cafe has live music."),
         ("Roses should be watered twice a week.", "The warranty covers all parts for two years."),
-        ("", "Oslo is the capital of Norway."),
     ],
 )
 def test_unsupported(source: str, answer: str) -> None:
@@ -446,6 +445,17 @@ def test_total(query: str, chunks: list[str], answer: str, other: str) -> None:
         assert 0 <= one.p <= 1
         assert all(0 <= span.start <= span.end <= len(chunks[int(span.chunk)]) for span in one.evidence)
     assert seen.truth is not None
-    assert len(seen.truth) == len(seen.claim or ())
+    assert seen.claim is None or len(seen.truth) == len(seen.claim)
     assert seen.similarity is not None
     assert 0 <= seen.similarity <= 1
+
+
+def test_textless() -> None:
+    """Chunks whose text was not recorded cannot be judged: no verdict is made of them, not even a bad one."""
+    trace = Trace(
+        id="1", query="Where is Oslo?", chunks=(Chunk(id="d7"), Chunk(id="d9")), answer="In Norway."
+    )
+    seen = JUDGE.observe([trace])[0]
+    assert (seen.chunk, seen.missing, seen.claim, seen.use) == (None, None, None, None)
+    assert seen.answer is not None
+    assert JUDGE.observe([Trace(id="1", query="Where is Oslo?", chunks=())])[0].chunk == ()

@@ -74,7 +74,7 @@ def test_every_metric_round_trips_through_its_text(name: str, k: int, data: st.D
     given_ = {
         key: data.draw(kinds[type(default)])
         for key, default in definition.parameters.items()
-        if type(default) in kinds
+        if type(default) in kinds and key not in definition.positive
     }
     changed = tuple(sorted((key, v) for key, v in given_.items() if v != definition.parameters[key]))
     made = Metric(name, k if definition.cut else None, changed)
@@ -94,6 +94,11 @@ def test_every_metric_round_trips_through_its_text(name: str, k: int, data: st.D
         ("groundedness(strict=1)", UsageError, "is like False"),
         ("__import__('os')", UsageError, "cannot read"),
         ("recall(relevant=1, relevant=2)", UsageError, "given twice"),
+        ("recall(relevant=0)", UsageError, "relevant must be above 0"),
+        ("recall(relevant=1e999)", UsageError, "is too large"),
+        ("ranking_penalty(free=2.5)", UsageError, "is like 3"),
+        ('latency(part="\\x")', UsageError, "Quote a text as JSON does"),
+        ("recall@" + "9" * 5000, UsageError, "is not a metric"),
         ("", UsageError, "is not a metric"),
     ],
 )
@@ -205,9 +210,44 @@ def test_a_metric_that_breaks_is_a_failed_row():
         """Is no number."""
         return math.nan
 
+    @metric(layer="operation", fields="answer")
+    def speechless(trace: Trace, verdicts: Verdicts) -> float:
+        """Returns nothing."""
+        return None  # type: ignore[return-value]
+
+    @metric(layer="operation", fields="answer")
+    def beyond(trace: Trace, verdicts: Verdicts) -> float:
+        """Leaves its range."""
+        return 7.0
+
     trace, verdicts = Trace(id="1", query="q"), Verdicts(trace="1")
     assert score(parse("breaking"), trace, verdicts).reason == "ZeroDivisionError: division by zero"
     assert score(parse("nan"), trace, verdicts).status == "failed"
+    assert score(parse("speechless"), trace, verdicts).status == "failed"
+    assert score(parse("beyond"), trace, verdicts).reason == "the metric returned 7, and its range is 0 to 1"
+
+
+def test_a_metric_says_rightly_what_it_reads():
+    """A kind of verdict or a layer that there is not is refused when the metric is defined."""
+    with pytest.raises(UnknownName, match='no kind of verdict "claims"'):
+        metric(layer="generation", verdicts="claims")(lambda trace, verdicts: 0.0)
+    with pytest.raises(UnknownName, match='no layer "retrival"'):
+        metric(layer="retrival")(lambda trace, verdicts: 0.0)  # type: ignore[arg-type]
+
+
+def test_other_weights_void_the_range():
+    """A parameter that sets the scale of a metric takes the bounds of its interval away."""
+    pair = levels("high", "high")
+    assert value("context_relevance(high=3)", *pair) == 3.0
+    assert parse("context_relevance(high=3)").range == (-math.inf, math.inf)
+    assert parse("context_relevance").range == (0.0, 1.0)
+
+
+def test_chunks_without_text_are_not_judged():
+    """A TREC run has ids and no texts: metrics of texts are undefined there, not bad."""
+    trace = Trace(id="1", query="q", chunks=(Chunk(id="a"), Chunk(id="b")))
+    for name in ("context_relevance", "context_precision", "missing_context", "redundancy"):
+        assert reason(name, trace) == "the chunks hold no text"
 
 
 @given(observed(), st.data())
@@ -611,6 +651,7 @@ def test_operation_reads_what_was_recorded():
     assert value("tokens", trace) == 1000
     assert value("tokens(part=completion)", trace) == 100
     assert value("cost(prompt=2, completion=10)", trace) == pytest.approx(0.0028)
+    assert reason("cost(prompt=2)", trace) == "only one of the two rates is given"
     assert value("error", trace) == 0.0
     assert value("error", Trace(id="1", query="q", error="timeout")) == 1.0
     assert value("empty_retrieval", Trace(id="1", query="q", chunks=())) == 1.0

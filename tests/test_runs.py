@@ -86,6 +86,7 @@ def test_an_unfinished_run_is_taken_up_again(tmp_path: Path):
         resumed.finish()
     with pytest.raises(RunError, match=r"another making \(judge was j/1, now k/2"):
         Partial.begin(tmp_path / "run", plan(judge="k/2"))
+    assert Partial.begin(tmp_path / "run", plan(source=("./t.jsonl",))).done() == {0}
     assert Partial.begin(tmp_path / "run", plan(judge="k/2"), force=True).done() == frozenset()
 
 
@@ -134,6 +135,16 @@ def test_what_is_no_run_says_what_there_is(tmp_path: Path):
     (tmp_path / "good" / "scores.parquet").unlink()
     with pytest.raises(RunError, match=r"scores\.parquet is missing"):
         Run.open(tmp_path / "good")
+
+
+def test_a_damaged_run_says_so(tmp_path: Path):
+    """A table cut short is named, not a traceback."""
+    run = finished(tmp_path / "run")
+    for name, read in (("scores", run.to_arrow), ("traces", lambda: list(run.traces()))):
+        path = run.path / f"{name}.parquet"
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(RunError, match=rf"{name}\.parquet is damaged"):
+            read()
 
 
 @given(st.lists(observed(), max_size=4))

@@ -43,25 +43,23 @@ def convert(
 
     The format follows the name of OUT: .jsonl, .json, .csv, .parquet, also with .gz or .zst.
     """
-    import contextlib
-
     from ragfault.evaluation import Side
     from ragfault.sources import read_traces, write_traces
 
-    side = Side(Path(out).with_name(Path(out).name + ".bad.jsonl"))
-    with contextlib.closing(side):
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    with Side(Path(out).with_name(Path(out).name + ".bad.jsonl"), say) as side:
         found = read_traces(
             list(traces) if len(traces) > 1 else traces[0],
             map=mapping(maps, {}),
             shape=shape,
             qrels=qrels,
             on_bad=side.keep if skip_bad else "raise",
-            notice=lambda line: click.echo(line, err=True),
+            notice=say,
         )
         count = write_traces(found, out, shape=to, qrels=to_qrels, force=force)
     click.echo(f"{count:,} traces in {out}")
-    if side.count:
-        click.echo(f"left out {side.count:,} bad lines, kept in {side.path}", err=True)
 
 
 @click.command(

@@ -30,8 +30,10 @@ Exit code 0: every bar is passed; 1: one is failed; 3: the data cannot tell."""
     "--bar", "bars", multiple=True, metavar="METRIC>=VALUE", help="A bar: >=, >, <= or <. Repeatable."
 )
 @click.option("--coverage", type=click.FloatRange(0, 1), help="Least share of traces scored.  [default: 0.5]")
-@click.option("--junit", type=click.Path(), help="Write JUnit XML to this file.")
-@click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file.")
+@click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
+@click.option(
+    "--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it."
+)
 @setup
 def gate(
     run: str,

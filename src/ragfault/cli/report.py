@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ragfault.cli.options import settings, setup
-from ragfault.errors import RunError, UsageError
+from ragfault.errors import UsageError
 
 __all__ = ["colourful", "diagnose", "report", "show"]
 
@@ -134,21 +134,15 @@ Examples:
 )
 def diagnose(run: str, ids: tuple[str, ...], worst: int) -> None:
     """Show every problem of the traces IDS of RUN, with what mends it; without IDS, of the worst traces."""
-    from ragfault.findings import diagnose as work
+    from ragfault.findings import diagnoses
     from ragfault.findings import worst as pick
     from ragfault.report import terminal
     from ragfault.runs import Run
 
     opened = Run.open(run)
     if ids:
-        pairs = zip(opened.traces(ids), opened.verdicts(ids), strict=True)
-        found = {trace.id: work(trace, verdicts) for trace, verdicts in pairs}
-        absent = [name for name in ids if name not in found]
-        if absent:
-            raise RunError(
-                f'no trace "{absent[0]}" in {run}. List them with: ragfault report {run} --format json'
-            )
-        diagnoses = [found[name] for name in ids]
+        found = {each.trace: each for each in diagnoses(opened, ids)}
+        shown = [found[name] for name in dict.fromkeys(ids)]
     else:
-        diagnoses = list(pick(opened, worst))
-    click.echo(terminal.describe(diagnoses, colour=colourful()), nl=False)
+        shown = list(pick(opened, worst))
+    click.echo(terminal.describe(shown, colour=colourful()), nl=False)

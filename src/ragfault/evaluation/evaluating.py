@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragfault import __version__, judges
-from ragfault.errors import BadTraces, UsageError
+from ragfault.errors import BadTraces, InputError, UsageError
 from ragfault.evaluation.spool import Side, Where, settled
 from ragfault.evaluation.work import Job, work_off
 from ragfault.metrics import Metric, choose
 from ragfault.ports import Judge
 from ragfault.records import Trace
 from ragfault.runs import Measure, Partial, Plan, Run
-from ragfault.runs.writing import check_free
-from ragfault.sources import Survey, read_traces, survey
+from ragfault.runs.places import check_free, desk, resolved
+from ragfault.sources import Digest, Survey, read_traces, survey
 
 __all__ = ["evaluate", "measure"]
 
@@ -69,33 +68,54 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     """
     if workers < 1 or batch < 1:
         raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
-    out = Path(out)
+    out = resolved(out)
     check_free(out, force=force)
     chosen = choose(metrics)
     if isinstance(judge, str):
         judge = judges.load_judge(judge if any(m.definition.verdicts for m in chosen) else "none")
     source = _names(where)
-    where = settled(where, out)
-    found = _survey(where, skip_bad, notice, reading)
-    partial = Partial.begin(out, _plan(judge, chosen, found, source, batch), force=force)
-    if partial.done():
-        notice(f"resuming: {len(partial.done()):,} parts of {partial.plan.batch} traces are done already")
-    job = Job.of(partial, judge, chosen)
-    with contextlib.closing(Side(out.with_name(out.name + ".bad.jsonl"))) as side:
-        work_off(job, read_traces(where, on_bad=side.keep, **reading), workers, progress)
-    if side.count:
-        notice(f"left out {side.count:,} bad lines, kept in {side.path}")
-    return partial.finish(force=force)
+    with desk(out) as place:
+        where = settled(where, place)
+        found = _survey(where, source, skip_bad, notice, reading)
+        partial = Partial.begin(out, _plan(judge, chosen, found, source, batch), force=force)
+        if partial.done():
+            notice(f"resuming: {len(partial.done()):,} parts of {partial.plan.batch} traces are done already")
+        with Side(out.with_name(out.name + ".bad.jsonl"), notice) as side:
+            traces = _same(read_traces(where, on_bad=side.keep, **reading), found)
+            work_off(Job.of(partial, judge, chosen), traces, workers, progress)
+        return partial.finish(force=force)
 
 
-def _survey(where: Where, skip_bad: bool, notice: Callable[[str], None], reading: dict[str, Any]) -> Survey:
+def _survey(
+    where: Where,
+    source: tuple[str, ...],
+    skip_bad: bool,
+    notice: Callable[[str], None],
+    reading: dict[str, Any],
+) -> Survey:
     """Read the input once before a judge sees any of it: count, fingerprint, faults."""
     found = survey(where, **reading)
     if found.bad and not (skip_bad and found.count):
-        raise BadTraces(found.faults, found.count, found.bad)
+        faults = found.faults
+        if source == ("-",):
+            faults = tuple(fault._replace(where="standard input") for fault in faults)
+        raise BadTraces(faults, found.count, found.bad)
     if found.shape:
         notice(found.shape)
     return found
+
+
+def _same(traces: Iterable[Trace], found: Survey) -> Iterator[Trace]:
+    """The traces, and an error at their end if they are not those that the survey saw."""
+    digest = Digest()
+    for trace in traces:
+        digest.add(trace)
+        yield trace
+    if digest.fingerprint != found.fingerprint:
+        raise InputError(
+            f"the input changed while it was read: {found.count:,} traces before, {digest.count:,} now, or other "
+            "ones. Evaluate again when nothing writes to it."
+        )
 
 
 def _plan(
@@ -129,5 +149,5 @@ def measure(metric: Metric) -> Measure:
     Measure(name='latency', layer='operation', better='lower', low=0.0, high=None)
     """
     kind = metric.definition
-    low, high = (end if math.isfinite(end) else None for end in kind.range)
+    low, high = (end if math.isfinite(end) else None for end in metric.range)
     return Measure(str(metric), kind.layer, kind.better, low, high)

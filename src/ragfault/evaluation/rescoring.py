@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,16 +15,10 @@ from ragfault import __version__
 from ragfault.evaluation.evaluating import measure
 from ragfault.evaluation.work import score_all
 from ragfault.metrics import Metric, choose
-from ragfault.runs import Run
+from ragfault.runs import Manifest, Run
+from ragfault.runs.places import check_free, resolved, settle, writing
 from ragfault.runs.run import ROWS
-from ragfault.runs.writing import (
-    GROUP,
-    check_free,
-    settle,
-    write_groups,
-    write_manifest,
-    writing,
-)
+from ragfault.runs.writing import GROUP, write_groups, write_manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,30 +51,36 @@ def rescore(
     [('redundancy(threshold=0.5)', 0.0)]
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    out = Path(out)
+    out = resolved(out)
     check_free(out, force=force)
     chosen = choose(metrics if metrics is not None else [made.name for made in run.manifest.metrics])
-    draft = out.with_name(out.name + ".draft")
-    with writing(draft):
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+    with writing(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=_parent(out)) as folder:
+        draft = Path(folder, "run")
+        draft.mkdir()
         for name in ("traces", "verdicts"):
             shutil.copyfile(run.path / f"{name}.parquet", draft / f"{name}.parquet")
         states = write_groups(_scores(run, chosen), draft / "scores.parquet", GROUP["scores"])
-        write_manifest(
-            draft,
-            msgspec.structs.replace(
-                run.manifest,
-                ragfault=__version__,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-                metrics=tuple(map(measure, chosen)),
-                scored=states.get("scored", 0),
-                undefined=states.get("undefined", 0),
-                failed=states.get("failed", 0),
-            ),
-        )
+        write_manifest(draft, _manifest(run.manifest, chosen, states))
         settle(draft, out, force=force)
     return Run.open(out)
+
+
+def _parent(out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.parent
+
+
+def _manifest(old: Manifest, metrics: Sequence[Metric], states: dict[str, int]) -> Manifest:
+    """The manifest of a run that is scored anew."""
+    return msgspec.structs.replace(
+        old,
+        ragfault=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        metrics=tuple(map(measure, metrics)),
+        scored=states.get("scored", 0),
+        undefined=states.get("undefined", 0),
+        failed=states.get("failed", 0),
+    )
 
 
 def _scores(run: Run, metrics: Sequence[Metric]) -> Iterator[pa.Table]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import Any, Self, cast
 
 from ragfault.errors import Fault, InputError, UsageError
 from ragfault.records import Trace
-from ragfault.runs.writing import check_free, partial_path, writing
+from ragfault.runs.places import writing
 from ragfault.sources import write_traces
 
 __all__ = ["Side", "Where", "settled"]
@@ -18,47 +20,88 @@ __all__ = ["Side", "Where", "settled"]
 Where = str | Path | Sequence[str | Path]
 
 
-def settled(where: Where | Iterable[Trace], out: Path) -> Where:
-    """Something that can be read twice: standard input and traces in memory are laid down beside the run."""
-    if isinstance(where, str | Path) and str(where) != "-":
-        return where
-    if not isinstance(where, str) and isinstance(where, Sequence) and _named(where):
-        if "-" not in map(str, where):
-            return where
-        raise UsageError('"-" (standard input) is read alone, not with other files.')
-    check_free(out, force=True)
-    spool = partial_path(out) / "input"
-    with writing(spool):
-        spool.mkdir(parents=True, exist_ok=True)
-        if isinstance(where, str | Path):
-            target = spool / "stdin"
-            with target.open("wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
-            return target
-        target = spool / "traces.jsonl"
-        if not write_traces(cast(Iterable[Trace], where), target, force=True):
-            raise InputError("there is no trace to evaluate.")
+def settled(where: Where | Iterable[Trace], desk: Path) -> Where:
+    """Something that can be read twice: what can be read only once is laid down on the desk of the run.
+
+    That is standard input, pipes, and traces in memory.
+    """
+    if isinstance(where, str | Path):
+        return _copied(where, desk, 0) if _once(where) else where
+    if isinstance(where, Sequence) and where and all(isinstance(item, str | Path) for item in where):
+        names = cast(Sequence[str | Path], where)
+        if "-" in map(str, names):
+            raise UsageError('"-" (standard input) is read alone, not with other files.')
+        return [_copied(name, desk, at) if _once(name) else name for at, name in enumerate(names)]
+    target = _spool(desk) / "traces.jsonl"
+    if not write_traces(cast(Iterable[Trace], where), target, force=True):
+        raise InputError("there is no trace to evaluate.")
     return target
 
 
-def _named(where: Sequence[object]) -> bool:
-    """Whether these are names of files, not traces."""
-    return bool(where) and all(isinstance(item, str | Path) for item in where)
+def _once(name: str | Path) -> bool:
+    """Whether this can be read only once: standard input, a pipe, a device."""
+    path = Path(name)
+    return str(name) == "-" or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def _copied(name: str | Path, desk: Path, number: int) -> Path:
+    """A copy of what can be read only once; it keeps the ending of its name."""
+    target = _spool(desk) / f"{number}{''.join(Path(name).suffixes)}"
+    with writing(target), target.open("wb") as file:
+        if str(name) == "-":
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        else:
+            with open(name, "rb") as pipe:
+                shutil.copyfileobj(pipe, file, 1 << 20)
+    return target
+
+
+def _spool(desk: Path) -> Path:
+    with writing(desk):
+        (desk / "input").mkdir(exist_ok=True)
+    return desk / "input"
 
 
 class Side:
-    """The side file of bad lines; it is made when the first one comes."""
+    """The side file of bad lines: made when the first one comes, never in the place of another file.
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.count = path, 0
-        self._file: IO[str] | None = None
+    It gets its name when the work is done; where that is taken, a number is added.
+    """
+
+    def __init__(self, path: Path, notice: Callable[[str], None]) -> None:
+        self.path, self.notice, self.count = path, notice, 0
+        self._draft: Path | None = None
+        self._file: Any = None
 
     def keep(self, fault: Fault) -> None:
+        """Write down a bad line."""
         with writing(self.path):
-            self._file = self._file or self.path.open("w", encoding="utf-8", errors="replace")
+            if self._file is None:
+                handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+                self._draft = Path(name)
+                self._file = os.fdopen(handle, "w", encoding="utf-8", errors="replace")
             self._file.write(fault.text.rstrip("\r\n") + "\n")
         self.count += 1
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._draft is None:
+            return
+        self._file.close()
+        if kind is not None:
+            self._draft.unlink(missing_ok=True)
+            return
+        place = free(self.path)
+        self._draft.rename(place)
+        self.notice(f"left out {self.count:,} bad lines, kept in {place}")
+
+
+def free(path: Path) -> Path:
+    """The path, or where it is taken the first free one with a number: `run.bad-2.jsonl`."""
+    number, place = 1, path
+    while place.exists():
+        number += 1
+        place = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return place

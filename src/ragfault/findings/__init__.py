@@ -2,7 +2,7 @@
 
 from ragfault.findings.bars import Bar, decide, read_bar
 from ragfault.findings.diagnosis import diagnose
-from ragfault.findings.gate import COVERAGE, gate
+from ragfault.findings.gating import COVERAGE, gate
 from ragfault.findings.health import LEVELS, health, level, quality, rag
 from ragfault.findings.insights import insights
 from ragfault.findings.kinds import KINDS, Meaning

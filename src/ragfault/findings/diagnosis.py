@@ -7,21 +7,14 @@ from collections.abc import Iterator
 from ragfault.findings.kinds import KINDS
 from ragfault.findings.records import Diagnosis, Kind, Problem
 from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, Trace, Verdicts
-from ragfault.text import similar_span
+from ragfault.rules import RELEVANT, covered, stands
 
-__all__ = ["covered", "diagnose"]
+__all__ = ["diagnose"]
 
-RELEVANT = ("high", "medium")
 SUPPORTED = ("supported", "inferred")
-
-TOLERANCE = 0.95
-"""How like the text a quote must be to stand in a chunk."""
 
 LOW = 0.5
 """Below this, the relevance of an answer and each of the triad's parts is low."""
-
-COVER = 0.5
-"""The share of expected statements that the chunks must support to cover what was asked."""
 
 ORDER = {kind: at for at, kind in enumerate(KINDS)}
 
@@ -163,21 +156,6 @@ def _low(verdicts: Verdicts) -> bool:
     return relevance < LOW and grounded < LOW
 
 
-def covered(trace: Trace, verdicts: Verdicts) -> bool | None:
-    """Whether the chunks cover what was asked; None where that is not known.
-
-    They do where they support at least half of the expected statements; without these, where something
-    relevant was retrieved and nothing is missing.
-    """
-    if verdicts.recall:
-        return sum(item.covered for item in verdicts.recall) >= COVER * len(verdicts.recall)
-    if trace.chunks is not None and not trace.chunks:
-        return False
-    if not verdicts.chunk or verdicts.missing is None:
-        return None
-    return not verdicts.missing and any(chunk.level in RELEVANT for chunk in verdicts.chunk)
-
-
 def _citations(trace: Trace, verdicts: Verdicts) -> Iterator[Problem]:
     chunks: dict[str, list[Chunk]] = {}
     for chunk in trace.chunks or ():
@@ -189,7 +167,7 @@ def _citations(trace: Trace, verdicts: Verdicts) -> Iterator[Problem]:
             yield _problem("bad_quote", text, "the chunk it names was not retrieved", chunk=citation.chunk)
             continue
         named = chunks.get(citation.chunk, ())
-        if quote and named and all(similar_span(quote, chunk.text) < TOLERANCE for chunk in named):
+        if quote and named and not any(stands(quote, chunk.text) for chunk in named):
             yield _problem("bad_quote", text, "the chunk it names does not say so", chunk=citation.chunk)
         verdict = verdicts.citation[at] if verdicts.citation and at < len(verdicts.citation) else None
         if verdict is not None and not verdict.supports:

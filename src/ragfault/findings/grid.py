@@ -119,12 +119,8 @@ def _floats(column: pa.ChunkedArray) -> Floats:
 
 def _scores(run: Run) -> pa.Table:
     """The score rows, checked to be every trace × metric in order."""
-    import pyarrow.parquet as pq
-
     texts = ["metric", "status", "reason"]
-    table = pq.read_table(
-        run.path / "scores.parquet", columns=[*texts, "value"], read_dictionary=texts, partitioning=None
-    )
+    table = run.to_arrow("scores", [*texts, "value"], encoded=texts)
     names = [measure.name for measure in run.manifest.metrics]
     codes, found = encode(table["metric"])
     whole = len(codes) == run.manifest.traces * len(names)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from ragfault.findings.chunks import Chunks, open_chunks
 from ragfault.findings.grid import Grid, open_grid, span
-from ragfault.findings.passages import Passages, open_passages
 from ragfault.findings.records import Alert, Health, Quality, Rag
 from ragfault.findings.scorecard import aggregate
 from ragfault.records import Layer
@@ -126,14 +126,14 @@ ALERTS = (
 """Name, severity, figure and limit; missing context above its limit, the others below."""
 
 
-def rag(source: Run | Grid, passages: Passages | None = None) -> Rag:
+def rag(source: Run | Grid, chunks: Chunks | None = None) -> Rag:
     """RAG health, from the verdicts on chunks, use and missing context.
 
     Alerts go by the mean: LOW_RELEVANCE below 0.6, LOW_USAGE below 0.4, MISSING_CONTEXT above 0.3; each says
     whether the whole interval is on that side.
     """
     grid = open_grid(source)
-    seen = passages or open_passages(grid.run)
+    seen = chunks or open_chunks(grid.run)
     groups = seen.groups
     judged = np.bincount(seen.trace[seen.judged], minlength=seen.traces)
     total = np.bincount(seen.trace[seen.judged], seen.relevance[seen.judged], minlength=seen.traces)

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ragfault.findings.chunks import Chunks, open_chunks
 from ragfault.findings.grid import NONE, labels, span
-from ragfault.findings.passages import Passages, open_passages
 from ragfault.findings.records import Bucket, Insight
 from ragfault.runs import Run
 
@@ -22,7 +22,7 @@ Sorted = tuple[Codes, list[str]]
 """A bucket's number for each chunk, or NONE, and the labels of the buckets."""
 
 
-def insights(run: Run, passages: Passages | None = None) -> tuple[Insight, ...]:
+def insights(run: Run, chunks: Chunks | None = None) -> tuple[Insight, ...]:
     """Mean relevance, and share used, of the chunks in each bucket of each property.
 
     The properties: the number of chunks of the trace (1–3, 4–6, 7–10, 11+), the position (1 to 10, 11+),
@@ -31,7 +31,7 @@ def insights(run: Run, passages: Passages | None = None) -> tuple[Insight, ...]:
     Everything is counted over chunks, those of one trace or conversation taken together; buckets that
     are empty, and properties that no chunk has, are left out.
     """
-    seen = passages or open_passages(run)
+    seen = chunks or open_chunks(run)
     found = []
     for by, (codes, names) in _properties(run, seen):
         for measure, values, there in (
@@ -46,7 +46,7 @@ def insights(run: Run, passages: Passages | None = None) -> tuple[Insight, ...]:
 
 
 def _buckets(
-    seen: Passages, codes: Codes, names: list[str], values: NDArray[np.float64], there: NDArray[np.bool_]
+    seen: Chunks, codes: Codes, names: list[str], values: NDArray[np.float64], there: NDArray[np.bool_]
 ) -> Iterator[Bucket]:
     for code, name in enumerate(names):
         inside = there & (codes == code)
@@ -55,7 +55,7 @@ def _buckets(
             yield Bucket(label=name, traces=len(np.unique(seen.trace[inside])), interval=interval)
 
 
-def _properties(run: Run, seen: Passages) -> Iterator[tuple[By, Sorted]]:
+def _properties(run: Run, seen: Chunks) -> Iterator[tuple[By, Sorted]]:
     sizes = seen.counts[seen.trace]
     yield "chunks", (np.digitize(sizes, [4, 7, 11]), ["1–3", "4–6", "7–10", "11+"])
     yield "position", _upto(seen.position, 10)

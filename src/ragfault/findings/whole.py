@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ragfault.findings.chunks import open_chunks
 from ragfault.findings.grid import Grid
 from ragfault.findings.health import health, quality, rag
 from ragfault.findings.insights import insights
-from ragfault.findings.passages import open_passages
 from ragfault.findings.records import Findings
 from ragfault.findings.remedies import Tally, diagnoses
 from ragfault.findings.scorecard import TARGETS, Bars, pairs, scorecard, segments
@@ -33,7 +33,7 @@ def find(
     """
     grid = Grid(run)
     targets = tuple(targets)
-    seen = open_passages(run)
+    seen = open_chunks(run)
     levels, unrated = quality(grid)
     tally = Tally(diagnoses(grid), n)
     parts = segments(grid, by, targets, routes)

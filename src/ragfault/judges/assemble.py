@@ -70,7 +70,7 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     known: list[Entailment] = []
     said = claims(trace.answer) if trace.answer is not None else []
-    if trace.chunks is not None:
+    if trace.chunks is not None and not _textless(chunks):
         parts["chunk"] = _chunk(trace.query, chunks, reading)
         parts["missing"] = missing(trace.query, chunks, reading)
         if trace.facts is not None or trace.references:
@@ -91,6 +91,11 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
         if trace.references:
             parts["similarity"] = max(reading.similarity(trace.answer, one) for one in trace.references)
     return parts
+
+
+def _textless(chunks: Sequence[Passage]) -> bool:
+    """Whether something was retrieved and none of its text is there, as in a TREC run: nothing can be judged."""
+    return bool(chunks) and not any(chunk.text.strip() for chunk in chunks)
 
 
 # --- from query and chunks -------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def _support(
         lost = sorted(found.missing, key=lambda word: (-statement.weights[word], word))[:3]
         return (
             "unsupported",
-            f"no passage holds {_listed(lost)}" if lost else "the passages say it nowhere together",
+            f"no chunk holds {_listed(lost)}" if lost else "the chunks say it nowhere together",
         )
     held = index.sentences[found.order[0]].content if found.order else frozenset()
     apart = any(
@@ -139,14 +139,14 @@ def _support(
     if p >= bars.supported and found.covered >= DIRECT and not apart:
         return "supported", None
     several = len(found.order) > 1 and (apart or found.covered < DIRECT)
-    return "inferred", "drawn from several sentences" if several else "in other words than the passage"
+    return "inferred", "drawn from several sentences" if several else "in other words than the chunk"
 
 
 def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarity) -> str | None:
     """Why a claim cannot be supported, whatever else agrees: a name or number that is nowhere, or misplaced."""
     crucial = sorted(word for word in found.missing if word in statement.names or word[0].isdigit())
     if crucial:
-        return f"no passage holds {_listed(crucial[:3])}"
+        return f"no chunk holds {_listed(crucial[:3])}"
     if not found.order:
         return None
     best = index.sentences[found.order[0]]

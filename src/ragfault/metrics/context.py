@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from ragfault import text
 from ragfault.metrics.definition import Noted, Result, Undefined, metric
 from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
+from ragfault.rules import RELEVANT
 
 __all__ = [
     "chunk_attribution",
@@ -24,9 +25,6 @@ __all__ = [
     "staleness",
 ]
 
-RELEVANT = ("high", "medium")
-"""The levels that count as relevant."""
-
 NOTHING_RELEVANT = "nothing relevant retrieved counts as 0"
 
 
@@ -36,6 +34,8 @@ def unretrieved(trace: Trace, verdicts: Verdicts) -> Undefined:
         return Undefined("chunks not recorded")
     if not trace.chunks:
         return Undefined("nothing retrieved")
+    if not any(chunk.text.strip() for chunk in trace.chunks):
+        return Undefined("the chunks hold no text")
     return Undefined("the judge offers no chunk verdicts" if verdicts.chunk is None else "no chunk verdicts")
 
 
@@ -44,6 +44,7 @@ def unretrieved(trace: Trace, verdicts: Verdicts) -> Undefined:
     verdicts="chunk",
     fields="query chunks",
     source="graded context relevance as in Mastra's scorer",
+    scales="high medium low none",
 )
 def context_relevance(
     trace: Trace,
@@ -114,6 +115,7 @@ def context_precision(trace: Trace, verdicts: Verdicts) -> Result:
     verdicts="chunk",
     fields="query chunks",
     source="Mastra's context precision",
+    scales="rate free cap",
 )
 def ranking_penalty(
     trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
@@ -210,7 +212,11 @@ def missing_context(trace: Trace, verdicts: Verdicts) -> Result:
     if trace.chunks is None:
         return Undefined("chunks not recorded")
     if verdicts.missing is None:
-        return Undefined("the judge offers no missing verdicts")
+        return (
+            unretrieved(trace, verdicts)
+            if verdicts.chunk is None
+            else Undefined("the judge offers no missing verdicts")
+        )
     return len(verdicts.missing)
 
 
@@ -253,7 +259,8 @@ def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> R
     """How many of the chunks nearly repeat an earlier one.
 
     The share of chunks whose word shingles have a Jaccard similarity of at least `threshold` with those of
-    an earlier chunk. In [0, 1). Undefined when nothing was retrieved.
+    an earlier chunk. Chunks without text are left out. In [0, 1). Undefined when nothing was retrieved, or
+    no text of it is recorded.
 
     >>> twice = (Chunk(id="a", text="Dogs must be on a lead."), Chunk(id="b", text="Dogs must be on a lead."))
     >>> redundancy(Trace(id="1", query="q", chunks=twice), Verdicts(trace="1"))
@@ -264,10 +271,11 @@ def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> R
     earlier: list[frozenset[str]] = []
     repeats = 0
     for chunk in trace.chunks:
-        own = text.shingles(chunk.text)
-        repeats += any(_jaccard(own, other) >= threshold for other in earlier)
-        earlier.append(own)
-    return repeats / len(trace.chunks)
+        if chunk.text.strip():
+            own = text.shingles(chunk.text)
+            repeats += any(_jaccard(own, other) >= threshold for other in earlier)
+            earlier.append(own)
+    return repeats / len(earlier) if earlier else Undefined("the chunks hold no text")
 
 
 def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
@@ -280,7 +288,11 @@ def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 @metric(
-    layer="retrieval", better="lower", fields="chunks time", source="validity of the source at the time asked"
+    layer="retrieval",
+    better="lower",
+    fields="chunks time",
+    source="validity of the source at the time asked",
+    positive="max_age",
 )
 def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None) -> Result:
     """How many of the dated chunks were not valid at the time of the query.

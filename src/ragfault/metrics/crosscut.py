@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ragfault import text
-from ragfault.metrics.context import RELEVANT, context_relevance, unretrieved
+from ragfault.metrics.context import context_relevance, unretrieved
 from ragfault.metrics.definition import Noted, Result, Undefined, metric
 from ragfault.metrics.generation import answer_relevance, groundedness, unclaimed
 from ragfault.records import Citation, Trace, Verdicts
+from ragfault.rules import RELEVANT, TOLERANCE, stands
 
 __all__ = ["citation_validity", "context_utility", "factual_accuracy", "noise_sensitivity", "triad"]
 
@@ -35,7 +35,7 @@ def citation_validity(
     trace: Trace,
     verdicts: Verdicts,
     *,
-    tolerance: float = 0.95,
+    tolerance: float = TOLERANCE,
     empty: float | None = None,
 ) -> Result:
     """How many quotes really stand in the chunk they name.
@@ -68,15 +68,15 @@ def _stands(citation: Citation, chunks: dict[str, list[str]], tolerance: float) 
         return False
     if not citation.quote or not citation.quote.strip():
         return None
-    return any(text.similar_span(citation.quote, passage) >= tolerance for passage in chunks[citation.chunk])
+    return any(stands(citation.quote, chunk, tolerance) for chunk in chunks[citation.chunk])
 
 
 @metric(
     layer="crosscut",
-    range=(0.0, 1.0),
     verdicts="chunk use missing",
     fields="query chunks answer",
     source="Mastra's context relevance",
+    scales="unused missing cap scale high medium low none",
 )
 def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
     trace: Trace,
@@ -155,6 +155,7 @@ def noise_sensitivity(
     verdicts="chunk claim answer",
     fields="query chunks answer",
     source="the RAG triad (TruLens)",
+    scales="context grounded answer",
 )
 def triad(
     trace: Trace,

@@ -24,6 +24,9 @@ from ragfault.records import Layer, Score, Trace, Verdicts
 
 __all__ = ["Definition", "Metric", "Noted", "Undefined", "definitions", "metric", "parse", "score"]
 
+SLACK = 1e-9
+"""What rounding may add to a range."""
+
 ENTRY_POINTS = "ragfault.metrics"
 """The entry-point group whose modules are imported for the metrics they define."""
 
@@ -66,6 +69,10 @@ class Definition(Struct, frozen=True, kw_only=True):
     """Whether `@k` can be asked for."""
     parameters: dict[str, Value] = {}
     """Parameters and their defaults."""
+    positive: tuple[str, ...] = ()
+    """Parameters that must be above 0."""
+    scales: tuple[str, ...] = ()
+    """Parameters that set the scale of the value, so that another value for them voids the range."""
 
     @property
     def summary(self) -> str:
@@ -99,12 +106,20 @@ class Metric(Struct, frozen=True):
         """Its entry in the catalogue."""
         return _find(self.name)
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Its least and greatest value; without end where a parameter that sets the scale was changed."""
+        definition = self.definition
+        if any(key in definition.scales for key, _ in self.parameters):
+            return -math.inf, math.inf
+        return definition.range
+
 
 _catalogue: dict[str, Definition] = {}
 _loaded: list[str] = []
 
 
-def metric(
+def metric(  # noqa: PLR0913 - all that a metric says of itself
     *,
     layer: Layer,
     better: Literal["higher", "lower"] = "higher",
@@ -114,15 +129,19 @@ def metric(
     source: str = "",
     extra: str | None = None,
     packages: str = "",
+    positive: str = "",
+    scales: str = "",
 ) -> Callable[[Function], Function]:
     """Enter a function into the catalogue as a metric of the same name.
 
     The function takes `(trace, verdicts)` and, by keyword, its parameters (each with a default) and, if a
     cut-off makes sense, `k: int | None = None`. It returns a number, `Noted(number, convention)`, or
     `Undefined(reason)`; it uses no model, network or clock. The first sentence of its docstring is its
-    line in the catalogue. `verdicts` and `fields` name what it reads, separated by spaces.
+    line in the catalogue. `verdicts` and `fields` name what it reads, `positive` the parameters that must be
+    above 0, `scales` those that set the scale of the value; names are separated by spaces.
 
-    Raises UsageError where the name is taken by another function.
+    Raises UsageError where the name is taken by another function, UnknownName for a verdict or layer
+    that there is not.
 
     >>> @metric(layer="generation", fields="answer", range=(0, math.inf))
     ... def answer_words(trace, verdicts):
@@ -145,17 +164,30 @@ def metric(
             layer=layer,
             better=better,
             range=(float(range[0]), float(range[1])),
-            verdicts=tuple(part for part in PARTS if part in verdicts.split()),
+            verdicts=_parts(verdicts, layer),
             fields=tuple(fields.split()),
             source=source,
             extra=extra,
             packages=tuple(packages.split()),
             cut="k" in keywords,
             parameters={key: value for key, value in keywords.items() if key != "k"},
+            positive=tuple(positive.split()),
+            scales=tuple(scales.split()),
         )
         return function
 
     return enter
+
+
+def _parts(verdicts: str, layer: str) -> tuple[Part, ...]:
+    """The kinds of verdict that are named, in their usual order."""
+    named = verdicts.split()
+    for part in named:
+        if part not in PARTS:
+            raise UnknownName("kind of verdict", part, PARTS)
+    if layer not in get_args(Layer):
+        raise UnknownName("layer", layer, get_args(Layer))
+    return tuple(part for part in PARTS if part in named)
 
 
 def _free(function: Function) -> str:
@@ -234,9 +266,11 @@ def _check(definition: Definition, key: str, value: Value) -> None:
     if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
         raise UsageError(f"{asked}: {key} is one of {', '.join(choices)}.")
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and key in definition.positive and not float(value) > 0:  # type: ignore[arg-type]
+        raise UsageError(f"{asked}: {key} must be above 0.")
     fits = {
         bool: isinstance(value, bool),
-        int: number,
+        int: number and isinstance(value, int),
         float: number,
         str: isinstance(value, str),
     }.get(type(default), value is None or number)
@@ -268,14 +302,17 @@ def score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
         keywords["k"] = metric.k
     try:
         result = definition.function(trace, verdicts, **keywords)
+        if isinstance(result, Undefined):
+            return _row(metric, definition, trace, "undefined", None, result.reason)
+        value, reason = (result.value, result.reason) if isinstance(result, Noted) else (result, None)
+        number = float(value)
     except Exception as error:  # noqa: BLE001 - the door to functions that users write: one bad row, not a lost run
         return _row(metric, definition, trace, "failed", None, f"{type(error).__name__}: {error}")
-    if isinstance(result, Undefined):
-        return _row(metric, definition, trace, "undefined", None, result.reason)
-    value, reason = (result.value, result.reason) if isinstance(result, Noted) else (result, None)
-    if not math.isfinite(value):
-        return _row(metric, definition, trace, "failed", None, f"the metric returned {value}")
-    return _row(metric, definition, trace, "scored", float(value), reason)
+    low, high = metric.range
+    if not (math.isfinite(number) and low - SLACK <= number <= high + SLACK):
+        why = f"the metric returned {number:g}, and its range is {low:g} to {high:g}"
+        return _row(metric, definition, trace, "failed", None, why)
+    return _row(metric, definition, trace, "scored", number, reason)
 
 
 def _lost(definition: Definition, verdicts: Verdicts) -> str | None:

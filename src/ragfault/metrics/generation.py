@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ragfault import text
-from ragfault.metrics.context import RELEVANT
 from ragfault.metrics.definition import Noted, Result, Undefined, metric
 from ragfault.records import AnswerVerdict, Trace, Verdicts
+from ragfault.rules import COVERED, covered
 
 __all__ = [
     "answer_relevance",
@@ -132,29 +132,15 @@ def refusal(trace: Trace, verdicts: Verdicts) -> Result:
     return verdict if isinstance(verdict, Undefined) else float(verdict.refused)
 
 
-def _covered(trace: Trace, verdicts: Verdicts, share: float) -> bool | None:
-    """Whether the chunks cover what was asked; None where the judge cannot tell.
-
-    By the recall verdicts where there are any, else: something relevant was retrieved and nothing is missing.
-    """
-    if verdicts.recall:
-        return sum(item.covered for item in verdicts.recall) >= share * len(verdicts.recall)
-    if trace.chunks is not None and not trace.chunks:
-        return False
-    if not verdicts.chunk or verdicts.missing is None:
-        return None
-    return not verdicts.missing and any(chunk.level in RELEVANT for chunk in verdicts.chunk)
-
-
 def _misjudged(trace: Trace, verdicts: Verdicts, share: float, refused: bool) -> Result:
     """1 where the answer refused (or not) against what the chunks cover, else 0."""
     verdict = _answer(trace, verdicts)
     if isinstance(verdict, Undefined):
         return verdict
-    covered = _covered(trace, verdicts, share)
-    if covered is None:
+    known = covered(trace, verdicts, share)
+    if known is None:
         return Undefined("it is not known whether the chunks cover what was asked")
-    return float(verdict.refused is refused and covered is refused)
+    return float(verdict.refused is refused and known is refused)
 
 
 @metric(
@@ -164,7 +150,7 @@ def _misjudged(trace: Trace, verdicts: Verdicts, share: float, refused: bool) ->
     fields="answer chunks",
     source="over-refusal",
 )
-def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = 0.5) -> Result:
+def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERED) -> Result:
     """Whether the answer refuses although the chunks cover what was asked.
 
     1 or 0. The chunks cover it where they support at least `share` of the expected facts (else of the
@@ -181,7 +167,7 @@ def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = 0.5) -> Re
     fields="answer chunks",
     source="under-refusal",
 )
-def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = 0.5) -> Result:
+def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERED) -> Result:
     """Whether the answer answers although the chunks do not cover what was asked.
 
     1 or 0; what the chunks cover is decided as in wrong_refusal. Undefined without an answer or where that

@@ -39,7 +39,7 @@ def _ranked(name: str, trace: Trace, k: int | None, relevant: float, **parameter
     return float(values[0]) if defined[0] else Undefined("no relevant gold")
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC)
+@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
 def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
     """How many of the relevant chunks were retrieved among the first k.
 
@@ -54,7 +54,7 @@ def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: 
     return _ranked("recall", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC)
+@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
 def precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
     """How many of the first k chunks are relevant.
 
@@ -64,7 +64,7 @@ def precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevan
     return _ranked("precision", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979")
+@metric(layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979", positive="relevant")
 def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
     """The harmonic mean of precision and recall at k.
 
@@ -73,7 +73,7 @@ def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: floa
     return _ranked("f1", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source="trec_eval (success)")
+@metric(layer="retrieval", fields="chunks gold", source="trec_eval (success)", positive="relevant")
 def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
     """Whether any relevant chunk is among the first k.
 
@@ -82,7 +82,7 @@ def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: flo
     return _ranked("hit", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source="trec_eval; Voorhees 1999")
+@metric(layer="retrieval", fields="chunks gold", source="trec_eval; Voorhees 1999", positive="relevant")
 def reciprocal_rank(
     trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
 ) -> Result:
@@ -93,7 +93,7 @@ def reciprocal_rank(
     return _ranked("reciprocal_rank", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC)
+@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
 def average_precision(
     trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
 ) -> Result:
@@ -126,7 +126,7 @@ def ndcg(
     return _ranked("ndcg", trace, k, 1, gain=gain)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC)
+@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
 def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
     """The precision at R, where R is how many relevant chunks there are.
 
@@ -234,7 +234,12 @@ def _cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefin
     return ({citation.chunk for citation in trace.citations}, good) if good else Undefined("no relevant gold")
 
 
-@metric(layer="generation", fields="citations gold", source="precision and recall of the cited set")
+@metric(
+    layer="generation",
+    fields="citations gold",
+    source="precision and recall of the cited set",
+    positive="relevant",
+)
 def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
     """How many of the chunks the answer cites are relevant by the gold.
 
@@ -247,7 +252,12 @@ def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.
     return len(cited & good) / len(cited) if cited else Undefined("no citations")
 
 
-@metric(layer="generation", fields="citations gold", source="precision and recall of the cited set")
+@metric(
+    layer="generation",
+    fields="citations gold",
+    source="precision and recall of the cited set",
+    positive="relevant",
+)
 def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
     """How many of the relevant chunks by the gold the answer cites.
 

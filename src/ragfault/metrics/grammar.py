@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 
@@ -12,7 +13,7 @@ __all__ = ["Value", "read", "write"]
 
 Value = str | int | float | bool | None
 
-_SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*(\d+))?\s*", re.DOTALL)
+_SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(?:@\s*(\d{1,9}))?\s*", re.DOTALL)
 _PAIR = re.compile(r"""\s*([A-Za-z_]\w*)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s,"()=]+)\s*(,|$)""")
 _NUMBER = re.compile(r"[+-]?(\d+)?(\.\d*)?([eE][+-]?\d+)?")
 _WORDS: dict[str, Value] = {"true": True, "false": False, "none": None}
@@ -46,19 +47,25 @@ def _pairs(text: str, inside: str) -> dict[str, Value]:
         key, value, _ = pair.groups()
         if key in found:
             raise UsageError(f'"{text}": {key} is given twice.')
-        found[key] = _value(value)
+        found[key] = _value(text, value)
         place = pair.end()
     return found
 
 
-def _value(word: str) -> Value:
+def _value(text: str, word: str) -> Value:
     if word.startswith('"'):
-        return str(json.loads(word))
+        try:
+            return str(json.loads(word))
+        except ValueError:
+            raise UsageError(f'"{text}": cannot read {word}. Quote a text as JSON does.') from None
     if word.lower() in _WORDS:
         return _WORDS[word.lower()]
-    if any(c.isdigit() for c in word) and _NUMBER.fullmatch(word):
-        return float(word) if set(word) & set(".eE") else int(word)
-    return word
+    if not (any(c.isdigit() for c in word) and _NUMBER.fullmatch(word)):
+        return word
+    number = float(word)
+    if not math.isfinite(number) or len(word) > 300:
+        raise UsageError(f'"{text}": {word[:20]} is too large.')
+    return number if set(word) & set(".eE") else int(word)
 
 
 def write(name: str, k: int | None, parameters: Iterable[tuple[str, Value]]) -> str:
@@ -75,7 +82,7 @@ def _text(value: Value) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        plain = re.fullmatch(r'[^\s,"()=]+', value) is not None and _value(value) == value
+        plain = re.fullmatch(r'[^\s,"()=]+', value) is not None and _value(value, value) == value
         return value if plain else json.dumps(value)
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
     return str(int(value)) if whole else repr(value)

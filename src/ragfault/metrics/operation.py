@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Literal
 
 from ragfault.metrics.definition import Noted, Result, Undefined, metric
@@ -86,19 +87,22 @@ def cost(
     """
     if trace.tokens is None or trace.tokens.prompt is None or trace.tokens.completion is None:
         return Undefined("tokens not recorded")
+    if prompt is not None and completion is not None:
+        return (trace.tokens.prompt * prompt + trace.tokens.completion * completion) / 1e6
     if prompt is not None or completion is not None:
-        return (trace.tokens.prompt * (prompt or 0) + trace.tokens.completion * (completion or 0)) / 1e6
+        return Undefined("only one of the two rates is given")
     if trace.model is None:
         return Undefined("the model is not recorded")
-    return _price(trace.model, trace.tokens.prompt, trace.tokens.completion)
+    return _price(trace.model, trace.tokens.prompt, trace.tokens.completion, trace.time)
 
 
-def _price(model: str, prompt: int, completion: int) -> Result:
+def _price(model: str, prompt: int, completion: int, time: datetime | None) -> Result:
     """The catalogue's price of a call."""
     from genai_prices import Usage, calc_price
 
     try:
-        price = calc_price(Usage(input_tokens=prompt, output_tokens=completion), model_ref=model)
+        usage = Usage(input_tokens=prompt, output_tokens=completion)
+        price = calc_price(usage, model_ref=model, genai_request_timestamp=time)
     except LookupError:
         return Undefined(f'no known price for the model "{model}"')
     return float(price.total_price)

@@ -89,7 +89,7 @@ def percent(value: float) -> str:
     >>> percent(0.9999), percent(0.25)
     ('99.9 %', '25 %')
     """
-    if 0 < value < 0.005 or 0.995 < value < 1:
+    if 0 < value <= 0.005 or 0.995 <= value < 1:
         return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
     return f"{100 * value:.0f} %"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -135,7 +136,7 @@ class Run:
         import pyarrow.parquet as pq
 
         wanted = None if ids is None else pa.array(ids, pa.string())
-        with pq.ParquetFile(self.path / f"{name}.parquet") as file:
+        with self._reading(name), pq.ParquetFile(self.path / f"{name}.parquet") as file:
             for batch in file.iter_batches(batch_size=ROWS):
                 table = pa.Table.from_batches([batch])
                 if wanted is not None:
@@ -143,13 +144,32 @@ class Run:
                 if table.num_rows:
                     yield table
 
-    def to_arrow(self, table: Table = "scores", columns: Sequence[str] | None = None) -> pa.Table:
-        """A whole table in memory, as Arrow."""
+    def to_arrow(
+        self, table: Table = "scores", columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> pa.Table:
+        """A whole table in memory, as Arrow; the columns named in `encoded` come dictionary-encoded."""
         import pyarrow.parquet as pq
 
-        return pq.read_table(
-            self.path / f"{table}.parquet", columns=list(columns) if columns else None, partitioning=None
-        )
+        with self._reading(table):
+            return pq.read_table(
+                self.path / f"{table}.parquet",
+                columns=list(columns) if columns else None,
+                read_dictionary=list(encoded),
+                partitioning=None,
+            )
+
+    @contextlib.contextmanager
+    def _reading(self, name: Table) -> Iterator[None]:
+        """Turn what a damaged file makes of itself into a RunError."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError) as error:
+            raise RunError(
+                f"{self.path / f'{name}.parquet'} is damaged or not of a run ({str(error).splitlines()[0]}). "
+                "Copy the run again, or evaluate again."
+            ) from error
 
     def to_pandas(self, table: Table = "scores", **options: Any) -> pd.DataFrame:
         """A whole table in memory, as a pandas DataFrame (pandas must be installed)."""

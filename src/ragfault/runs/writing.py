@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import OutputError, RunError
+from ragfault.errors import RunError
 from ragfault.records import Score, Trace, Verdicts
+from ragfault.runs.places import check_free, clear, partial_path, resolved, settle, writing
 from ragfault.runs.run import Manifest, Measure, Run
 
 if TYPE_CHECKING:
@@ -41,6 +40,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     batch: int = 64
     """Traces to a part; a resumed evaluation keeps the size it began with."""
 
+    def continues(self, begun: Plan) -> bool:
+        """Whether this is the plan of a run that was begun; how the input was named does not matter."""
+        same = msgspec.structs.replace(begun, batch=self.batch, source=self.source, skipped=self.skipped)
+        return same == self
+
 
 class Partial:
     """A run in the making: `RUN.partial/` beside the place where it will stand."""
@@ -56,11 +60,11 @@ class Partial:
         Raises OutputError where the place is taken or cannot be written, and RunError where a run with
         another plan was begun here (`force` drops it).
         """
-        out = Path(out)
+        out = resolved(out)
         check_free(out, force=force)
         partial = cls(out, plan)
         begun = partial._begun()
-        if begun is not None and msgspec.structs.replace(begun, batch=plan.batch) != plan:
+        if begun is not None and not plan.continues(begun):
             if not force:
                 raise RunError(_other(partial.path, begun, plan))
             shutil.rmtree(partial.path / "parts", ignore_errors=True)
@@ -123,13 +127,8 @@ class Partial:
             }["scores"]
             write_manifest(draft, manifest(self.plan, states))
             settle(draft, self.out, force=force)
-        shutil.rmtree(self.path, ignore_errors=True)
+        clear(self.path)
         return Run.open(self.out)
-
-
-def partial_path(out: Path) -> Path:
-    """Where a run is made before it is whole."""
-    return out.with_name(out.name + ".partial")
 
 
 def manifest(plan: Plan, states: dict[str, int]) -> Manifest:
@@ -188,46 +187,6 @@ def write_groups(tables: Iterable[pa.Table], target: Path, rows: int) -> dict[st
     return dict(states)
 
 
-def settle(draft: Path, out: Path, *, force: bool) -> None:
-    """Move a whole run to its place; a run that stood there gives way only to `force`."""
-    check_free(out, force=force)
-    if out.exists():
-        old = out.with_name(out.name + ".old")
-        shutil.rmtree(old, ignore_errors=True)
-        out.rename(old)
-        draft.rename(out)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        draft.rename(out)
-
-
-def check_free(out: Path, *, force: bool = False) -> None:
-    """Refuse a place that is taken: by a run unless forced, by anything else always."""
-    if not out.exists():
-        return
-    if not (out / "manifest.json").is_file():
-        raise OutputError(f"{out} exists and is not a run. Choose another place with -o.")
-    if not force:
-        raise OutputError(f"{out} exists already. Choose another place with -o, or replace it with --force.")
-
-
-@contextlib.contextmanager
-def writing(place: Path) -> Iterator[None]:
-    """Turn what the operating system says while writing into an OutputError that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"cannot write to {place}: {_advice(error)}") from error
-
-
-def _advice(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return "the disk is full. What was written is kept: free some space and run the same command again."
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return f"{error.strerror}. Choose another place with -o."
-    return f"{error.strerror or error}."
-
-
 def _replace(target: Path, content: bytes) -> None:
     """Write a small file whole or not at all."""
     draft = target.with_name(target.name + ".draft")
@@ -237,13 +196,14 @@ def _replace(target: Path, content: bytes) -> None:
 
 def _other(place: Path, begun: Plan, asked: Plan) -> str:
     """What to say where a run with another plan was begun."""
-    names = [
-        f"{name} was {_short(getattr(begun, name))}, now {_short(getattr(asked, name))}"
-        for name in ("traces", "fingerprint", "judge", "metrics", "ragfault")
+    words = {"traces": "traces", "fingerprint": "their fingerprint"}
+    differing = [
+        f"{words.get(name, name)} was {_short(getattr(begun, name))}, now {_short(getattr(asked, name))}"
+        for name in ("judge", "metrics", "ragfault", "traces", "fingerprint")
         if getattr(begun, name) != getattr(asked, name)
     ]
     return (
-        f"{place} holds an unfinished run of another making ({'; '.join(names[:2])}). "
+        f"{place} holds an unfinished run of another making ({'; '.join(differing[:2])}). "
         "Drop it with --force, or choose another place with -o."
     )
 

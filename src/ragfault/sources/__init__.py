@@ -4,7 +4,7 @@ from ragfault.sources.files import MAX_LINE
 from ragfault.sources.read import read_traces
 from ragfault.sources.schema import schema
 from ragfault.sources.shapes import SHAPES
-from ragfault.sources.survey import Survey, survey
+from ragfault.sources.survey import Digest, Survey, survey
 from ragfault.sources.write import write_traces
 
-__all__ = ["MAX_LINE", "SHAPES", "Survey", "read_traces", "schema", "survey", "write_traces"]
+__all__ = ["MAX_LINE", "SHAPES", "Digest", "Survey", "read_traces", "schema", "survey", "write_traces"]

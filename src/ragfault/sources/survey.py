@@ -15,7 +15,7 @@ from ragfault.records import Trace
 from ragfault.sources.files import MAX_LINE, Where
 from ragfault.sources.read import read_traces
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Digest", "Survey", "survey"]
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -53,11 +53,10 @@ def survey(
     >>> found.count, found.bad, found.faults[0].line, len(found.fingerprint)
     (1, 1, 2, 32)
     """
-    digest = blake2b(digest_size=16)
-    encode = msgspec.msgpack.Encoder(order="deterministic").encode
+    digest = Digest()
     told: list[str] = []
     faults: list[Fault] = []
-    bad = count = 0
+    bad = 0
 
     def note(fault: Fault) -> None:
         nonlocal bad
@@ -68,9 +67,33 @@ def survey(
     for trace in read_traces(
         where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=told.append, max_line=max_line
     ):
-        count += 1
-        digest.update(encode(_plain(trace)))
-    return Survey(count, digest.hexdigest(), "; ".join(dict.fromkeys(told)), bad, tuple(faults))
+        digest.add(trace)
+    return Survey(digest.count, digest.fingerprint, "; ".join(dict.fromkeys(told)), bad, tuple(faults))
+
+
+class Digest:
+    """The fingerprint of a sequence of traces, taken as they go by.
+
+    >>> one, two = Digest(), Digest()
+    >>> one.add(Trace(id="1", query="When?"))
+    >>> (one.count, two.count, one.fingerprint == two.fingerprint)
+    (1, 0, False)
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = blake2b(digest_size=16)
+        self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+    def add(self, trace: Trace) -> None:
+        """Take in the next trace."""
+        self.count += 1
+        self._hash.update(self._encode(_plain(trace)))
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits for the traces so far."""
+        return self._hash.hexdigest()
 
 
 def _plain(trace: Trace) -> list[Any]:

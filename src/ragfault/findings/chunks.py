@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ragfault.rules import RELEVANT
 from ragfault.runs import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Passages", "open_passages"]
+__all__ = ["Chunks", "open_chunks"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,12 +26,10 @@ Columns = dict[str, NDArray[Any]]
 ROWS = 4096
 """Traces in memory at once while the texts of chunks are measured."""
 
-RELEVANT = ("high", "medium")
-
 DAY = 86_400.0
 
 
-class Passages:
+class Chunks:
     """Every chunk of every trace: one entry each, in order.
 
     Verdicts that are not one for each chunk of their trace are left out.
@@ -65,11 +64,11 @@ class Passages:
         """The cluster of each chunk: its conversation, else its trace."""
 
 
-def open_passages(run: Run) -> Passages:
+def open_chunks(run: Run) -> Chunks:
     """The chunks of a run, clustered by conversation where there are any."""
     from ragfault.findings.grid import conversations
 
-    return Passages(run, conversations(run))
+    return Chunks(run, conversations(run))
 
 
 def _matched(counts: Ints, verdicts: Ints, trace: Ints) -> tuple[Mask, Mask]:

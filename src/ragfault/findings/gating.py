@@ -27,8 +27,9 @@ def gate(source: Run | Grid, bars: Iterable[Bar | str], *, coverage: float = COV
 
     A bar is passed where all of the interval reaches it, failed where none of it does; otherwise the run
     cannot tell, and the decision says about how many scored traces would, at the present mean and spread.
-    Where less than `coverage` of the traces are scored a bar that would be passed cannot be told either; one
-    that fails still fails. The gate fails where any bar fails, else cannot tell where any cannot.
+    A bar is not passed where scores of its metric were lost to failures: traces on which a judge fails are
+    not like the others. Nor is it where less than `coverage` of the traces are scored; a bar that fails still
+    fails. The gate fails where any bar fails, else cannot tell where any cannot.
 
     Raises UsageError for a bar that cannot be read, no bars at all, or a bar outside the metric's range;
     UnknownName for a metric that is not in the run.
@@ -59,6 +60,12 @@ def _decision(grid: Grid, bar: Bar, coverage: float) -> Decision:
     if result == "cannot tell":
         needed = _needed(bar, found.interval, found)
         reason = f"{reason}; {_advice(needed)}"
+    if found.failed and result == "pass":
+        result = "cannot tell"
+        reason = (
+            f"{found.failed:,} scores were lost to failures{_why(found)}, and what they would have been is not "
+            f"known; of the others: {reason}"
+        )
     if share < coverage and result != "fail":
         result = "cannot tell"
         reason = (
