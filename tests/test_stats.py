@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.stats import clustered_error, mean_interval, standard_error, t_quantile, wilson
+from ragfault.stats.distributions import binomial_below, normal_below, normal_quantile, t_below
 
 
 def test_t_quantiles_equal_published_values():
@@ -29,6 +30,20 @@ def test_t_quantiles_equal_published_values():
     for df in (1, 1.5, 3, 7, 50, 400, 1e5):
         for p in (0.001, 0.05, 0.2, 0.5001, 0.9, 0.995, 0.9999):
             assert t_quantile(p, df) == pytest.approx(float(scipy.t.ppf(p, df)), rel=1e-8, abs=1e-9)
+
+
+def test_distributions_equal_scipys():
+    """The t, normal and binomial distribution functions keep their digits in the tails."""
+    scipy = pytest.importorskip("scipy.stats")
+    for t, df in ((-40, 7), (-2.5, 3.5), (-1e-3, 1e6), (0, 4), (3, 12), (-6, 1e5)):
+        assert t_below(t, df) == pytest.approx(float(scipy.t.cdf(t, df)), rel=1e-9)
+    for z in (-30, -8, -1, 0, 2.5):
+        assert normal_below(z) == pytest.approx(float(scipy.norm.cdf(z)), rel=1e-12)
+    for p in (1e-12, 0.3, 0.999):
+        assert normal_quantile(p) == pytest.approx(float(scipy.norm.ppf(p)), rel=1e-12)
+    assert (normal_quantile(0), normal_quantile(1)) == (-math.inf, math.inf)
+    for k, n, p in ((-1, 3, 0.5), (3, 3, 0.2), (2, 14, 0.5), (40, 90, 0.3), (49_700, 100_000, 0.5)):
+        assert binomial_below(k, n, p) == pytest.approx(float(scipy.binom.cdf(k, n, p)), rel=1e-9)
 
 
 def test_wilson_equals_published_values():

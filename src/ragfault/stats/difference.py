@@ -30,8 +30,8 @@ RESAMPLES = 2000
 FEW = 8
 """Below so many clusters a bootstrap has too few distinct resamples, and Student's t is used."""
 LARGE = 100_000
-"""Above so many clusters BCa and Student's t agree to a hundredth of their width, and t is used unless
-a number of resamples is asked for."""
+"""Above so many clusters BCa differs from Student's t by less than its own Monte Carlo error, and t is used
+unless a number of resamples is asked for."""
 SPARSE = 10
 """Fewer clusters than this that differ at all, and most alike: rare differences may be unseen as yet."""
 
@@ -295,7 +295,9 @@ def _difference(
     if few < 2 or error <= 1e-12 * abs(mean):
         method, error, interval = "none", math.inf, (-math.inf, math.inf)
     elif method == "t" and replicates is not None and few >= FEW:
-        influences = [jackknife(side.table, metric) for side in sides]
+        influences = [
+            sign * jackknife(side.table, metric) for sign, side in zip((1, -1), sides, strict=False)
+        ]
         interval = bca(replicates, mean, influences, expanded(confidence, df))
         method = "t" if interval is None else "bca"
     if interval is None:

@@ -147,7 +147,7 @@ def _signs(table: Table, metric: int, resamples: int, free: bool) -> Significanc
 def _flipped(sums: Floats, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Totals under random signs, some resamples at a time."""
     g = len(sums)
-    width = min(g, 8192)
+    width = min(g, 4096)
     step = max(1, CELLS // width)
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)

@@ -19,7 +19,7 @@ from ragfault.stats.groups import Floats
 
 __all__ = ["detectable", "power", "required", "required_steady", "steady_power"]
 
-NODES = 160
+NODES = 200
 NORMAL = 1e6
 """Degrees of freedom above which Student's t is the normal distribution."""
 LIMIT = 10**12
@@ -155,13 +155,14 @@ def _mean(weights: Floats, z: Floats) -> float:
 
 @lru_cache(maxsize=512)
 def _spreads(df: float) -> tuple[Floats, Floats]:
-    """Values of sample deviation over true deviation with their weights (Gauss-Legendre quadrature)."""
+    """Values of sample deviation over true deviation with their weights (Gauss-Legendre over its logarithm)."""
     if df > NORMAL:
         return np.ones(1), np.ones(1)
     reach = 9 / math.sqrt(2 * df)
-    low, high = max(0.0, 1 - reach), 1 + reach
+    low, high = -reach - 26 / df, math.log1p(reach)
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    spread = low + (high - low) * (nodes + 1) / 2
-    log = (df - 1) * np.log(spread) - df * (spread**2 - 1) / 2
-    weights = weights * np.exp(log - log.max())
+    log = low + (high - low) * (nodes + 1) / 2
+    spread = np.exp(log)
+    height = df * (log - (spread**2 - 1) / 2)
+    weights = weights * np.exp(height - height.max())
     return spread, weights / weights.sum()

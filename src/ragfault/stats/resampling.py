@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragfault.stats.distributions import normal_below, normal_quantile, t_quantile
 from ragfault.stats.groups import Floats, Table
@@ -65,12 +66,22 @@ def _blocks(g: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
         totals = rng.multinomial(g, sizes / g, size=rows)
+        counts = np.empty((rows, BLOCK))
         for block, size in enumerate(sizes.tolist()):
-            place = np.repeat(np.arange(rows) * size, totals[:, block])
-            place += rng.integers(0, size, size=place.size, dtype=np.uint16)
-            counts = np.bincount(place, minlength=rows * size).reshape(rows, size)
+            ends = np.cumsum(totals[:, block])
+            drawn = _below(size, int(ends[-1]), rng)
+            for row, end in enumerate(ends.tolist()):
+                counts[row, :size] = np.bincount(drawn[end - totals[row, block] : end], minlength=size)
             columns = slice(int(edges[block]), int(edges[block + 1]))
-            yield slice(start, start + rows), columns, counts.astype(np.float64)
+            yield slice(start, start + rows), columns, counts[:, :size]
+
+
+def _below(size: int, draws: int, rng: np.random.Generator) -> NDArray[np.uint16]:
+    """Uniform integers below `size`; of a whole block, the lowest bits of random ones."""
+    if size != BLOCK:
+        return rng.integers(0, size, size=draws, dtype=np.uint16)
+    drawn: NDArray[np.uint16] = np.frombuffer(rng.bytes(2 * draws), dtype="<u2") & np.uint16(BLOCK - 1)
+    return drawn
 
 
 def jackknife(table: Table, metric: int) -> Floats:
@@ -117,8 +128,8 @@ def bca(
     below = np.count_nonzero(replicates < estimate - slack)
     upto = np.count_nonzero(replicates <= estimate + slack)
     bias = normal_quantile((below + upto) / (2 * replicates.size))
-    cubes = sum(float((u**3).sum()) / u.size**3 for u in influences)
-    squares = sum(float((u**2).sum()) / u.size**2 for u in influences)
+    cubes = sum(float((u * u * u).sum()) / u.size**3 for u in influences)
+    squares = sum(float((u * u).sum()) / u.size**2 for u in influences)
     if math.isinf(bias) or squares <= 0:
         return None
     acceleration = cubes / (6 * squares**1.5)
