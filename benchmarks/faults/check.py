@@ -30,6 +30,7 @@ METRICS = {
     "context_recall": "ctx_rec",
     "recall@5": "rec@5",
     "span_recall": "span_rec",
+    "span_precision": "span_prec",
     "redundancy": "redund",
     "groundedness": "ground",
     "factual_accuracy": "fact_acc",
