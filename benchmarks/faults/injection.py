@@ -7,9 +7,9 @@ candidate draws its small slips anew, as a model does that is asked twice; its r
 the fault is in the retriever, so that a fault of the writer leaves every chunk where it was.
 
 The three sizes of a fault stand beside its name. They are shares of the queries (of citations, chunks, documents or
-sections where the sentence below says so), characters, words, degrees or counts. They are chosen so that on the handbook
-a medium fault moves the metric it is meant to move by 0.05 to 0.3, where the judge can see it at all (`check` shows what
-moves); a weak one is often too small to be shown with 200 traces.
+sections where the sentence below says so), characters, words, degrees or counts. They are chosen so that on the
+handbook a medium fault moves the metric it is meant to move by 0.05 to 0.3, where the judge can see it at all (`check`
+shows what moves); a weak one is often too small to be shown with 200 traces.
 """
 
 from __future__ import annotations
