@@ -31,7 +31,7 @@ FEW = 8
 """Below so many clusters a bootstrap has too few distinct resamples, and Student's t is used."""
 ENOUGH = 200
 """Below so many clusters BCa follows the skewness of the sample too closely, and reaches at least as far as t."""
-LARGE = 100_000
+LARGE = 20_000
 """Above so many clusters BCa differs from Student's t by less than its own Monte Carlo error, and t is used
 unless a number of resamples is asked for."""
 SPARSE = 10
@@ -121,7 +121,7 @@ def paired_differences(
     The interval is BCa (Efron 1987) over resampled clusters (else pairs), the same resamples for all
     metrics, at the expanded confidence that makes up for small samples (Hesterberg 2015); below 200 clusters
     each end reaches at least as far as that of Student's t with the clustered standard error. It is that
-    t interval alone below 8 clusters, above 100,000 (unless `resamples` is given) and with `resamples=0`.
+    t interval alone below 8 clusters, above 20,000 (unless `resamples` is given) and with `resamples=0`.
 
     Where the metric is bounded and its differences are sparse (all -1, 0 or 1 widths, or fewer than ten
     clusters differ from the usual and most are alike) a pair at each end is added before Student's t is

@@ -17,10 +17,8 @@ from ragfault.stats.groups import Clusters, Floats, Table, Values, matrix, pairs
 __all__ = ["Significance", "label_permutation", "label_permutations", "mcnemar", "sign_flip", "sign_flips"]
 
 RESAMPLES = 9999
-LARGE = 100_000
-"""Above so many clusters the permutation distribution of signs is normal for every purpose."""
-MANY = 20_000
-"""The same for labels, which cost more to permute."""
+LARGE = 20_000
+"""Above so many clusters permutation distributions are normal for every purpose."""
 CELLS = 1 << 20
 SLACK = 1e-12
 """Relative difference below which two statistics count as equal."""
@@ -93,7 +91,7 @@ def sign_flips(
     sum of its differences is symmetric about 0. The statistic is the mean difference. All sign patterns
     are counted where there are at most `resamples` + 1 of them, or where all sums that are not 0 have the
     same size (0/1 metrics without clusters: McNemar's exact test); else random ones, the same for all
-    metrics, with p = (as large + 1) / (resamples + 1) (Phipson & Smyth 2010). Above 100,000 clusters,
+    metrics, with p = (as large + 1) / (resamples + 1) (Phipson & Smyth 2010). Above 20,000 clusters,
     unless `resamples` is given, p is that of the normal limit. None stands for a metric without a
     pair; a metric without any difference has p = 1.
 
@@ -240,7 +238,7 @@ def _labels(one: Table, two: Table, resamples: int | None, seed: int) -> Signifi
     if math.comb(sums.size, mine) <= draws + 1:
         found = [_welch(part, moments, mine) for part in _assignments(sums.size, mine)]
         p, method = float((np.concatenate(found) >= observed * (1 - SLACK)).mean()), "exact"
-    elif resamples is None and sums.size > MANY:
+    elif resamples is None and sums.size > LARGE:
         p, method = 2 * normal_below(-observed), "normal"
     else:
         count = 0

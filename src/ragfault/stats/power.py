@@ -160,9 +160,15 @@ def _spreads(df: float) -> tuple[Floats, Floats]:
         return np.ones(1), np.ones(1)
     reach = 9 / math.sqrt(2 * df)
     low, high = -reach - 26 / df, math.log1p(reach)
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = _nodes()
     log = low + (high - low) * (nodes + 1) / 2
     spread = np.exp(log)
     height = df * (log - (spread**2 - 1) / 2)
     weights = weights * np.exp(height - height.max())
     return spread, weights / weights.sum()
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> tuple[Floats, Floats]:
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    return nodes, weights

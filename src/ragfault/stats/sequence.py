@@ -36,9 +36,9 @@ def confidence_sequence(
     """The confidence sequence of a mean of bounded values (Waudby-Smith & Ramdas 2024).
 
     With the stated confidence the true mean lies within the band at every n at once, so that one may look after
-    every trace and stop when one likes. Up to 20,000 values it is the hedged capital process (section 4.4 of the
-    paper; bets capped at half, means tried on a grid of 1,000 and rounded outwards), beyond that the
-    predictable plug-in empirical Bernstein one (theorem 2), each at half of 1 - confidence where both are used.
+    every trace and stop when one likes. Up to 20,000 values it is the paper's hedged capital process (bets
+    capped at half, means tried on a grid of 1,000 and rounded outwards); longer sequences go on with its
+    predictable plug-in empirical Bernstein band (theorem 2), each of the two at half of 1 - confidence.
     Bands are intersected with all earlier ones.
 
     Assumes that each value has the same mean given those before it (independent values do); neither a
