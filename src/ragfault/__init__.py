@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ragfault.evaluation import evaluate, rescore
-    from ragfault.findings import diagnose, find, gate
+    from ragfault.findings import bisect, compare, diagnose, find, gate
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
     from ragfault.runs import Run
@@ -28,6 +28,8 @@ _HOMES = {
     "Span": "ragfault.records",
     "Trace": "ragfault.records",
     "Verdicts": "ragfault.records",
+    "bisect": "ragfault.findings",
+    "compare": "ragfault.findings",
     "diagnose": "ragfault.findings",
     "evaluate": "ragfault.evaluation",
     "find": "ragfault.findings",
@@ -47,6 +49,8 @@ __all__ = [
     "Span",
     "Trace",
     "Verdicts",
+    "bisect",
+    "compare",
     "diagnose",
     "evaluate",
     "find",

@@ -1,6 +1,9 @@
 """Findings: what the scores and verdicts of a run mean, each figure with its counts and its interval."""
 
 from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.bisecting import bisect, bisect_segments
+from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault, Mover, Ruling, Telling
+from ragfault.findings.comparing import ALPHA, MARGIN, POWER, Frame, compare, frame, segmented
 from ragfault.findings.diagnosis import diagnose
 from ragfault.findings.gating import COVERAGE, gate
 from ragfault.findings.health import LEVELS, health, level, quality, rag
@@ -31,23 +34,33 @@ from ragfault.findings.scorecard import PAIRS, TARGETS, pairs, scorecard, segmen
 from ragfault.findings.whole import find
 
 __all__ = [
+    "ALPHA",
     "COVERAGE",
     "KINDS",
     "LEVELS",
+    "MARGIN",
     "PAIRS",
+    "POWER",
     "TARGETS",
     "Aggregate",
     "Alert",
     "Bar",
+    "Bisection",
     "Bucket",
+    "Change",
+    "Clue",
+    "Comparison",
     "Decision",
     "Diagnosis",
+    "Fault",
     "Findings",
+    "Frame",
     "Gate",
     "Health",
     "Insight",
     "Kind",
     "Meaning",
+    "Mover",
     "Pair",
     "Problem",
     "Quality",
@@ -55,11 +68,17 @@ __all__ = [
     "Reason",
     "Remedy",
     "Result",
+    "Ruling",
     "Scorecard",
+    "Telling",
+    "bisect",
+    "bisect_segments",
+    "compare",
     "decide",
     "diagnose",
     "diagnoses",
     "find",
+    "frame",
     "gate",
     "health",
     "insights",
@@ -70,6 +89,7 @@ __all__ = [
     "read_bar",
     "remedies",
     "scorecard",
+    "segmented",
     "segments",
     "worst",
 ]

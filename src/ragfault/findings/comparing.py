@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ragfault.errors import RunError, UsageError
 from ragfault.findings.changes import Change, Comparison, Mover, State
-from ragfault.findings.grid import FAILED, SCORED, Grid, bare, labels
+from ragfault.findings.grid import FAILED, SCORED, UNDEFINED, Grid, bare, labels
 from ragfault.findings.pairing import Pairing, pair
 from ragfault.runs import Measure, Run
 from ragfault.stats import (
@@ -51,6 +51,17 @@ RETRIEVAL_ONLY = frozenset(
         "missing_context",
         "redundancy",
         "empty_retrieval",
+        "recall",
+        "precision",
+        "f1",
+        "hit",
+        "reciprocal_rank",
+        "average_precision",
+        "ndcg",
+        "r_precision",
+        "span_recall",
+        "span_precision",
+        "span_iou",
     }
 )
 """Metrics that read the query, the chunks and the answer key, never the answer."""
@@ -65,6 +76,7 @@ class Frame:
         self.grids = (Grid(baseline), Grid(candidate))
         self.pairing: Pairing = pair(baseline, candidate)
         self._names: tuple[list[str], list[str]] | None = None
+        self._added: dict[str, tuple[Measure, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
 
     def names(self) -> tuple[list[str], list[str]]:
         """The ids and queries of the candidate's traces."""
@@ -73,12 +85,30 @@ class Frame:
             self._names = (table["id"].to_pylist(), table["query"].to_pylist())
         return self._names
 
+    def partners(self, ids: Sequence[str]) -> dict[str, str]:
+        """For traces of the candidate, the ids of their partners in the baseline."""
+        wanted = set(ids)
+        names, _ = self.names()
+        old = self.runs[0].to_arrow("traces", ["id"])["id"]
+        rows = zip(self.pairing.baseline.tolist(), self.pairing.candidate.tolist(), strict=True)
+        return {names[new]: old[before].as_py() for before, new in rows if names[new] in wanted}
+
+    def has(self, metric: str) -> bool:
+        """Whether a metric was added to those of the runs."""
+        return metric in self._added
+
+    def add(self, measure: Measure, left: NDArray[np.float64], right: NDArray[np.float64]) -> None:
+        """Add a metric by its values on the pairs, NaN where it has none."""
+        self._added[measure.name] = (measure, (left, right))
+
     def rows(self, side: int) -> NDArray[np.int64]:
         """The rows of one run that have a partner."""
         return self.pairing.candidate if side else self.pairing.baseline
 
     def values(self, metric: str, side: int) -> NDArray[np.float64]:
         """The values of a metric on the paired traces of one run; NaN where it has none."""
+        if metric in self._added:
+            return self._added[metric][1][side]
         grid = self.grids[side]
         at = grid.find(metric)
         if at is None:
@@ -88,6 +118,8 @@ class Frame:
 
     def states(self, metric: str, side: int) -> NDArray[np.int64]:
         """Whether the metric is scored, undefined or failed on them."""
+        if metric in self._added:
+            return np.where(np.isfinite(self._added[metric][1][side]), SCORED, UNDEFINED)
         at = self.grids[side].find(metric)
         assert at is not None
         found: NDArray[np.int64] = self.grids[side].status[self.rows(side), at]
@@ -96,7 +128,8 @@ class Frame:
     def shared(self) -> list[Measure]:
         """The metrics that both runs have, in the order of the candidate."""
         there = {measure.name for measure in self.grids[0].measures}
-        return [measure for measure in self.grids[1].measures if measure.name in there]
+        mine = [measure for measure in self.grids[1].measures if measure.name in there]
+        return [*mine, *(measure for measure, _ in self._added.values())]
 
 
 def frame(baseline: Run | Frame, candidate: Run | None = None, *, anyway: bool = False) -> Frame:
@@ -207,9 +240,10 @@ def _changes(side: Frame, measures: Sequence[Measure], keep: Mask, terms: _Terms
     ]
     differences = paired_differences(left, right, clusters, defined=defined, bounds=bounds, seed=terms.seed)
     tests = sign_flips(left, right, clusters, defined=defined, seed=terms.seed)
-    tested = [at for at, test in enumerate(tests) if test is not None]
-    adjusted = dict(zip(tested, holm([tests[at].p for at in tested]), strict=True))  # type: ignore[union-attr]
     same = bool(side.pairing.chunks[keep].all())
+    fixed = [same and _retrieval_only(measure.name) for measure in measures]
+    tested = [at for at, test in enumerate(tests) if test is not None and not fixed[at]]
+    adjusted = dict(zip(tested, holm([tests[at].p for at in tested]), strict=True))  # type: ignore[union-attr]
     found = []
     for at, measure in enumerate(measures):
         pairs = defined[:, at]
@@ -222,7 +256,7 @@ def _changes(side: Frame, measures: Sequence[Measure], keep: Mask, terms: _Terms
                 (left[:, at], right[:, at], pairs),
                 differences[at],
                 (None if test is None else test.p, adjusted.get(at)),
-                same and bare(measure.name) in RETRIEVAL_ONLY,
+                fixed[at],
                 terms,
             )
         )
@@ -273,6 +307,11 @@ def _change(
     )
 
 
+def _retrieval_only(metric: str) -> bool:
+    """Whether a metric reads nothing but the query, the chunks and the answer key."""
+    return metric.startswith("context_relevance") or bare(metric) in RETRIEVAL_ONLY
+
+
 def _state(
     difference: Difference | None,
     adjusted: float | None,
@@ -282,13 +321,15 @@ def _state(
     terms: _Terms,
 ) -> tuple[State, int | None, float | None]:
     """The state of a metric, the number of pairs that would tell, and the smallest change these pairs would find."""
+    if same:
+        return "steady", None, None
     if difference is None or adjusted is None or steadiness is None:
         return "cannot tell", None, None
     spread = difference.deviation
     least = None
     if math.isfinite(spread) and spread > 0 and difference.clusters > 1:
         least = detectable(spread, difference.n, difference.size, power=terms.power, alpha=terms.alpha)
-    if same or steadiness <= terms.alpha:
+    if steadiness <= terms.alpha:
         return "steady", None, least
     if adjusted <= terms.alpha:
         return ("rose" if difference.mean > 0 else "dropped"), None, least

@@ -1,0 +1,308 @@
+"""The decision tree: its branches, and the walk through them on the changes of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.findings.changes import Change, Clue, Comparison, Fault, Ruling
+from ragfault.findings.grid import bare
+
+__all__ = ["BRANCHES", "DEPTH", "GOLD", "TREE", "Branch", "Walk"]
+
+DEPTH = "context_relevance at equal depth"
+"""context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
+
+GOLD = ("recall", "ndcg", "span_recall")
+"""What tells of retrieval by labels."""
+
+TREE = (
+    *GOLD,
+    "context_relevance",
+    "context_recall",
+    "groundedness",
+    "factual_accuracy",
+    "completeness",
+    "chunk_attribution",
+    "citation_validity",
+    "chunk_utilization",
+    "answer_relevance",
+)
+"""The metrics that the tree reads."""
+
+FETCH = ("chunker", "embedder", "index", "reranker", "filter")
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """A branch of the tree: when it matches, whom it blames, and what mends it."""
+
+    name: str
+    layer: Literal["retrieval", "generation", "source data"]
+    title: str
+    match: Callable[[Walk], list[Change]]
+    """The changes that make it match; none: it does not."""
+    reads: tuple[str, ...]
+    """The metrics it rests on."""
+    suspects: tuple[str, ...]
+    clues: tuple[str, ...]
+    """The clues that bear on it, by name."""
+    remedies: tuple[str, ...]
+
+
+class Walk:
+    """A walk through the tree on the changes of one comparison.
+
+    With `calm`, the pairs are those whose retrieval did not get worse, so that retrieval counts as steady.
+    """
+
+    def __init__(self, comparison: Comparison, clues: Sequence[Clue], *, calm: bool = False) -> None:
+        self.comparison, self.clues, self.calm = comparison, clues, calm
+        self.changes = {
+            change.metric if change.metric == DEPTH else bare(change.metric): change
+            for change in comparison.changes
+        }
+        self.faults: list[Fault] = []
+        self.rulings: list[Ruling] = []
+        self.open: Change | None = None
+        for branch in BRANCHES:
+            self._take(branch)
+
+    def state(self, name: str) -> str | None:
+        """The state of a metric; None where it is not measured on any pair."""
+        change = self.changes.get(name)
+        return change.state if change is not None and change.n else None
+
+    def dropped(self, *names: str) -> list[Change]:
+        """Those of the metrics that dropped."""
+        return [self.changes[name] for name in names if self.state(name) == "dropped"]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether gold tells of retrieval."""
+        return any(self.state(name) is not None for name in GOLD)
+
+    @property
+    def retrieval_down(self) -> list[Change]:
+        """What shows that retrieval broke."""
+        found = self.dropped(*GOLD, DEPTH)
+        if not found and not self.labelled and not self.dropped("factual_accuracy"):
+            found = self.dropped("context_recall")
+        return found
+
+    @property
+    def retrieval_steady(self) -> bool:
+        """Whether retrieval is shown not to have moved: the same chunks, or every measure of it steady or better."""
+        if self.calm or self.comparison.same_chunks == self.comparison.pairs:
+            return True
+        known = [self.state(name) for name in (*GOLD, DEPTH) if self.state(name) is not None]
+        return bool(known) and all(state in ("steady", "rose") for state in known)
+
+    @property
+    def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
+        """A fault, none, or that the data cannot tell."""
+        if self.faults:
+            return "fault"
+        states = [change.state for change in self.comparison.changes if change.n]
+        calm = bool(states) and all(state in ("steady", "rose") for state in states)
+        return "no fault" if calm else "cannot tell"
+
+    @property
+    def needed(self) -> int | None:
+        """About how many pairs would tell, where these cannot."""
+        if self.verdict != "cannot tell":
+            return None
+        return max((c.needed for c in self.comparison.changes if c.needed is not None), default=None)
+
+    def _take(self, branch: Branch) -> None:
+        """Take one branch: a fault if it is the first to match, else a ruling why not."""
+        measured = [name for name in branch.reads if self.state(name) is not None]
+        if not measured:
+            why = f"{', '.join(branch.reads)} not measured"
+            self._rule(branch, "not measured", why)
+            return
+        evidence = branch.match(self)
+        if evidence and self.faults:
+            self._rule(branch, "not reached", f"{self.faults[0].title} explains it first")
+        elif evidence and branch.layer != "retrieval" and not self._clear(evidence):
+            self.open = self.open or evidence[0]
+            self._rule(branch, "cannot tell", "whether retrieval moved with it the data cannot tell")
+        elif evidence:
+            self.faults.append(self._fault(branch, evidence))
+            self._rule(branch, "fault", "; ".join(_told(change) for change in evidence))
+        else:
+            told = "; ".join(_told(self.changes[name]) for name in measured)
+            if self.dropped(*measured):
+                self._rule(branch, "not reached", f"{told}, which an earlier branch explains")
+                return
+            unsure = any(self.state(name) == "cannot tell" for name in measured)
+            self._rule(branch, "cannot tell" if unsure else "ruled out", told)
+
+    def _clear(self, evidence: Sequence[Change]) -> bool:
+        """Whether a drop can be told from one that retrieval caused.
+
+        It can where retrieval is steady, or where no measure of it leans to the worse as strongly.
+        """
+        if self.retrieval_steady:
+            return True
+        strongest = min(change.p if change.p is not None else 1.0 for change in evidence)
+        leaning = [
+            change
+            for name in (*GOLD, DEPTH)
+            if (change := self.changes.get(name)) is not None
+            and change.difference is not None
+            and change.difference.mean < -change.margin
+        ]
+        return all((change.p or 0.0) > max(0.05, 10 * strongest) for change in leaning)
+
+    def _rule(
+        self,
+        branch: Branch,
+        outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"],
+        why: str,
+    ) -> None:
+        self.rulings.append(Ruling(branch=branch.name, layer=branch.layer, outcome=outcome, why=why))
+
+    def _fault(self, branch: Branch, evidence: list[Change]) -> Fault:
+        """The fault that a branch names, with the suspects that the clues put first."""
+        telling = tuple(clue for clue in self.clues if clue.name in branch.clues)
+        pointed = [suspect for clue in telling for suspect in clue.suspects if suspect in branch.suspects]
+        ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
+        strength = sorted(
+            evidence, key=lambda change: (change.p if change.p is not None else 1.0, change.metric)
+        )
+        return Fault(
+            layer=branch.layer,
+            branch=branch.name,
+            title=branch.title,
+            evidence=tuple(strength),
+            suspects=ordered,
+            remedies=branch.remedies,
+            clues=telling,
+        )
+
+
+def _told(change: Change) -> str:
+    if change.difference is None:
+        return f"{change.metric} not measured"
+    same = " (the very same chunks)" if change.same else ""
+    return f"{change.metric} {change.state}{same} {change.difference.mean:+.3f}"
+
+
+def _overfetching(walk: Walk) -> list[Change]:
+    if walk.retrieval_down:
+        return []
+    found = walk.dropped("context_relevance") if walk.state(DEPTH) is not None else []
+    return found or walk.dropped("chunk_utilization")
+
+
+def _source(walk: Walk) -> list[Change]:
+    return [] if walk.dropped("groundedness") else walk.dropped("factual_accuracy")
+
+
+def _incomplete(walk: Walk) -> list[Change]:
+    return [] if walk.dropped("groundedness") else walk.dropped("completeness")
+
+
+def _citing(walk: Walk) -> list[Change]:
+    return [] if walk.dropped("groundedness") else walk.dropped("chunk_attribution", "citation_validity")
+
+
+BRANCHES: tuple[Branch, ...] = (
+    Branch(
+        name="1 retrieval",
+        layer="retrieval",
+        title="the wrong chunks are retrieved",
+        match=lambda walk: walk.retrieval_down,
+        reads=(*GOLD, DEPTH, "context_recall"),
+        suspects=FETCH,
+        clues=("ids", "length", "documents", "copies", "depth"),
+        remedies=(
+            "compare the chunks of the telling traces, before and after",
+            "put back the part that changed last: chunker, embedder, index, reranker or filter",
+            "search by words and by meaning (hybrid search), then rerank",
+        ),
+    ),
+    Branch(
+        name="2 generation",
+        layer="generation",
+        title="the answers are less grounded in the chunks",
+        match=lambda walk: walk.dropped("groundedness"),
+        reads=("groundedness",),
+        suspects=("prompt", "model", "temperature", "decoding"),
+        clues=("model", "answers"),
+        remedies=(
+            "require a citation for each claim",
+            "constrain generation to the chunks in the prompt",
+            "lower the temperature",
+            "verify the answer afterwards and drop what fails",
+        ),
+    ),
+    Branch(
+        name="3 source data",
+        layer="source data",
+        title="the sources say something else than the answer key",
+        match=_source,
+        reads=("factual_accuracy",),
+        suspects=("stale chunks", "wrong chunks", "freshly indexed chunks"),
+        clues=("texts",),
+        remedies=(
+            "compare the documents behind the telling traces with the answer key",
+            "withdraw what is out of date; filter by validity",
+            "index again",
+        ),
+    ),
+    Branch(
+        name="4 truncation or refusal",
+        layer="generation",
+        title="the answers leave out what was asked",
+        match=_incomplete,
+        reads=("completeness",),
+        suspects=("max tokens", "refusal wording"),
+        clues=("answers", "refusals"),
+        remedies=(
+            "raise the token limit of the answer",
+            "soften the refusal wording of the prompt",
+            "ask in the prompt for every part of the query to be answered",
+        ),
+    ),
+    Branch(
+        name="5 citations",
+        layer="generation",
+        title="citations are fabricated or misaligned",
+        match=_citing,
+        reads=("chunk_attribution", "citation_validity"),
+        suspects=("output schema", "prompt"),
+        clues=("citations", "model"),
+        remedies=(
+            "fix the output schema: chunk ids and verbatim quotes only",
+            "number the chunks in the prompt and check each citation before answering",
+        ),
+    ),
+    Branch(
+        name="6 over-fetching",
+        layer="retrieval",
+        title="more chunks are fetched than are of use",
+        match=_overfetching,
+        reads=("context_relevance", "chunk_utilization"),
+        suspects=("top-k", "reranker"),
+        clues=("depth", "copies"),
+        remedies=("lower top-k", "rerank and keep what is relevant", "set a least score"),
+    ),
+    Branch(
+        name="7 wandering",
+        layer="generation",
+        title="the answers wander from the question",
+        match=lambda walk: walk.dropped("answer_relevance"),
+        reads=("answer_relevance",),
+        suspects=("prompt", "model", "preamble"),
+        clues=("answers", "model"),
+        remedies=(
+            "forbid preamble and asides in the prompt",
+            "ask for the answer first",
+            "shorten the answer",
+        ),
+    ),
+)
+"""The branches in the order of the tree; the first that matches is where to begin."""
