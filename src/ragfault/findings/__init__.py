@@ -3,8 +3,9 @@
 from ragfault.findings.bars import Bar, decide, read_bar
 from ragfault.findings.bisecting import bisect, bisect_segments
 from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault, Mover, Ruling, Telling
-from ragfault.findings.comparing import ALPHA, MARGIN, POWER, Frame, compare, frame, segmented
+from ragfault.findings.comparing import ALPHA, MARGIN, POWER, compare, segmented
 from ragfault.findings.diagnosis import diagnose
+from ragfault.findings.framing import Frame, frame
 from ragfault.findings.gating import COVERAGE, gate
 from ragfault.findings.health import LEVELS, health, level, quality, rag
 from ragfault.findings.insights import insights

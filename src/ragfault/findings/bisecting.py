@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault
 from ragfault.findings.clues import ID_METRICS, circumstances, clues, void
-from ragfault.findings.comparing import Frame, compare, frame
+from ragfault.findings.comparing import compare
+from ragfault.findings.framing import Frame, frame
 from ragfault.findings.grid import bare, labels
 from ragfault.findings.telling import telling
 from ragfault.findings.tree import DEPTH, GOLD, TREE, Walk

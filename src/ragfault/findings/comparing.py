@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.errors import RunError, UsageError
+from ragfault.errors import UsageError
 from ragfault.findings.changes import Change, Comparison, Mover, State
-from ragfault.findings.grid import FAILED, SCORED, UNDEFINED, Grid, bare, labels
-from ragfault.findings.pairing import Pairing, pair
+from ragfault.findings.framing import Frame, frame
+from ragfault.findings.grid import FAILED, SCORED, bare, labels
 from ragfault.runs import Measure, Run
 from ragfault.stats import (
     Difference,
@@ -25,7 +25,7 @@ from ragfault.stats import (
     sign_flips,
 )
 
-__all__ = ["ALPHA", "MARGIN", "POWER", "Frame", "compare", "frame", "segmented"]
+__all__ = ["ALPHA", "MARGIN", "POWER", "compare", "segmented"]
 
 ALPHA, POWER = 0.05, 0.8
 
@@ -65,79 +65,6 @@ RETRIEVAL_ONLY = frozenset(
     }
 )
 """Metrics that read the query, the chunks and the answer key, never the answer."""
-
-
-class Frame:
-    """Two runs side by side: their grids and which row stands against which."""
-
-    def __init__(self, baseline: Run, candidate: Run, *, anyway: bool = False) -> None:
-        self.runs = (baseline, candidate)
-        self.warnings = _comparable(baseline, candidate, anyway)
-        self.grids = (Grid(baseline), Grid(candidate))
-        self.pairing: Pairing = pair(baseline, candidate)
-        self._names: tuple[list[str], list[str]] | None = None
-        self._added: dict[str, tuple[Measure, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
-
-    def names(self) -> tuple[list[str], list[str]]:
-        """The ids and queries of the candidate's traces."""
-        if self._names is None:
-            table = self.runs[1].to_arrow("traces", ["id", "query"])
-            self._names = (table["id"].to_pylist(), table["query"].to_pylist())
-        return self._names
-
-    def partners(self, ids: Sequence[str]) -> dict[str, str]:
-        """For traces of the candidate, the ids of their partners in the baseline."""
-        wanted = set(ids)
-        names, _ = self.names()
-        old = self.runs[0].to_arrow("traces", ["id"])["id"]
-        rows = zip(self.pairing.baseline.tolist(), self.pairing.candidate.tolist(), strict=True)
-        return {names[new]: old[before].as_py() for before, new in rows if names[new] in wanted}
-
-    def has(self, metric: str) -> bool:
-        """Whether a metric was added to those of the runs."""
-        return metric in self._added
-
-    def add(self, measure: Measure, left: NDArray[np.float64], right: NDArray[np.float64]) -> None:
-        """Add a metric by its values on the pairs, NaN where it has none."""
-        self._added[measure.name] = (measure, (left, right))
-
-    def rows(self, side: int) -> NDArray[np.int64]:
-        """The rows of one run that have a partner."""
-        return self.pairing.candidate if side else self.pairing.baseline
-
-    def values(self, metric: str, side: int) -> NDArray[np.float64]:
-        """The values of a metric on the paired traces of one run; NaN where it has none."""
-        if metric in self._added:
-            return self._added[metric][1][side]
-        grid = self.grids[side]
-        at = grid.find(metric)
-        if at is None:
-            raise UsageError(f"{metric} is not in {self.runs[side].path}.")
-        found: NDArray[np.float64] = grid.values[self.rows(side), at]
-        return found
-
-    def states(self, metric: str, side: int) -> NDArray[np.int64]:
-        """Whether the metric is scored, undefined or failed on them."""
-        if metric in self._added:
-            return np.where(np.isfinite(self._added[metric][1][side]), SCORED, UNDEFINED)
-        at = self.grids[side].find(metric)
-        assert at is not None
-        found: NDArray[np.int64] = self.grids[side].status[self.rows(side), at]
-        return found
-
-    def shared(self) -> list[Measure]:
-        """The metrics that both runs have, in the order of the candidate."""
-        there = {measure.name for measure in self.grids[0].measures}
-        mine = [measure for measure in self.grids[1].measures if measure.name in there]
-        return [*mine, *(measure for measure, _ in self._added.values())]
-
-
-def frame(baseline: Run | Frame, candidate: Run | None = None, *, anyway: bool = False) -> Frame:
-    """Two runs side by side; a frame is taken as it is, so that several findings can share one."""
-    if isinstance(baseline, Frame):
-        return baseline
-    assert candidate is not None
-    return Frame(baseline, candidate, anyway=anyway)
 
 
 def compare(  # noqa: PLR0913 - the terms of one verb
@@ -362,33 +289,3 @@ def _movers(
         row = int(side.pairing.candidate[places[at]])
         found.append(Mover(ids[row], queries[row], float(left[at]), float(right[at])))
     return tuple(found)
-
-
-def _comparable(baseline: Run, candidate: Run, anyway: bool) -> tuple[str, ...]:
-    """Refuse runs that were scored by other judges or metric parameters."""
-    old, new = baseline.manifest, candidate.manifest
-    warnings = []
-    if old.judge != new.judge:
-        told = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
-        if not anyway:
-            raise RunError(
-                f"{told}: a difference could be the judges'. Judge the older one again with --rejudge, "
-                "or compare them all the same with --anyway."
-            )
-        warnings.append(told)
-    names = [{measure.name for measure in made.metrics} for made in (old, new)]
-    if not names[0] & names[1]:
-        raise RunError(
-            f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
-            f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
-        )
-    apart = {bare(name) for name in names[0] - names[1]} & {bare(name) for name in names[1] - names[0]}
-    apart -= {bare(name) for name in names[0] & names[1]}
-    if apart:
-        told = f"the runs score {', '.join(sorted(apart))} with different parameters"
-        if not anyway:
-            raise RunError(
-                f"{told}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
-            )
-        warnings.append(told)
-    return tuple(warnings)

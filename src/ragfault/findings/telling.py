@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragfault.findings.changes import Fault, Mover, Telling
-from ragfault.findings.comparing import Frame
+from ragfault.findings.framing import Frame
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT, stands
 
