@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault
-from ragfault.findings.clues import ID_METRICS, circumstances, clues, void
+from ragfault.findings.clues import ID_METRICS, clues, void
 from ragfault.findings.comparing import compare
 from ragfault.findings.framing import Frame, frame
 from ragfault.findings.grid import bare, labels
@@ -43,7 +43,7 @@ def bisect(
     Raises what `compare` raises.
     """
     side = frame(baseline, candidate, anyway=bool(terms.pop("anyway", False)))
-    old, new = (circumstances(run) for run in side.runs)
+    old, new = side.circumstances
     gone = void(old, new)
     _deepen(side)
     names = _names(side, labelled=gone is None)

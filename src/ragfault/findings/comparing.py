@@ -84,10 +84,10 @@ def compare(  # noqa: PLR0913 - the terms of one verb
 
     A metric is *steady* where an equivalence test (two one-sided, at `alpha`) shows the change to be
     smaller than its margin, else *dropped* or *rose* where the sign-flip test, corrected by Holm over all
-    metrics compared, finds a change at `alpha`; otherwise the data *cannot tell*, with about how many pairs
-    would at `power`. The margin is `margin` times the width of the metric's range, 5 % of the baseline's
-    mean where the range has no end, or what `margins` gives for a metric by its text or its bare name.
-    Pairs of one conversation, or of one query, are taken together.
+    metrics compared, finds a change at `alpha` and the interval leaves 0 out; otherwise the data *cannot
+    tell*, with about how many pairs would at `power`. The margin is `margin` times the width of the
+    metric's range, 5 % of the baseline's mean where the range has no end, or what `margins` gives for a
+    metric by its text or its bare name. Pairs of one conversation, or of one query, are taken together.
 
     `metrics` (texts as they print) leaves the others out of the correction; `keep` is a mask over the
     pairs. Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or
@@ -258,7 +258,7 @@ def _state(
         least = detectable(spread, difference.n, difference.size, power=terms.power, alpha=terms.alpha)
     if steadiness <= terms.alpha:
         return "steady", None, least
-    if adjusted <= terms.alpha:
+    if adjusted <= terms.alpha and not difference.low <= 0 <= difference.high:
         return ("rose" if difference.mean > 0 else "dropped"), None, least
     return "cannot tell", _needed(difference, spread, margin, terms), least
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.errors import RunError, UsageError
+from ragfault.findings.clues import Circumstances, circumstances
 from ragfault.findings.grid import SCORED, UNDEFINED, Grid, bare
 from ragfault.findings.pairing import Pairing, pair
 from ragfault.runs import Measure, Run
@@ -32,6 +34,11 @@ class Frame:
             table = self.runs[1].to_arrow("traces", ["id", "query"])
             self._names = (table["id"].to_pylist(), table["query"].to_pylist())
         return self._names
+
+    @cached_property
+    def circumstances(self) -> tuple[Circumstances, Circumstances]:
+        """What the traces of each run say of the system that made them."""
+        return circumstances(self.runs[0]), circumstances(self.runs[1])
 
     def partners(self, ids: Sequence[str]) -> dict[str, str]:
         """For traces of the candidate, the ids of their partners in the baseline."""

@@ -14,6 +14,10 @@ from ragfault.stats.groups import Clusters, Values, codes
 __all__ = ["Interval", "clustered_error", "mean_interval", "standard_error", "wilson"]
 
 
+FEW = 10
+"""Fewer values than this that differ from the rest: others may be unseen as yet."""
+
+
 class Interval(Struct, frozen=True):
     """A mean and the range that holds the true mean at the stated confidence."""
 
@@ -38,9 +42,11 @@ def mean_interval(
     Values that are all at an end of `bounds` (0/1 outcomes, but also ten perfect scores) get Wilson's
     score interval, so that "all perfect" is never reported as certain; with clusters its n is divided
     by the design effect. All other values get Student's t with the standard error of the mean, or with the
-    clustered standard error and one degree of freedom less than there are clusters. The interval is cut
-    at `bounds`. With a single value, or a single cluster, the data say nothing about spread: the
-    interval is then all of `bounds`.
+    clustered standard error and one degree of freedom less than there are clusters. Where most values
+    are alike and fewer than ten differ, rare values may be unseen as yet: the interval then also holds the one
+    of the sample with a value added at each end of `bounds`. The interval is cut at `bounds`. With a single value, a
+    single cluster, or fewer than ten values that are all alike and have no bounds, the data say nothing about
+    spread: the interval is then all of `bounds`.
 
     Assumes that clusters (else values) are drawn independently from the traffic.
 
@@ -57,15 +63,34 @@ def mean_interval(
     low, high = float(bounds[0]), float(bounds[1])
     n, mean = int(sample.size), float(sample.mean())
     groups = n if clusters is None else codes(clusters, n)[1]
-    if groups > 1 and math.isfinite(low) and math.isfinite(high) and high > low:
-        at_ends = bool(np.all((sample == low) | (sample == high)))
-        if at_ends:
-            return _binary(sample, clusters, bounds, groups, confidence)
-    if groups == 1:
+    bounded = math.isfinite(low) and math.isfinite(high) and high > low
+    if groups == 1 or (not bounded and n < FEW and not np.ptp(sample)):
         return Interval(mean, low, high, n, groups)
+    if bounded and bool(np.all((sample == low) | (sample == high))):
+        return _binary(sample, clusters, (low, high), groups, confidence)
+    bottom, top = _student(sample, clusters, groups, confidence)
+    if bounded and _sparse(sample):
+        padded = np.concatenate([sample, [low, high]])
+        apart = None if clusters is None else np.concatenate([codes(clusters, n)[0], [groups, groups + 1]])
+        ends = _student(padded, apart, groups + 2, confidence)
+        bottom, top = min(bottom, ends[0]), max(top, ends[1])
+    return Interval(mean, max(low, bottom), min(high, top), n, groups)
+
+
+def _student(
+    sample: NDArray[np.float64], clusters: Clusters | None, groups: int, confidence: float
+) -> tuple[float, float]:
+    """Student's t interval with the plain or the clustered standard error."""
+    mean = float(sample.mean())
     error = standard_error(sample) if clusters is None else clustered_error(sample, clusters)
     half = t_quantile(0.5 + confidence / 2, groups - 1) * error
-    return Interval(mean, max(low, mean - half), min(high, mean + half), n, groups)
+    return mean - half, mean + half
+
+
+def _sparse(sample: NDArray[np.float64]) -> bool:
+    """Whether most values are alike and few differ."""
+    alike = int(np.unique(sample, return_counts=True)[1].max())
+    return 2 * alike > sample.size and sample.size - alike < FEW
 
 
 def _binary(
@@ -84,7 +109,9 @@ def _binary(
         plain = standard_error(sample)
         effect = (clustered_error(sample, clusters) / plain) ** 2 if plain > 0 else n / groups
         size = n / max(1.0, effect)
-    bottom, top = wilson(share * size, size, confidence)
+    p = 0.5 + confidence / 2
+    z = normal_quantile(p) if clusters is None or groups == n else t_quantile(p, groups - 1)
+    bottom, top = _score(share, size, z)
     width = high - low
     return Interval(low + width * share, low + width * bottom, low + width * top, n, groups)
 
@@ -126,8 +153,11 @@ def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float,
     >>> [round(end, 4) for end in wilson(8, 10)]
     [0.4902, 0.9433]
     """
-    z = normal_quantile(0.5 + confidence / 2)
-    share = successes / n
+    return _score(successes / n, n, normal_quantile(0.5 + confidence / 2))
+
+
+def _score(share: float, n: float, z: float) -> tuple[float, float]:
+    """The score interval of a share at z standard errors."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)

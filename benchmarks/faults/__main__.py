@@ -1,0 +1,145 @@
+"""The fault bench: how often bisection names the layer and the branch of a fault that was put there.
+
+    python -m benchmarks.faults [FAULT …] [--strength medium] [--sizes 50 100 200 500] [--seeds 3] [--draws 4]
+                                [--data FOLDER] [--out FILE]
+
+Each fault is injected into a deterministic RAG system with each of the seeds; both versions answer every
+question of the corpus and are judged once. For each size n, `draws` samples of n queries are bisected for
+each seed. Without `--data` over the demo handbook, with it over `squad2_*.jsonl.gz` of that folder. Prints
+a Markdown table.
+
+A verdict counts as *layer* where the first fault named lies in the layer of the fault that was put there,
+as *branch* where it is the branch too, as *wrong* where another layer is named first, and as *cannot tell*
+otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ragfault.evaluation import evaluate
+from ragfault.findings import bisect, frame
+from ragfault.findings.framing import Frame
+
+from .corpora import Corpus, handbook_corpus, squad_corpus
+from .injection import FAULTS, STRENGTHS, Fault, Strength, pair
+
+__all__ = ["METRICS", "trials"]
+
+METRICS = (
+    "context_relevance",
+    "context_recall",
+    "recall@5",
+    "ndcg@10",
+    "span_recall",
+    "groundedness",
+    "factual_accuracy",
+    "completeness",
+    "chunk_attribution",
+    "citation_validity",
+    "chunk_utilization",
+    "answer_relevance",
+)
+"""The metrics of the decision tree."""
+
+MOST = 620
+"""Questions of a corpus that are answered for a seed."""
+
+LAYERS = {"retrieval": "retrieval", "generation": "generation", "source": "source data"}
+
+
+def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path) -> Frame:
+    """Both versions, answered and judged."""
+    sides = pair(corpus, name, strength, n=min(MOST, len(corpus.questions)), seed=seed)
+    runs = [
+        evaluate(list(traces), folder / f"{name}-{seed}-{at}", metrics=METRICS, force=True)
+        for at, traces in enumerate(sides)
+    ]
+    return frame(*runs)
+
+
+def samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """Masks over the pairs that keep n of them."""
+    rng = random.Random(f"{seed}-{n}")
+    for _ in range(draws if n < size else 1):
+        keep = np.zeros(size, dtype=bool)
+        keep[rng.sample(range(size), min(n, size))] = True
+        yield keep
+
+
+def outcome(fault: Fault, side: Frame, keep: np.ndarray, seed: int) -> str:
+    """What bisection makes of a sample: branch, layer, wrong or cannot tell."""
+    found = bisect(side, keep=keep, seed=seed)
+    if not found.faults:
+        return "cannot tell"
+    first = found.faults[0]
+    if fault.layer == "none" or first.layer != LAYERS[fault.layer]:
+        return f"wrong: {first.branch}"
+    return "branch" if first.branch.startswith(str(fault.branch)) else f"layer: {first.branch}"
+
+
+def trials(
+    corpus: Corpus, name: str, strength: Strength, sizes: Sequence[int], seeds: int, draws: int
+) -> dict[int, Counter[str]]:
+    """For each size the outcomes of all trials of a fault."""
+    counts: dict[int, Counter[str]] = {n: Counter() for n in sizes}
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(seeds):
+            side = judged(corpus, name, strength, seed, Path(folder))
+            for n in sizes:
+                for keep in samples(len(side.pairing), n, draws, seed):
+                    counts[n][outcome(FAULTS[name], side, keep, seed)] += 1
+    return counts
+
+
+def row(name: str, counts: dict[int, Counter[str]]) -> str:
+    """A line of the table: for each size the shares of layer, branch and wrong."""
+    cells = []
+    for found in counts.values():
+        total = sum(found.values())
+        branch = found["branch"]
+        layer = branch + sum(count for kind, count in found.items() if kind.startswith("layer"))
+        wrong = sum(count for kind, count in found.items() if kind.startswith("wrong"))
+        cells.append(f"{layer / total:.0%} / {branch / total:.0%} / {wrong / total:.0%}")
+    others = Counter(kind for found in counts.values() for kind in found.elements() if ":" in kind)
+    named = ", ".join(f"{kind.split(': ')[1]} ×{count}" for kind, count in others.most_common(2))
+    return f"| {name} | {FAULTS[name].branch or '–'} | {' | '.join(cells)} | {named} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("faults", nargs="*", default=list(FAULTS))
+    parser.add_argument("--strength", choices=STRENGTHS, default="medium")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 200, 500])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--data", type=Path)
+    asked = parser.parse_args()
+    corpus = squad_corpus(asked.data) if asked.data else handbook_corpus()
+    start = time.perf_counter()
+    print(
+        f"{asked.strength} faults, {asked.seeds} seeds × {asked.draws} samples; "
+        "layer / branch / wrong layer, the rest: cannot tell\n"
+    )
+    print(f"| fault | branch | {' | '.join(f'n = {n}' for n in asked.sizes)} | named instead |")
+    print("|---|---|" + "---|" * (len(asked.sizes) + 1), flush=True)
+    for name in asked.faults:
+        many = 4 if FAULTS[name].layer == "none" else 1
+        print(
+            row(name, trials(corpus, name, asked.strength, asked.sizes, many * asked.seeds, asked.draws)),
+            flush=True,
+        )
+    print(f"\n{time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
