@@ -32,6 +32,7 @@ from ragfault.findings.records import (
 )
 from ragfault.findings.remedies import diagnoses, remedies, worst
 from ragfault.findings.scorecard import PAIRS, TARGETS, pairs, scorecard, segments
+from ragfault.findings.sequence import History, Step, history
 from ragfault.findings.whole import find
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Frame",
     "Gate",
     "Health",
+    "History",
     "Insight",
     "Kind",
     "Meaning",
@@ -71,6 +73,7 @@ __all__ = [
     "Result",
     "Ruling",
     "Scorecard",
+    "Step",
     "Telling",
     "bisect",
     "bisect_segments",
@@ -82,6 +85,7 @@ __all__ = [
     "frame",
     "gate",
     "health",
+    "history",
     "insights",
     "level",
     "pairs",

@@ -168,7 +168,8 @@ def _changes(side: Frame, measures: Sequence[Measure], keep: Mask, terms: _Terms
     differences = paired_differences(left, right, clusters, defined=defined, bounds=bounds, seed=terms.seed)
     tests = sign_flips(left, right, clusters, defined=defined, seed=terms.seed)
     same = bool(side.pairing.chunks[keep].all())
-    fixed = [same and _retrieval_only(measure.name) for measure in measures]
+    alike = (left == right).all(axis=0)
+    fixed = [same and bool(alike[at]) and _retrieval_only(m.name) for at, m in enumerate(measures)]
     tested = [at for at, test in enumerate(tests) if test is not None and not fixed[at]]
     adjusted = dict(zip(tested, holm([tests[at].p for at in tested]), strict=True))  # type: ignore[union-attr]
     found = []

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.errors import RunError, UsageError
+from ragfault.errors import UsageError
 from ragfault.findings.clues import Circumstances, circumstances
-from ragfault.findings.grid import SCORED, UNDEFINED, Grid, bare
-from ragfault.findings.pairing import Pairing, pair
+from ragfault.findings.grid import SCORED, UNDEFINED, Grid
+from ragfault.findings.pairing import Pairing, pair, same_terms
 from ragfault.runs import Measure, Run
 
 __all__ = ["Frame", "frame"]
@@ -22,7 +22,7 @@ class Frame:
 
     def __init__(self, baseline: Run, candidate: Run, *, anyway: bool = False) -> None:
         self.runs = (baseline, candidate)
-        self.warnings = _comparable(baseline, candidate, anyway)
+        self.warnings = same_terms(baseline, candidate, anyway=anyway)
         self.grids = (Grid(baseline), Grid(candidate))
         self.pairing: Pairing = pair(baseline, candidate)
         self._names: tuple[list[str], list[str]] | None = None
@@ -93,33 +93,3 @@ def frame(baseline: Run | Frame, candidate: Run | None = None, *, anyway: bool =
         return baseline
     assert candidate is not None
     return Frame(baseline, candidate, anyway=anyway)
-
-
-def _comparable(baseline: Run, candidate: Run, anyway: bool) -> tuple[str, ...]:
-    """Refuse runs that were scored by other judges or metric parameters."""
-    old, new = baseline.manifest, candidate.manifest
-    warnings = []
-    if old.judge != new.judge:
-        told = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
-        if not anyway:
-            raise RunError(
-                f"{told}: a difference could be the judges'. Judge the older one again with --rejudge, "
-                "or compare them all the same with --anyway."
-            )
-        warnings.append(told)
-    names = [{measure.name for measure in made.metrics} for made in (old, new)]
-    if not names[0] & names[1]:
-        raise RunError(
-            f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
-            f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
-        )
-    apart = {bare(name) for name in names[0] - names[1]} & {bare(name) for name in names[1] - names[0]}
-    apart -= {bare(name) for name in names[0] & names[1]}
-    if apart:
-        told = f"the runs score {', '.join(sorted(apart))} with different parameters"
-        if not anyway:
-            raise RunError(
-                f"{told}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
-            )
-        warnings.append(told)
-    return tuple(warnings)

@@ -11,13 +11,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.errors import RunError
-from ragfault.findings.grid import NONE, encode
+from ragfault.findings.grid import NONE, bare, encode
 from ragfault.runs import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Pairing", "pair"]
+__all__ = ["Pairing", "pair", "same_terms"]
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -117,3 +117,36 @@ def _marks(run: Run) -> tuple[Rows, Rows]:
 
 def _mark(value: object) -> int:
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True)
+
+
+def same_terms(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
+    """Refuse runs that were scored by other judges or metric parameters; with `anyway` give warnings instead.
+
+    Raises RunError.
+    """
+    old, new = baseline.manifest, candidate.manifest
+    warnings = []
+    if old.judge != new.judge:
+        told = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
+        if not anyway:
+            raise RunError(
+                f"{told}: a difference could be the judges'. Judge the older one again with --rejudge, "
+                "or compare them all the same with --anyway."
+            )
+        warnings.append(told)
+    names = [{measure.name for measure in made.metrics} for made in (old, new)]
+    if not names[0] & names[1]:
+        raise RunError(
+            f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
+            f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
+        )
+    apart = {bare(name) for name in names[0] - names[1]} & {bare(name) for name in names[1] - names[0]}
+    apart -= {bare(name) for name in names[0] & names[1]}
+    if apart:
+        told = f"the runs score {', '.join(sorted(apart))} with different parameters"
+        if not anyway:
+            raise RunError(
+                f"{told}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
+            )
+        warnings.append(told)
+    return tuple(warnings)

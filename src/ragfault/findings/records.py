@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.findings.bars import Bar
+from ragfault.findings.changes import Change
 from ragfault.records import Evidence, Layer
 from ragfault.runs import Manifest
 from ragfault.stats import Interval
@@ -17,8 +18,10 @@ __all__ = [
     "Bucket",
     "Decision",
     "Diagnosis",
+    "Drop",
     "Findings",
     "Gate",
+    "Guarded",
     "Health",
     "Insight",
     "Kind",
@@ -307,18 +310,69 @@ class Decision(Finding, frozen=True):
     """About how many scored traces would tell, at the present spread and mean; None where that is not the trouble."""
 
 
+class Drop(Finding, frozen=True):
+    """What two runs say of a drop of one metric: that there is one, that there is none, or neither.
+
+    Where lower is better, a rise is what is looked for.
+    """
+
+    change: Change
+    """The metric on the paired traces, with its difference and corrected p."""
+    result: Result
+    """fail: it got worse by more than its margin; pass: that is ruled out."""
+    reason: str
+    """Why, in words, with the interval and the counts."""
+    bound: float | None
+    """The worst difference that is not ruled out, one-sided at alpha; None where nothing is known."""
+    coverage: float
+    """The share of the pairs scored in either run that are scored in both."""
+    needed: int | None = None
+    """About how many pairs would tell; None where that is not the trouble, or no number is known."""
+
+    @property
+    def rule(self) -> str:
+        """What is asked of the metric: `groundedness>=baseline-0.02`."""
+        sign, way = (">=", "-") if self.change.better == "higher" else ("<=", "+")
+        return f"{self.change.metric}{sign}baseline{way}{self.change.margin:.3g}"
+
+
+class Guarded(Finding, frozen=True):
+    """What two runs say of a drop of each metric."""
+
+    baseline: str
+    """The name of the baseline."""
+    pairs: int
+    how: Literal["id", "query"]
+    """By what the traces were paired."""
+    alone: tuple[int, int]
+    """Traces without a partner, of the baseline and of the candidate."""
+    alpha: float
+    power: float
+    drops: tuple[Drop, ...]
+    """In the order of the candidate's metrics."""
+    warnings: tuple[str, ...] = ()
+    """What keeps the runs from being fully comparable, in words."""
+
+
 class Gate(Finding, frozen=True):
-    """What a run says of all bars."""
+    """What a run says of all bars, and beside its baseline of a drop of each metric."""
 
     run: str
     traces: int
     decisions: tuple[Decision, ...]
     """In the order of the bars."""
+    guarded: Guarded | None = None
+    """None: no baseline was given."""
+
+    @property
+    def drops(self) -> tuple[Drop, ...]:
+        """What was decided of each metric beside the baseline; none where there is no baseline."""
+        return self.guarded.drops if self.guarded is not None else ()
 
     @property
     def result(self) -> Result:
-        """Fail where any bar fails, else cannot tell where any cannot, else pass."""
-        results = {decision.result for decision in self.decisions}
+        """Fail where any bar or metric fails, else cannot tell where any cannot, else pass."""
+        results = {found.result for found in (*self.decisions, *self.drops)}
         return "fail" if "fail" in results else "cannot tell" if "cannot tell" in results else "pass"
 
     @property

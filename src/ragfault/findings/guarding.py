@@ -1,0 +1,281 @@
+"""Guarding: has a metric got worse than in the baseline by more than its margin, or is that ruled out?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ragfault.errors import UnknownName, UsageError
+from ragfault.findings.changes import Change, Comparison
+from ragfault.findings.clues import ID_METRICS, circumstances, void
+from ragfault.findings.comparing import ALPHA, MARGIN, POWER, compare
+from ragfault.findings.framing import Frame, frame
+from ragfault.findings.grid import SCORED, bare
+from ragfault.findings.records import Drop, Guarded, Result
+from ragfault.findings.tree import TREE
+from ragfault.runs import Run
+from ragfault.stats import equivalence, required
+
+__all__ = ["MOST", "guard"]
+
+MOST = 1_000_000
+"""A number of traces beyond which none is named."""
+
+
+def guard(  # noqa: PLR0913 - the terms of one verb
+    baseline: Run | Frame,
+    candidate: Run | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    max_drop: float = MARGIN,
+    margins: Mapping[str, float] | None = None,
+    alpha: float = ALPHA,
+    power: float = POWER,
+    coverage: float = 0.5,
+    anyway: bool = False,
+    seed: int = 0,
+) -> Guarded:
+    """Decide for every metric whether it got worse than in the baseline by more than its margin.
+
+    A metric *fails* where the change is for the worse and significant (sign-flip test, corrected by Holm over the
+    metrics decided together, at `alpha`), its 95 % interval leaves 0 out, and its mean exceeds the margin. It
+    *passes* where a worsening of the margin is ruled out: the one-sided bound at 1 − `alpha` of the difference
+    (Student's t, by cluster) lies within the margin, as for a non-inferiority test. All metrics must pass
+    for the whole to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
+    Otherwise the data cannot tell, with about how many pairs would.
+
+    Nor does a metric pass whose scores were lost to failures, that is scored on both sides of less than
+    `coverage` of the pairs scored on any, or whose labels no longer describe the candidate's corpus.
+
+    `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
+    both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
+    5 % of the baseline's mean where the range has no end, or what `margins` gives for a metric in its own units.
+
+    Raises what `compare` raises; UnknownName for a metric that not both runs have; UsageError where none is left.
+    """
+    side = frame(baseline, candidate, anyway=anyway)
+    found = compare(
+        side,
+        metrics=_chosen(side, metrics),
+        margin=max_drop,
+        margins={name: value for key, value in (margins or {}).items() for name in _meant(side, key)},
+        alpha=alpha,
+        power=power,
+        seed=seed,
+    )
+    terms = _Terms(
+        alpha, power, coverage, sum(change.adjusted is not None for change in found.changes), _gone(side, found)
+    )
+    return Guarded(
+        baseline=found.baseline,
+        pairs=found.pairs,
+        how=found.how,
+        alone=found.alone,
+        alpha=alpha,
+        power=power,
+        drops=tuple(_drop(change, terms) for change in found.changes),
+        warnings=(*found.warnings, *_few(side, coverage)),
+    )
+
+
+class _Terms(Struct, frozen=True):
+    """On what terms drops are decided."""
+
+    alpha: float
+    power: float
+    coverage: float
+    tests: int
+    """How many metrics were corrected together."""
+    gone: float | None
+    """The share of gold ids that are gone, where labels no longer describe the corpus."""
+
+
+# --- which metrics ---------------------------------------------------------------------------------
+
+
+def _chosen(side: Frame, metrics: Sequence[str] | None) -> list[str]:
+    """The metrics to decide, as they print."""
+    if metrics:
+        return list(dict.fromkeys(name for text in metrics for name in _meant(side, text)))
+    found = [
+        measure.name
+        for measure in side.shared()
+        if bare(measure.name) in TREE
+        and any(bool((side.states(measure.name, at) == SCORED).any()) for at in (0, 1))
+    ]
+    if not found:
+        raise UsageError(
+            f"no metric of the decision tree has a value in {side.runs[0].path} or {side.runs[1].path}. "
+            "Name the metrics to hold against the baseline with -m."
+        )
+    return found
+
+
+def _meant(side: Frame, text: str) -> list[str]:
+    """The metrics of both runs that a text names: the one that prints so, else all of that bare name."""
+    wanted = "".join(text.split())
+    names = [measure.name for measure in side.shared()]
+    found = [name for name in names if "".join(name.split()) == wanted]
+    found = found or [name for name in names if bare(name) == wanted]
+    if not found:
+        both = f"both {side.runs[0].path.name} and {side.runs[1].path.name}"
+        raise UnknownName(f"metric of {both}", text, names, hint="Compute it with: ragfault rescore")
+    return found
+
+
+def _gone(side: Frame, found: Comparison) -> float | None:
+    """The share of gold ids that are gone from the candidate's corpus, where that voids a metric decided here."""
+    if not any(bare(change.metric) in ID_METRICS for change in found.changes):
+        return None
+    return void(circumstances(side.runs[0]), circumstances(side.runs[1]))
+
+
+def _few(side: Frame, coverage: float) -> list[str]:
+    """A warning where little of the smaller run has a partner."""
+    least = min(run.manifest.traces for run in side.runs)
+    pairs = len(side.pairing)
+    if pairs >= coverage * least:
+        return []
+    return [f"only {pairs:,} of {least:,} traces have a partner in the other run"]
+
+
+# --- what is decided of one ------------------------------------------------------------------------
+
+
+def _drop(change: Change, terms: _Terms) -> Drop:
+    bound, within = _bound(change, terms.alpha)
+    either = change.n + sum(change.lost)
+    share = change.n / either if either else 0.0
+    result: Result = "cannot tell"
+    needed = None
+    if within or change.same:
+        result, reason = "pass", _passed(change, bound)
+    elif change.verdict == "worse" and _harm(change) > change.margin:
+        result, reason = "fail", f"{_told(change)}: beyond the margin of {change.margin:.3g}"
+    elif change.difference is None:
+        reason = "no pair of traces is scored on both sides"
+    else:
+        needed = _needed(change, bound, terms)
+        reason = f"{_told(change)}: {_unsure(change, bound)}; {_advice(change, needed)}"
+    obstacle = _obstacle(change, terms, share)
+    if obstacle and (result == "pass" or terms.gone is not None):
+        result, reason = "cannot tell", f"{obstacle}; of the others: {reason}"
+    return Drop(change=change, result=result, reason=reason, bound=bound, coverage=share, needed=needed)
+
+
+def _obstacle(change: Change, terms: _Terms, share: float) -> str | None:
+    """What keeps a metric from passing whatever its values say; void labels keep it from failing as well."""
+    if terms.gone is not None and bare(change.metric) in ID_METRICS:
+        return f"labels no longer describe the corpus: {terms.gone:.0%} of gold ids are gone; use gold spans"
+    if any(change.failed):
+        return (
+            f"{sum(change.failed):,} scores were lost to failures ({change.failed[0]:,} of the baseline, "
+            f"{change.failed[1]:,} of the candidate), and what they would have been is not known"
+        )
+    if share < terms.coverage and change.n:
+        return (
+            f"only {change.n:,} of the {change.n + sum(change.lost):,} pairs that are scored in either run are "
+            f"scored in both ({share:.0%}, and {terms.coverage:.0%} are asked for)"
+        )
+    return None
+
+
+def _harm(change: Change) -> float:
+    """How much worse the metric got, in its units; below 0 where it got better."""
+    assert change.difference is not None
+    return -change.difference.mean if change.better == "higher" else change.difference.mean
+
+
+def _bound(change: Change, alpha: float) -> tuple[float | None, bool]:
+    """The worst difference that is not ruled out, and whether it lies within the margin."""
+    if change.difference is None:
+        return None, False
+    tests = equivalence(change.difference, change.margin, alpha)
+    bound, p = (tests.low, tests.p_drop) if change.better == "higher" else (tests.high, tests.p_rise)
+    return (bound if math.isfinite(bound) else None), p <= alpha
+
+
+def _needed(change: Change, bound: float | None, terms: _Terms) -> int | None:
+    """About how many pairs would tell.
+
+    Those that would pass a metric which did not change; where there are as many already, those that would decide
+    it if the mean stays as it is. Where no trace changed at all, the bound shrinks with their number.
+    """
+    difference = change.difference
+    if difference is None or bound is None:
+        return None
+    if not change.rose and not change.fell:
+        return _named(change.n * abs(bound) / change.margin, change.n)
+
+    def enough(effect: float, alpha: float) -> float:
+        found = required(effect, difference.deviation, difference.size, power=terms.power, alpha=alpha)
+        return math.inf if found is None else found
+
+    one_sided = min(2 * terms.alpha, 0.999)
+    unchanged = enough(change.margin, one_sided)
+    if unchanged > change.n:
+        return _named(unchanged, change.n)
+    room = change.margin - _harm(change)
+    if room == 0:
+        return None
+    more = enough(room, one_sided) if room > 0 else enough(_harm(change), terms.alpha / max(1, terms.tests))
+    return _named(more, change.n)
+
+
+def _named(wanted: float, n: int) -> int | None:
+    return max(n + 1, math.ceil(wanted)) if wanted <= MOST else None
+
+
+# --- in words --------------------------------------------------------------------------------------
+
+
+def _told(change: Change) -> str:
+    found = change.difference
+    assert found is not None
+    assert change.baseline is not None
+    assert change.candidate is not None
+    ends = f"[{_signed(found.low)}, {_signed(found.high)}]"
+    p = ""
+    if change.adjusted is not None:
+        p = f", p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
+    moved = f"{_plain(change.baseline)} → {_plain(change.candidate)}"
+    return f"{moved}, {_signed(found.mean)} {ends} on {change.n:,} pairs{p}"
+
+
+def _passed(change: Change, bound: float | None) -> str:
+    if change.same:
+        return "both runs retrieved the very same chunks, which is all that the metric reads"
+    word = "drop" if change.better == "higher" else "rise"
+    assert bound is not None
+    worst = max(0.0, -bound if change.better == "higher" else bound)
+    what = f"more than {_plain(worst)}" if worst else "any size"
+    return f"{_told(change)}: a {word} of {what} is ruled out, and the margin is {change.margin:.3g}"
+
+
+def _unsure(change: Change, bound: float | None) -> str:
+    word = "drop" if change.better == "higher" else "rise"
+    if bound is None:
+        return "the data say nothing about its spread"
+    return f"a {word} of {_plain(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"
+
+
+def _advice(change: Change, needed: int | None) -> str:
+    if needed is None:
+        return "no number of pairs that can be named would tell"
+    if needed > change.n:
+        return f"about {needed:,} pairs would tell, at the present spread"
+    return "more pairs would tell"
+
+
+def _plain(value: float) -> str:
+    """A figure; three digits behind the point where it is small."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _signed(value: float) -> str:
+    sign = "+" if value > 0 else "−" if value < 0 else ""
+    return f"{sign}{_plain(abs(value))}"
