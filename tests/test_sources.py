@@ -25,6 +25,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(string.ascii_letters + string.digits + "-_'=", min_size=1, max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 whole = st.integers(-(2**63), 2**63 - 1)
+counts = st.integers(0, 2**63 - 1)
+spent = st.floats(0, allow_infinity=False)
 values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | numbers | texts
 objects = st.dictionaries(names, values | st.lists(values, max_size=2), max_size=3)
 maybe = st.none()
@@ -57,11 +59,11 @@ traces = st.builds(
     time=maybe
     | st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)),
     conversation=maybe | texts,
-    turn=maybe | whole,
+    turn=maybe | counts,
     model=maybe | texts,
-    latency=maybe | st.builds(Latency, total=maybe | numbers, retrieval=maybe | numbers),
-    tokens=maybe | st.builds(Tokens, prompt=maybe | whole),
-    error=maybe | texts,
+    latency=maybe | st.builds(Latency, total=maybe | spent, retrieval=maybe | spent),
+    tokens=maybe | st.builds(Tokens, prompt=maybe | counts),
+    error=maybe | texts.filter(bool),
     metadata=objects.map(lambda found: {k: v for k, v in found.items() if v is not None}),
 )
 runs = st.lists(traces, min_size=1, max_size=4, unique_by=lambda trace: trace.id)
@@ -145,7 +147,7 @@ def test_shapes_return(shape, name, tmp_path):
 def test_formula_cells(tmp_path):
     """No cell of a CSV file begins as a formula, and all come back as they were."""
     trace = Trace(
-        id="=1+1", query="@SUM(A1)", answer="-2", model="+3", route="'", error="", conversation="'=x"
+        id="=1+1", query="@SUM(A1)", answer="-2", model="+3", route="", error="'", conversation="'=x"
     )
     write_traces([trace], tmp_path / "t.csv")
     row = (tmp_path / "t.csv").read_text().splitlines()[1]
@@ -309,6 +311,8 @@ def test_column_map(tmp_path):
     )
     assert one(path, map=toml) == trace
     assert one(path, map=str(toml)) == trace
+    parts = {"query": "question", "metadata": {"task": "task"}, "latency": {"total": "ms"}}
+    assert one(path, map=parts).latency == trace.latency
 
 
 def test_unknown_names(tmp_path):
@@ -366,6 +370,36 @@ def test_tolerant_parts(tmp_path):
     )
 
 
+def test_citations_keep_everything(tmp_path):
+    """The quote of a citation may be called text or content; what no field takes is kept in the metadata."""
+    cited = [{"chunk": "x", "text": "a"}, {"doc_id": 4, "content": "b", "start": 7}, "y"]
+    trace = one(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "citations": cited}))
+    assert trace.citations == (
+        Citation(chunk="x", quote="a"),
+        Citation(chunk="4", quote="b"),
+        Citation(chunk="y"),
+    )
+    assert trace.metadata == {"citations.start": [None, 7, None]}
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+def test_times(name, tmp_path):
+    """A time is text in ISO form, or seconds or milliseconds since 1970, in a table as in JSON."""
+    for text in ("2024-04-03T05:06:52Z", "1712120812", "1712120812.0", "1712120812000", "1.712120812e9"):
+        (tmp_path / "t.jsonl").write_text(json.dumps({"id": "1", "query": "q", "time": text}))
+        (tmp_path / "t.csv").write_text(f"id,query,time\n1,q,{text}\n")
+        assert one(tmp_path / name).time == datetime(2024, 4, 3, 5, 6, 52, tzinfo=UTC)
+    (tmp_path / "t.csv").write_text("id,query,time\n1,q,20240403\n")
+    assert one(tmp_path / "t.csv").time == datetime(2024, 4, 3, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.parquet"])
+def test_empty_error(name, tmp_path):
+    """An error that says nothing is no error."""
+    write_traces([Trace(id="1", query="q", error="")], tmp_path / name)
+    assert one(tmp_path / name).error is None
+
+
 def test_missing_ids(tmp_path):
     """Traces without an id are named by their query, and numbered where it repeats."""
     path = put(tmp_path / "t.jsonl", *({"query": query} for query in ("a", "b", "a", "a")))
@@ -394,6 +428,22 @@ def test_run_directory(tmp_path):
     write_traces([Trace(id="1", query="q")], tmp_path / "traces.parquet")
     (tmp_path / "scores.parquet").write_bytes(b"no Parquet")
     assert one(tmp_path) == Trace(id="1", query="q")
+
+
+def test_folder_of_runs(tmp_path):
+    """In a folder, runs and the bad lines kept of an input are passed over; a run that is named gives its traces."""
+    put(tmp_path / "a.jsonl", {"id": "a", "query": "q"})
+    put(tmp_path / "a.bad.jsonl", {"id": "b", "query": "q"})
+    put(tmp_path / "a.bad-2.jsonl", {"id": "c", "query": "q"})
+    for name in ("runs/v1", "runs/v2.partial"):
+        (tmp_path / name / "parts").mkdir(parents=True)
+        for place in (tmp_path / name, tmp_path / name / "parts"):
+            write_traces([Trace(id="1", query="q")], place / "traces.parquet")
+    (tmp_path / "runs/v1/manifest.json").write_text("{}")
+    assert [trace.id for trace in read_traces(tmp_path)] == ["a"]
+    assert one(tmp_path / "runs/v1") == Trace(id="1", query="q")
+    with pytest.raises(InputError, match="a run below it has to be named itself"):
+        read_traces(tmp_path / "runs")
 
 
 def test_sniffing(tmp_path):

@@ -53,6 +53,7 @@ CASES = {
         OPEN + b'"chunks": [{"id": "a", "score": NaN}]}',
         r"NaN is not a number - at `\$\.chunks\[0\]\.score`",
     ),
+    "gold without a name": (OPEN + b'"gold": [{"id": ["a"]}]}', r"got `array` - at `\$\.gold`"),
     "infinity": (OPEN + b'"gold": {"a": -Infinity}}', r"Infinity is not a number"),
     "out of range": (OPEN + b'"chunks": [{"id": "a", "score": 1e999}]}', r"Infinity is not a number"),
     "too large": (OPEN + b'"turn": 99999999999999999999}', r"out of range - at `\$\.turn`"),
@@ -65,6 +66,9 @@ CASES = {
     "empty chunk": (OPEN + b'"chunks": [{}]}', r"without id and text - at `\$\.chunks\[0\]`"),
     "time": (OPEN + b'"time": "noon"}', r"`noon` is not a time"),
     "kind": (OPEN + b'"chunks": [{"id": "a", "kind": "film"}]}', r"\$\.chunks\[0\]\.kind"),
+    "turn": (OPEN + b'"turn": -1}', r"-1 is less than nothing - at `\$\.turn`"),
+    "tokens": (OPEN + b'"tokens": {"prompt": -4}}', r"-4 is less than nothing - at `\$\.tokens\.prompt`"),
+    "latency": (OPEN + b'"latency": -0.5}', r"-0\.5 is less than nothing - at `\$\.latency\.total`"),
 }
 
 
@@ -91,6 +95,63 @@ def test_array_faults(case, tmp_path):
     (tmp_path / "t.json").write_bytes(text)
     good, [fault] = faults(tmp_path / "t.json")
     assert (good, fault.line) == (["good", "last"], 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "fault"),
+    [
+        ('[{"id": "1", "query": "a"},\n{"id": "2", "query": "b"}', "12", (2, "the list is not closed")),
+        ('[{"id": "1", "query": "a"},\n{"id": "2", "que', "1", (2, "the list is not closed")),
+        ('[{"id": "1", "query": "a"},\n', "1", (2, "the list is not closed")),
+        ('{"data": [{"id": "1", "query": "a"}', "1", (1, "the list is not closed")),
+        ('{"data": [{"id": "1", "query": "a"}]\n, "n": ', "1", (2, "the object is not closed")),
+        ('{\n"id": "1", "query": "a"', "", (1, "the object is not closed")),
+        ('[{"id": "1", "query": "a"}}', "1", (1, "malformed JSON")),
+        ('[{"id": "1", "query": "a"}]]', "1", (1, "malformed JSON")),
+        ('[{"id": "1", "query": "a"}]\nend\n[{"id": "2", "query": "b"}]', "12", (2, "malformed JSON")),
+    ],
+)
+def test_broken_documents(text, good, fault, tmp_path):
+    """A document that breaks off, or is closed wrongly, gives what it holds and one fault where that is."""
+    (tmp_path / "t.json").write_text(text)
+    found, [told] = faults(tmp_path / "t.json")
+    assert ("".join(found), told.line) == (good, fault[0])
+    assert fault[1] in told.problem
+
+
+@pytest.mark.parametrize("step", [1, 7, 10**6])
+def test_documents_in_a_row(step, tmp_path):
+    """Documents that follow one another in a file are all read, whatever each of them is."""
+    texts = (
+        '[{"id": "1", "query": "a"}] [{"id": "2", "query": "b"}]',
+        '{"data": [{"id": "3", "query": "c"}], "data_format": 1}\n{"data": [{"id": "4", "query": "d"}]}',
+        '\ufeff{\n "id": "5", "query": "e", "rows": [{"a": 1}]\n}\n{"id": "6", "query": "f"},',
+        '{\n "data": [1, 2], "id": "7", "query": "g"}\n[]',
+    )
+    import io
+
+    class Slow(io.BytesIO):
+        def read(self, size=-1):
+            return super().read(min(size, step))
+
+    body = io.BufferedReader(Slow("\n".join(texts).encode()), 1)
+    assert [json.loads(text)["id"] for _, text, _ in elements(body, 10**6)] == list("1234567")
+    for number, text in enumerate(texts):
+        (tmp_path / "t.json").write_text(text)
+        assert len(list(read_traces(tmp_path / "t.json"))) == 2 if number < 3 else 1
+
+
+def test_lists_in_lines(tmp_path):
+    """Whether lines are records or documents is told by their keys: a list called `data` does not make a document."""
+    (tmp_path / "t.jsonl").write_text('{"data": [{"n": 1}], "id": "1", "query": "a"}\n{"query": "b"}\n')
+    first, _ = read_traces(tmp_path / "t.jsonl")
+    assert first.metadata == {"data": [{"n": 1}]}
+    (tmp_path / "t.jsonl").write_text('{"data": [1, 2], "q": "a"}\n{"data": [3], "q": "b"}\n')
+    assert [trace.query for trace in read_traces(tmp_path / "t.jsonl", map={"query": "q"})] == ["a", "b"]
+    (tmp_path / "t.jsonl").write_text(
+        '{"results": [{"query": "a"}]}\n{"results": [{"query": "b"}, {"query": "c"}]}\n'
+    )
+    assert [trace.query for trace in read_traces(tmp_path / "t.jsonl")] == ["a", "b", "c"]
 
 
 def test_many_faults(tmp_path):
@@ -245,6 +306,26 @@ def test_unrecognised(tmp_path):
         list(read_traces(tmp_path / "a.csv", map={"query": "question"}))
 
 
+def test_absent_columns(tmp_path):
+    """A column that a map names and no record has is refused, with the columns there are; rare ones are found."""
+    how = {"query": "q", "chunks": "dox"}
+    wanted = r'no column `dox` to read `chunks` from\. Did you mean "docs"\? There are: q, docs'
+    (tmp_path / "t.jsonl").write_text('{"q": "a", "docs": ["x"]}\n' * 2)
+    (tmp_path / "t.csv").write_text("q,docs\na,x\n")
+    pq.write_table(pa.table({"q": ["a"], "docs": ["x"]}), tmp_path / "t.parquet")
+    for name in ("t.jsonl", "t.csv", "t.parquet"):
+        with pytest.raises(InputError, match=wanted):
+            list(read_traces(tmp_path / name, map=how))
+    with pytest.raises(InputError, match=r"`docs\.0\.page`"):
+        list(read_traces(tmp_path / "t.jsonl", map={"query": "q", "answer": "docs.0.page"}))
+    with pytest.raises(InputError, match=r"`docs\.0`"):
+        list(read_traces(tmp_path / "t.csv", map={"query": "q", "chunks": "docs.0"}))
+    lines = ['{"q": "a", "why": null}\n'] * 300 + ['{"q": "a", "dox": ["y"]}\n']
+    (tmp_path / "t.jsonl").write_text("".join(lines))
+    *_, last = read_traces(tmp_path / "t.jsonl", map={**how, "error": "why.text"})
+    assert last.chunks[0].text == "y"
+
+
 def test_truncated(tmp_path):
     """A truncated download gives its whole lines first, and then says that it breaks off."""
     lines = b"".join(b'{"id": "%d", "query": "q%d"}\n' % (n, n * n) for n in range(2000))
@@ -279,6 +360,22 @@ def test_table_faults(tmp_path):
     assert "$.chunks[0].score" in fault.problem
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_open_quotes(end, tmp_path):
+    """A quote that is never closed is a fault of the line it opens in, with all that follows it; one that is
+    closed by the quote of another row is a fault too; a quote that is a mere character is none.
+    """
+    text = f'id,query,answer\n1,q,"a\nb"\n2,"q\nr","open\n3,q,a\n4,q,a{end}'
+    (tmp_path / "t.csv").write_text(text)
+    good, [fault] = faults(tmp_path / "t.csv")
+    assert (good, fault.line) == (["1"], 5)
+    assert "never closed" in fault.problem
+    assert fault.text == f'2,"q\nr","open\n3,q,a\n4,q,a{end}'.rstrip("\n")
+    (tmp_path / "t.csv").write_text(f'id,query\n1,"open\n2,"q"\n3,"he said" so{end}')
+    good, [fault] = faults(tmp_path / "t.csv")
+    assert (good, fault.line, fault.text) == (["3"], 2, '1,"open\n2,"q"')
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda part: (
@@ -310,17 +407,17 @@ def test_any_value(field, value, loose):
     step=st.integers(1, 9),
 )
 def test_scan(items, step, tmp_path_factory):
-    """An array is taken apart at its commas, wherever the blocks that it is read in end."""
+    """Arrays are taken apart at their commas, one document after another, wherever the blocks of the reading end."""
     import io
 
     class Slow(io.BytesIO):
         def read(self, size=-1):
             return super().read(min(size, step))
 
-    body = io.BufferedReader(
-        Slow(json.dumps({"a": "results", "results": items, "b": [1]}, indent=1).encode()), 1
-    )
-    assert [json.loads(text) for _, text, _ in elements(body, 10**6)] == items
+    parts = [{"n": 0}, *items]
+    text = json.dumps({"a": "results", "results": parts, "b": [1]}, indent=1) + json.dumps(items)
+    found = elements(io.BufferedReader(Slow(text.encode()), 1), 10**6)
+    assert [json.loads(text) for _, text, _ in found] == parts + items
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -348,6 +445,17 @@ def test_nothing_left(name, tmp_path):
     with pytest.raises(BadTraces):
         write_traces(failing(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet", "out.run"])
+def test_nothing_to_convert(name, tmp_path, capsys):
+    """Converting an input without a single trace is an error and writes nothing, neither the file nor a side file."""
+    from ragfault.cli import run
+
+    (tmp_path / "t.jsonl").write_text('{"id": "1"}\nnonsense\n')
+    assert run(["convert", str(tmp_path / "t.jsonl"), str(tmp_path / name), "--skip-bad"]) == 2
+    assert "holds no trace, and bad lines: 2." in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 
 
 def test_unwritable(tmp_path):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ragfault.cli.options import mapping, reading
+from ragfault.errors import InputError
+
+if TYPE_CHECKING:
+    from ragfault.evaluation import Side
+    from ragfault.records import Trace
 
 __all__ = ["convert", "demo"]
 
@@ -58,8 +65,21 @@ def convert(
             on_bad=side.keep if skip_bad else "raise",
             notice=say,
         )
-        count = write_traces(found, out, shape=to, qrels=to_qrels, force=force)
+        count = write_traces(_some(found, out, side), out, shape=to, qrels=to_qrels, force=force)
     click.echo(f"{count:,} traces in {out}")
+
+
+def _some(traces: Iterator[Trace], out: str, side: Side) -> Iterator[Trace]:
+    """The traces; raises InputError at the end where there was none, so that nothing is written."""
+    count = 0
+    for trace in traces:
+        count += 1
+        yield trace
+    if not count:
+        raise InputError(
+            f"{out} is not written: the input holds no trace, and bad lines: {side.count:,}. "
+            "Leave out --skip-bad to see what is wrong with them."
+        )
 
 
 @click.command(

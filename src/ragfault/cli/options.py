@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
+import msgspec
+from msgspec import Meta
 
 from ragfault.errors import InputError, UnknownName, UsageError
 
@@ -16,13 +18,21 @@ SETTINGS = "ragfault.toml"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KNOWN: dict[str, tuple[str, ...]] = {
-    "evaluate": ("judge", "metrics", "workers", "batch", "shape"),
-    "map": (),
-    "gate": ("bars", "coverage"),
-    "targets": ("bars", "routes"),
+Text = Annotated[str, Meta(min_length=1, description="a text")]
+Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+Texts = Annotated[str | list[str], Meta(description="a text or a list of texts")]
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Routes = Annotated[
+    dict[str, str | list[str]], Meta(description="a table of routes, each with a bar or a list of bars")
+]
+
+KNOWN: dict[str, dict[str, Any]] = {
+    "evaluate": {"judge": Text, "metrics": Texts, "workers": Count, "batch": Count, "shape": Text},
+    "map": {},
+    "gate": {"bars": Texts, "coverage": Share},
+    "targets": {"bars": Texts, "routes": Routes},
 }
-"""Tables of the settings file and their keys; without keys, any."""
+"""Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""
 
 
 def reading(function: F) -> F:
@@ -63,13 +73,15 @@ def mapping(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[str, str] |
                 )
             return text
         pairs[field.strip()] = column.strip()
-    return pairs or {key: str(value) for key, value in table.items()} or None
+    return pairs or dict(table) or None
 
 
-def settings(path: str | None) -> dict[str, Any]:
-    """The settings file that was named, or the one that lies here, or nothing.
+def settings(path: str | None) -> dict[str, dict[str, Any]]:
+    """The settings file that was named, or the one that lies here, or nothing: table → key → value.
 
-    Raises InputError where it cannot be read, UnknownName for a table or key that does not exist.
+    Only what the file says is there; a lone text stands as a list where a list is meant, and the map is flat.
+    Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table or key
+    that does not exist.
     """
     import tomllib
 
@@ -80,14 +92,47 @@ def settings(path: str | None) -> dict[str, Any]:
         found = tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {place}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{place} is not TOML: {error}") from None
-    for name, table in found.items():
-        if name not in KNOWN:
-            raise UnknownName(f"table of {place}", name, KNOWN)
-        if not isinstance(table, dict):
-            raise InputError(f"{place}: {name} is a table. Write [{name}] and its keys below it.")
-        for key in table:
-            if KNOWN[name] and key not in KNOWN[name]:
-                raise UnknownName(f"key of [{name}] in {place}", key, KNOWN[name])
-    return found
+    return {name: _table(place, name, table) for name, table in found.items()}
+
+
+def _table(place: Path, name: str, table: Any) -> dict[str, Any]:
+    """A table of the settings file, each value checked."""
+    if name not in KNOWN:
+        raise UnknownName(f"table of {place}", name, KNOWN)
+    if not isinstance(table, dict):
+        raise InputError(f"{place}: {name} is a table. Write [{name}] and its keys below it.")
+    if name == "map":
+        from ragfault.sources.shapes import flat
+
+        return {key: _value(place, name, key, value, Text) for key, value in flat(table).items()}
+    for key in table:
+        if key not in KNOWN[name]:
+            raise UnknownName(f"key of [{name}] in {place}", key, KNOWN[name])
+    return {key: _value(place, name, key, value, KNOWN[name][key]) for key, value in table.items()}
+
+
+def _value(place: Path, name: str, key: str, value: Any, wanted: Any) -> Any:
+    """The value of a key, in the one form that it has."""
+    try:
+        made = msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        said = wanted.__metadata__[0].description
+        raise InputError(f"{place}: {key} of [{name}] should be {said}, not {_shown(value)}.") from None
+    if wanted is Texts:
+        return _listed(made)
+    return {route: _listed(bars) for route, bars in made.items()} if wanted is Routes else made
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _shown(value: Any) -> str:
+    """A value as a settings file would have it, as far as there is room."""
+    try:
+        text = str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -24,8 +24,7 @@ class Long(Wrong):
     """A line that is longer than may be read, with its beginning."""
 
     def __init__(self, text: bytes, limit: int) -> None:
-        super().__init__(f"the line is longer than {limit:,} bytes")
-        self.text = text[:KEPT]
+        super().__init__(f"the line is longer than {limit:,} bytes", text[:KEPT])
 
 
 class Desk:
@@ -81,12 +80,10 @@ class Desk:
 
 def _text(payload: Any) -> str:
     """The line of a payload, as far as it can be told."""
-    if isinstance(payload, Long):
+    if isinstance(payload, Wrong):
         payload = payload.text
     if isinstance(payload, bytes):
         return payload.decode("utf-8", "replace").rstrip("\r\n")
-    if isinstance(payload, Wrong):
-        return ""
     try:
         return msgspec.json.encode(payload).decode()
     except (TypeError, ValueError, RecursionError):

@@ -56,6 +56,9 @@ PACKED = (".gz", ".zst")
 PIECE = 2**16
 """How much is asked of a stream at once: of one that breaks off, what came with its last piece is lost."""
 
+BAD = re.compile(r"\.bad(-\d+)?\.jsonl$")
+"""The name of a side file, which holds the lines of an input that are no traces."""
+
 TREC = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
 
 
@@ -77,8 +80,9 @@ def expand(where: Where) -> list[str]:
     """The files that a path, a glob, a directory, or a list of these stands for, each as it was named.
 
     A directory stands for its files (and those below it) of a known ending, in the order of their names;
-    hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth,
-    and everything in a run but its traces. Raises `InputError` where nothing is there.
+    hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth, and
+    the bad lines that were kept of an input (`*.bad.jsonl`). A run stands for its traces where it is named;
+    runs below a directory are passed over. Raises `InputError` where nothing is there.
     """
     parts = [where] if isinstance(where, (str, os.PathLike)) else where
     found: list[str] = []
@@ -109,19 +113,37 @@ def _one(name: str) -> list[str]:
 
 
 def _inside(folder: Path) -> list[str]:
-    if (folder / "manifest.json").is_file() and (folder / "traces.parquet").is_file():
+    if _is_run(folder):
         return [str(folder / "traces.parquet")]
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and ending(path.name) in FORMS)
-    names = [
-        path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    names = sorted(_below(folder))
     if any(_stem(path) == "response" for path in names):
         names = [path for path in names if _stem(path) != "source_info"]
     if not names:
         raise InputError(
-            f"the directory {folder} holds no file of traces ({', '.join(FORMS)}; also {', '.join(PACKED)})"
+            f"the directory {folder} holds no file of traces ({', '.join(FORMS)}; also {', '.join(PACKED)}); "
+            "a run below it has to be named itself"
         )
     return [str(path) for path in names]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The files of traces in a folder and below it."""
+    for place, folders, names in os.walk(folder):
+        above = Path(place)
+        folders[:] = [name for name in folders if not (name.startswith(".") or _made(above / name))]
+        for name in names:
+            known = ending(name) in FORMS and not name.startswith(".") and not BAD.search(name)
+            if known and (above / name).is_file():
+                yield above / name
+
+
+def _made(folder: Path) -> bool:
+    """Whether a folder is a run, or one in the making."""
+    return folder.suffix == ".partial" or _is_run(folder)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "traces.parquet").is_file()
 
 
 def ending(name: str) -> str:

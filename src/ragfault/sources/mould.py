@@ -7,7 +7,7 @@ has not, is looked at again the slow way, which takes other forms and names the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -17,14 +17,19 @@ from ragfault.errors import SHOWN, InputError
 from ragfault.records import Chunk, Citation, Gold, Latency, Span, Tokens, Trace
 from ragfault.sources import shapes
 from ragfault.sources.desk import Desk
-from ragfault.sources.normalise import missing, normalise, settle
+from ragfault.sources.normalise import absent, has, leads, missing, normalise, paths, settle
 from ragfault.sources.values import DEPTH, Wrong, kind
 
 __all__ = ["Mould", "Notice", "Plan", "parse"]
 
 Notice = Callable[[str], object]
 
+MET = 1000
+"""How many names of columns are kept, to offer one of them in the place of one that is absent."""
+
 Big = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+Time = Annotated[float, Meta(ge=0)] | None
 
 
 def _keys(record: type[msgspec.Struct], **known: Any) -> Any:
@@ -38,11 +43,12 @@ TraceKeys = _keys(
     chunks=tuple[_keys(Chunk, start=Big, end=Big), ...] | None,  # type: ignore[misc]
     citations=tuple[_keys(Citation), ...] | None,  # type: ignore[misc]
     gold=_keys(Gold, spans=tuple[_keys(Span, start=Big, end=Big), ...]) | None,  # type: ignore[misc]
-    turn=Big,
-    latency=_keys(Latency) | None,
-    tokens=_keys(Tokens, prompt=Big, completion=Big) | None,
+    turn=Count,
+    latency=_keys(Latency, **dict.fromkeys(Latency.__struct_fields__, Time)) | None,
+    tokens=_keys(Tokens, **dict.fromkeys(Tokens.__struct_fields__, Count)) | None,
 )
-"""The keys that a trace may have, with whole numbers no larger than Arrow can hold."""
+"""The keys that a trace may have, with whole numbers no larger than Arrow can hold, and no less than nothing
+where that cannot be."""
 
 
 class Plan:
@@ -53,12 +59,35 @@ class Plan:
     ) -> None:
         self.given, self.shape, self.notice, self.limit = given, shape, notice, limit
         self.told: str | None = None
+        self.unmet = {path: field for field, paths in given.items() for path in paths}
+        """The columns of the map that no record has had so far, each with its field."""
+        self.met: dict[str, None] = {}
+        """The columns that records have had, while some of the map are unmet."""
 
     def tell(self, line: str) -> None:
         """Say it once, not for each of many files."""
         if self.notice and line != self.told:
             self.told = line
             self.notice(line)
+
+    def knows(self, names: Iterable[str]) -> bool:
+        """Whether an object with these keys is a record."""
+        names = set(names)
+        query = self.given.get("query") or (self.shape.columns["query"] if self.shape else ())
+        return any(leads(path, names) for path in query) or shapes.recognise(names) is not None
+
+    def meet(self, record: dict[str, Any]) -> None:
+        """Note which columns of the map a record has."""
+        for path in [path for path in self.unmet if has(record, path)]:
+            del self.unmet[path]
+        if self.unmet and len(self.met) < MET:
+            self.met.update(dict.fromkeys(paths(record)))
+
+    def close(self) -> None:
+        """Raise `InputError` for a column of the map that no record has had."""
+        if self.unmet and self.met:
+            path, field = next(iter(self.unmet.items()))
+            raise InputError(absent(field, path, self.met))
 
 
 class Mould:
@@ -80,6 +109,11 @@ class Mould:
             self._settle(dict.fromkeys(names, ""))
         except Wrong as wrong:
             raise InputError(f"{self.name}: {wrong}") from None
+        for field, [path] in self.plan.given.items():
+            if not leads(path, names):
+                raise InputError(f"{self.name}: {absent(field, path, names)}")
+            if path in names:
+                self.plan.unmet.pop(path, None)
 
     def trace(self, payload: Any) -> Trace:
         """The trace that a payload stands for; raises `Wrong`."""
@@ -100,6 +134,8 @@ class Mould:
                 return self.trace(payload)
         if self.unfold:
             record = self.unfold(record)
+        if self.plan.unmet:
+            self.plan.meet(record)
         return normalise(record, self.columns or {}, rest=not self.plan.given, loose=self.table)
 
     def _straight(self, line: bytes) -> Trace | None:
@@ -111,7 +147,8 @@ class Mould:
             return None
         if line.count(b"{") + line.count(b"[") > DEPTH and _depth(line) > DEPTH:
             return None
-        return settle(trace) if trace.time or type(trace.reference) is tuple else trace
+        plain = trace.time is None and type(trace.reference) is not tuple and trace.error != ""
+        return trace if plain else settle(trace)
 
     def _settle(self, record: dict[str, Any]) -> None:
         """Find the shape from the first record; raises `Wrong` where none fits."""

@@ -8,17 +8,18 @@ Nothing is lost: keys of no known name go to `metadata`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 
-from ragfault.records import Latency, Tokens, Trace
+from ragfault.records import Citation, Latency, Tokens, Trace
 from ragfault.sources.shapes import FIELDS, Columns, Record
 from ragfault.sources.values import FORMERS, Wrong, cell, clean, items, kind, opened
 
-__all__ = ["missing", "normalise", "settle"]
+__all__ = ["absent", "has", "leads", "missing", "normalise", "paths", "settle"]
 
 LONG = 2**63
 
@@ -65,6 +66,55 @@ def missing(wanted: Iterable[str], there: Iterable[str]) -> str:
     lacking = " or ".join(wanted)
     plain = "" if lacking == "query" else f" ({lacking})"
     return f"no column for `query`{plain}; there are: {shown or 'none'}; map one with --map query=COLUMN"
+
+
+def absent(field: str, path: str, there: Iterable[str]) -> str:
+    """What to say where a map names a column that is not there.
+
+    >>> absent("chunks", "dox", ["question", "docs"])
+    'no column `dox` to read `chunks` from. Did you mean "docs"? There are: question, docs'
+    """
+    names = list(there)
+    close = get_close_matches(path, names, n=1, cutoff=0.5)
+    offer = f' Did you mean "{close[0]}"?' if close else ""
+    shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+    return f"no column `{path}` to read `{field}` from.{offer} There are: {shown or 'none'}"
+
+
+def paths(record: Record) -> Iterator[str]:
+    """The columns of a record, and what stands in those that are objects, as paths with dots."""
+    for name, value in record.items():
+        yield name
+        if isinstance(value, dict):
+            yield from (f"{name}.{key}" for key in value)
+
+
+def leads(path: str, names: Iterable[str]) -> bool:
+    """Whether a path begins at one of the columns of these names."""
+    return path in names or ("." in path and path.split(".", 1)[0] in names)
+
+
+def has(record: Record, path: str) -> bool:
+    """Whether a path leads to something, or as far as there is anything: null and an empty list tell nothing.
+
+    >>> has({"docs": [{"text": None}]}, "docs.0.text"), has({"docs": None}, "docs.0.text")
+    (True, True)
+    >>> has({"docs": [{"text": "a"}]}, "docs.0.page"), has({"docs": "a"}, "docs.0")
+    (False, False)
+    """
+    if path in record or "." not in path:
+        return path in record
+    inner: Any = record
+    for step in path.split("."):
+        if inner is None or inner == []:
+            return True
+        if isinstance(inner, dict) and step in inner:
+            inner = inner[step]
+        elif isinstance(inner, (list, tuple)) and step.isdecimal() and int(step) < len(inner):
+            inner = inner[int(step)]
+        else:
+            return False
+    return True
 
 
 # --- columns to fields -----------------------------------------------------------------------------
@@ -131,12 +181,16 @@ def _parts(made: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spare(made: dict[str, Any]) -> None:
-    """Keep what latency and tokens have no place for as metadata."""
+    """Keep what latency, tokens and citations have no place for as metadata; of citations, as a list of each."""
     for field, record in (("latency", Latency), ("tokens", Tokens)):
         inner = made.get(field)
         if isinstance(inner, dict):
-            for key in inner.keys() - set(record.__struct_fields__):
+            for key in sorted(inner.keys() - set(record.__struct_fields__), key=str):
                 made["metadata"][f"{field}.{key}"] = inner[key]
+    cited = [part if isinstance(part, dict) else {} for part in made.get("citations") or ()]
+    for key in dict.fromkeys(key for part in cited for key in part):
+        if key not in Citation.__struct_fields__:
+            made["metadata"][f"citations.{key}"] = [part.get(key) for part in cited]
 
 
 def _merged(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
@@ -156,7 +210,9 @@ def _merged(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
 
 
 def settle(trace: Trace, check: bool = False) -> Trace:
-    """The trace in its one form: a time has an offset (UTC if none was given), a lone reference is no tuple.
+    """The trace in its one form: its time has an offset, a lone reference is no tuple, an empty error none.
+
+    A time without an offset is taken as UTC.
 
     `check` also looks at its numbers and texts, for records that no JSON reader has seen.
     """
@@ -166,16 +222,20 @@ def settle(trace: Trace, check: bool = False) -> Trace:
         trace = msgspec.structs.replace(trace, time=trace.time.replace(tzinfo=UTC))
     if type(trace.reference) is tuple and len(trace.reference) == 1:
         trace = msgspec.structs.replace(trace, reference=trace.reference[0])
+    if trace.error == "":
+        trace = msgspec.structs.replace(trace, error=None)
     return trace
 
 
 def finite(trace: Trace) -> None:
-    """Raise `Wrong` where a number is none, or too large to store, or a text holds half a character."""
+    """Raise `Wrong` where a number is none, cannot be so large or so small, or a text holds half a character."""
     for place, value in _numbers(trace):
         if isinstance(value, float) and not math.isfinite(value):
             raise Wrong(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
         if isinstance(value, int) and not -LONG <= value < LONG:
             raise Wrong(f"Number out of range - at `$.{place}`")
+        if value is not None and value < 0 and place.startswith(("latency.", "tokens.", "turn")):
+            raise Wrong(f"{value} is less than nothing - at `$.{place}`")
     try:
         msgspec.msgpack.encode(trace)
     except UnicodeEncodeError:

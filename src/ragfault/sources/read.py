@@ -45,8 +45,9 @@ def read_traces(
     the text of the line; "skip" passes them over. A line of more than `max_line` bytes is a fault, and
     so is the end of a truncated file.
 
-    Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and
-    `UnknownName` for a shape or map key that does not exist – both before the first trace where they can.
+    Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
+    column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
+    key that does not exist – both before the first trace where they can.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "old.jsonl"
@@ -76,7 +77,8 @@ def _read(names: list[str], plan: Plan, desk: Desk, trec: bool, qrels: Any) -> I
             if form == "trec":
                 yield from _trec(name, qrels, desk, plan)
                 continue
-            yield from _traces(name, _payloads(name, form, stream, plan.limit), plan, desk)
+            yield from _traces(name, _payloads(name, form, stream, plan), plan, desk)
+    plan.close()
     desk.close(names)
 
 
@@ -97,26 +99,31 @@ def _trec(name: str, qrels: Any, desk: Desk, plan: Plan) -> Iterator[Trace]:
 # --- what a file gives -----------------------------------------------------------------------------
 
 
-def _payloads(name: str, form: str, stream: files.Stream, limit: int) -> Iterator[tuple[int, Any]]:
+def _payloads(name: str, form: str, stream: files.Stream, plan: Plan) -> Iterator[tuple[int, Any]]:
     """Line or row numbers with what stands there; a table first gives the names of its columns as row 0."""
     if form == "parquet":
         yield from tables.parquet_rows(name)
     elif form in ("csv", "tsv"):
-        yield from tables.text_rows(stream.body, name, form == "tsv", limit)
+        yield from tables.text_rows(stream.body, name, form == "tsv", plan.limit)
     else:
-        yield from _objects(stream, limit)
+        yield from _objects(stream, plan)
     if stream.broken and form != "parquet":
         yield -1, Wrong(stream.broken)
 
 
-def _objects(stream: files.Stream, limit: int) -> Iterator[tuple[int, Any]]:
-    head = stream.body.peek(4096).removeprefix(b"\xef\xbb\xbf")
-    document = scan.is_document(head)
-    parts = scan.elements if document else files.lines
-    for number, text, whole in parts(stream.body, limit):
+def _objects(stream: files.Stream, plan: Plan) -> Iterator[tuple[int, Any]]:
+    """Objects with their lines; where the stream breaks, without what it broke in two."""
+    if scan.is_document(stream.body.peek(4096), plan.knows):
+        for number, found, whole in scan.elements(stream.body, plan.limit, plan.knows):
+            if not isinstance(found, Wrong):
+                yield number, found if whole else Long(found, plan.limit)
+            elif not stream.broken:
+                yield number, found
+        return
+    for number, text, whole in files.lines(stream.body, plan.limit):
         if not whole:
-            yield number, Long(text, limit)
-        elif stream.broken and (document or not text.endswith(b"\n")):
+            yield number, Long(text, plan.limit)
+        elif stream.broken and not text.endswith(b"\n"):
             return
         elif not text.isspace():
             yield number, text

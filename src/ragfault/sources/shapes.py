@@ -15,7 +15,7 @@ import msgspec
 from ragfault.errors import InputError, UnknownName
 from ragfault.records import Chunk, Gold, Latency, Tokens, Trace
 
-__all__ = ["FIELDS", "NATIVE", "SHAPES", "Shape", "columns", "named", "recognise"]
+__all__ = ["FIELDS", "NATIVE", "SHAPES", "Shape", "columns", "flat", "named", "recognise"]
 
 FIELDS = tuple(Trace.__struct_fields__)
 """The fields of a trace, in order."""
@@ -212,7 +212,7 @@ def columns(given: Mapping[str, str] | str | Path | None) -> Columns:
 
     A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` and its like
     name a column of lists that runs parallel to the chunks. A column may be a path with dots into nested
-    objects and lists (`retrieved.docs`, `choices.0.text`). In TOML, tables stand for the dots on the left.
+    objects and lists (`retrieved.docs`, `choices.0.text`). Tables in the map stand for the dots on the left.
     Raises `UnknownName` for a field that does not exist, `InputError` for a file that cannot be read.
 
     >>> columns({"query": "question", "metadata.task": "task"})
@@ -220,7 +220,7 @@ def columns(given: Mapping[str, str] | str | Path | None) -> Columns:
     """
     if given is None:
         return {}
-    table = _toml(Path(given)) if isinstance(given, (str, Path)) else dict(given)
+    table = _toml(Path(given)) if isinstance(given, (str, Path)) else flat(given)
     for key, column in table.items():
         if key not in KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
             raise UnknownName("map key", key, [*KEYS, "metadata.NAME"])
@@ -238,11 +238,16 @@ def _toml(path: Path) -> dict[str, Any]:
         raise InputError(f"the map {path} cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the map {path} is not TOML: {error}") from None
-    return _flat(table.get("map", table))
+    return flat(table.get("map", table))
 
 
-def _flat(table: Any, above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The map that a table with tables in it stands for: their names joined by dots.
+
+    >>> flat({"query": "question", "latency": {"total": "ms"}})
+    {'query': 'question', 'latency.total': 'ms'}
+    """
+    made: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
-    return flat
+        made |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return made

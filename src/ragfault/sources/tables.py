@@ -21,6 +21,8 @@ __all__ = ["guard", "parquet_rows", "text_rows", "unguard"]
 
 RISKY = re.compile(r"'*([=+\-@\t\r]|\Z)")
 GUARDED = re.compile(r"'+([=+\-@\t\r]|\Z)")
+END = ""
+"""What stands in the place of a line after the last."""
 ROWS = 256
 """Rows of a Parquet file that are held at once."""
 
@@ -49,21 +51,13 @@ def text_rows(body: io.BufferedReader, name: str, tab: bool, limit: int) -> Iter
 
     Raises `InputError` where there is no header.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), min(limit, 2**31 - 1)))
-    reader = csv.reader(_texts(body, limit), delimiter="\t" if tab else ",")
     header: list[str] | None = None
-    while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield line, Wrong(f"malformed row: {error}")
+    for line, row in _rows(body, "\t" if tab else ",", limit):
+        if isinstance(row, Wrong):
+            yield line, row
+        elif not row:
             continue
-        if not row:
-            continue
-        if header is None:
+        elif header is None:
             header = [cell.strip() for cell in row]
             if len(set(header)) < len(header):
                 double = next(cell for cell in header if header.count(cell) > 1)
@@ -71,6 +65,42 @@ def text_rows(body: io.BufferedReader, name: str, tab: bool, limit: int) -> Iter
             yield 0, header
         else:
             yield line, _row(header, row)
+
+
+def _rows(body: io.BufferedReader, delimiter: str, limit: int) -> Iterator[tuple[int, list[str] | Wrong]]:
+    """The cells of each row with its line.
+
+    A quote that is followed by more than a delimiter is a mere character where the row is one line; where the
+    row goes over several, it is more likely that one was left open, and rows after it were taken for a cell.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), min(limit, 2**31 - 1)))
+    lines: list[str] = []
+    reader = csv.reader(_texts(body, limit, lines), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        lines.clear()
+        try:
+            yield line, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield _mended(lines, line, delimiter, error)
+
+
+def _mended(lines: list[str], line: int, delimiter: str, error: csv.Error) -> tuple[int, list[str] | Wrong]:
+    """The cells of lines that are no sound row, or what is wrong with them and where."""
+    text = "".join(lines).encode("utf-8", "surrogateescape")
+    if lines[-1] != END and len(lines) > 1:
+        last = line + len(lines) - 1
+        return line, Wrong(f"malformed row: {error} in line {last}; a quote may be left open", text)
+    try:
+        [cells] = csv.reader(lines, delimiter=delimiter)
+    except csv.Error:
+        return line, Wrong(f"malformed row: {error}", text)
+    if lines[-1] != END:
+        return line, cells
+    inside = cells[-1].removesuffix("\n").count("\n") + 1
+    return line + len(lines) - 1 - inside, Wrong("the quote that opens here is never closed", text)
 
 
 def _row(header: list[str], row: list[str]) -> dict[str, Any] | Wrong:
@@ -82,13 +112,18 @@ def _row(header: list[str], row: list[str]) -> dict[str, Any] | Wrong:
     return {column: unguard(cell) for column, cell in zip(header, row, strict=True)}
 
 
-def _texts(body: io.BufferedReader, limit: int) -> Iterator[str]:
-    """Lines as text; a line longer than the limit comes in pieces, and its cell is then refused by `csv`."""
+def _texts(body: io.BufferedReader, limit: int, kept: list[str]) -> Iterator[str]:
+    """Lines as text, each also put to those `kept`, and `END` put there after the last.
+
+    A line longer than the limit comes in pieces, and its cell is then refused by `csv`.
+    """
     first = True
     while line := body.readline(limit + 1):
         if first:
             line, first = line.removeprefix(b"\xef\xbb\xbf"), False
-        yield line.decode("utf-8", "surrogateescape")
+        kept.append(line.decode("utf-8", "surrogateescape"))
+        yield kept[-1]
+    kept.append(END)
 
 
 # --- Parquet ---------------------------------------------------------------------------------------

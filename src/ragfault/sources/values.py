@@ -7,13 +7,14 @@ check to name with its path.
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from ragfault.records import Chunk, Citation, Span
+from ragfault.records import Chunk, Span
 
 __all__ = ["FORMERS", "Wrong", "cell", "clean", "content_id", "items", "kind", "opened"]
 
@@ -25,12 +26,19 @@ TEXTS = ("text", "content", "page_content", "passage")
 FACTS = ("text", "fact", "statement", "claim")
 DOCUMENTS = ("doc_id", "docid")
 CHUNK = frozenset(Chunk.__struct_fields__)
-CITATION = frozenset(Citation.__struct_fields__)
 SPAN = frozenset(Span.__struct_fields__)
 
 
+EPOCH = re.compile(r"[+-]?(\d{9,}|\d+\.\d*|\d(\.\d*)?[eE][+-]?\d+)")
+"""A text that is a number and no date: `20240101` is one in ISO form."""
+
+
 class Wrong(ValueError):
-    """A record is not a trace; the message says where and why."""
+    """A record is not a trace; the message says where and why, `text` what stands there, where it is known."""
+
+    def __init__(self, problem: str, text: bytes = b"") -> None:
+        super().__init__(problem)
+        self.text = text
 
 
 def content_id(text: str, prefix: str = "t-") -> str:
@@ -146,11 +154,17 @@ def _citations(value: Any) -> list[Any]:
 
 
 def _citation(value: Any) -> Any:
+    """A citation by the names of its fields; keys of other names stay, for the metadata of the trace."""
     if not isinstance(value, dict):
         return {"chunk": _name(value)}
-    found = next((value[name] for name in ("chunk", *IDS) if value.get(name) is not None), None)
-    made = {key: part for key, part in value.items() if key in CITATION and part is not None}
-    return made if found is None else {**made, "chunk": _name(found)}
+    made = {key: part for key, part in value.items() if part is not None}
+    for field, names in (("chunk", IDS), ("quote", TEXTS)):
+        found = next((name for name in (field, *names) if name in made), None)
+        if found:
+            made[field] = made.pop(found)
+    if "chunk" in made:
+        made["chunk"] = _name(made["chunk"])
+    return made
 
 
 def _texts(value: Any) -> list[Any]:
@@ -192,12 +206,16 @@ def _grades(value: Any) -> Any:
             found = next((item[name] for name in ("chunk", *IDS) if item.get(name) is not None), None)
             if found is None:
                 raise Wrong("a gold chunk without id - at `$.gold`")
-            made[_name(found)] = next((item[k] for k in ("grade", "relevance", "score") if k in item), 1.0)
-        elif isinstance(item, (list, tuple)):
-            raise Wrong("Expected `str | object`, got `array` - at `$.gold`")
+            made[_gold_id(found)] = next((item[k] for k in ("grade", "relevance", "score") if k in item), 1.0)
         else:
-            made[_name(item)] = 1.0
+            made[_gold_id(item)] = 1.0
     return made
+
+
+def _gold_id(value: Any) -> Any:
+    if isinstance(value, (dict, list, tuple, set)):
+        raise Wrong(f"Expected `str | object`, got `{kind(value)}` - at `$.gold`")
+    return _name(value)
 
 
 def _span(value: Any) -> Any:
@@ -211,10 +229,12 @@ def _span(value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    """Text in ISO form, or seconds or milliseconds since 1970."""
+    """Text in ISO form, or seconds or milliseconds since 1970, as a number or as text."""
     try:
         if isinstance(value, str):
-            return datetime.fromisoformat(value.strip())
+            if not EPOCH.fullmatch(value.strip()):
+                return datetime.fromisoformat(value.strip())
+            value = float(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
     except (ValueError, OverflowError, OSError):
@@ -244,7 +264,6 @@ FORMERS = {
 
 # --- cells of text ---------------------------------------------------------------------------------
 
-NUMBERS = ("turn", "tokens.prompt", "tokens.completion", "chunks.score", "latency.total")
 NESTED = ("chunks", "citations", "facts", "gold", "latency", "tokens", "metadata")
 
 
