@@ -89,7 +89,8 @@ def main() -> None:
                 flush=True,
             )
     print(
-        f"\nRetrieval blamed: {blamed}. Of {told} pairs where groundedness is shown to have moved, {agreed} agree with people."
+        f"\nRetrieval blamed: {blamed}. Of {told} pairs where groundedness is shown to have moved, "
+        f"{agreed} agree with people."
     )
 
 
