@@ -1,6 +1,6 @@
 """Comparing a million paired traces: differences with bootstrap intervals and sign-flip tests, against a scipy loop.
 
-    python benchmarks/bisect.py [--traces 1000000] [--metrics 20] [--resamples 2000]
+    python benchmarks/bisection.py [--traces 1000000] [--metrics 20] [--resamples 2000]
 
 Times `ragfault.stats.paired_differences` and `sign_flips` on all metrics at once, and scipy.stats.bootstrap
 metric by metric with few resamples, scaled up to as many (scipy holds each batch of resamples in memory;
