@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from ragfault.cli.options import settings, setup
 from ragfault.cli.report import colourful
+from ragfault.errors import UsageError
 
 __all__ = ["gate"]
+
+BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway")
+"""The options that say nothing without a baseline."""
 
 
 @click.command(
     epilog="""\b
 Examples:
   ragfault gate runs/today --bar "groundedness>=0.85" --bar "latency<=2000"
+  ragfault gate runs/today --baseline runs/main --max-drop 0.03
+  ragfault gate runs/today --baseline runs/main -m groundedness -m latency --margin latency=50
   ragfault gate runs/today --junit gate.xml --markdown gate.md
-  ragfault gate runs/today --coverage 0.9
 
 \b
-Bars also come from ragfault.toml:
+What is asked also comes from ragfault.toml:
   [gate]
   bars = ["groundedness>=0.85", "context_recall>=0.7"]
   coverage = 0.5
+  max_drop = 0.02
+  [gate.margins]
+  groundedness = 0.01
 
-Exit code 0: every bar is passed; 1: one is failed; 3: the data cannot tell."""
+Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data cannot tell."""
 )
 @click.argument("run", type=click.Path())
 @click.option(
     "--bar", "bars", multiple=True, metavar="METRIC>=VALUE", help="A bar: >=, >, <= or <. Repeatable."
 )
 @click.option("--coverage", type=click.FloatRange(0, 1), help="Least share of traces scored.  [default: 0.5]")
+@click.option("--baseline", type=click.Path(), help="A run that RUN must not be worse than.")
+@click.option(
+    "-m",
+    "--metrics",
+    multiple=True,
+    help="A metric to hold against the baseline. Repeatable.  [default: those of the decision tree]",
+)
+@click.option(
+    "--max-drop",
+    type=float,
+    help="Margin of a metric as a share of its range; without an end 5 % of its mean.  [default: 0.02]",
+)
+@click.option(
+    "--margin",
+    "--margins",
+    "margins",
+    multiple=True,
+    metavar="METRIC=VALUE",
+    help="Margin of one metric, in its own units. Repeatable.",
+)
+@click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]")
+@click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]")
+@click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option(
     "--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it."
@@ -39,14 +74,18 @@ def gate(
     run: str,
     bars: tuple[str, ...],
     coverage: float | None,
+    baseline: str | None,
     junit: str | None,
     markdown: str | None,
     config: str | None,
+    **options: Any,
 ) -> int:
-    """Hold RUN against bars: pass, fail, or cannot tell.
+    """Hold RUN against bars, against a baseline, or both: pass, fail, or cannot tell.
 
     A bar is decided on the 95 % interval of the metric's mean, never on the mean alone: passed where all of the
-    interval reaches it, failed where none does. Otherwise: "cannot tell", with about how many traces would.
+    interval reaches it, failed where none does. Beside a baseline a metric fails where a significant worsening
+    beyond its margin is shown, and passes where one is ruled out. Otherwise: "cannot tell", with about how
+    many traces would.
     """
     from ragfault.findings import COVERAGE
     from ragfault.findings import gate as decide
@@ -59,6 +98,8 @@ def gate(
         Run.open(run),
         bars or table.get("bars", ()),
         coverage=coverage if coverage is not None else table.get("coverage", COVERAGE),
+        baseline=None if baseline is None else Run.open(baseline),
+        **_terms(options, table, baseline),
     )
     if junit:
         save(junit, written.junit(found), force=True)
@@ -66,3 +107,36 @@ def gate(
         save(markdown, written.markdown(found), force=True)
     click.echo(written.terminal(found, colour=colourful()), nl=False)
     return found.code
+
+
+def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
+    """On what terms the baseline is held against: those of the flags, else of the settings."""
+    given = {key: options[key] for key in BESIDE if options[key] is not None and options[key] != ()}
+    if not given["anyway"]:
+        del given["anyway"]
+    if baseline is None:
+        if given:
+            named = ", ".join(f"--{key.replace('_', '-').replace('margins', 'margin')}" for key in given)
+            raise UsageError(f"{named}: there is nothing to hold RUN against. Give a --baseline.")
+        return {}
+    kept = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
+    margins = {**table.get("margins", {}), **_margins(given.pop("margins", ()))}
+    return {**kept, **given, "margins": margins}
+
+
+def _margins(texts: tuple[str, ...]) -> dict[str, float]:
+    """Margins by metric; the value stands after the last "="."""
+    found = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        try:
+            margin = float(value)
+        except ValueError:
+            margin = math.nan
+        if not name.strip() or not 0 < margin < math.inf:
+            raise UsageError(
+                f"--margin {text}: write METRIC=VALUE with a value above 0, such as latency=50; "
+                "for all metrics, give --max-drop."
+            )
+        found[name.strip()] = margin
+    return found

@@ -22,6 +22,9 @@ Text = Annotated[str, Meta(min_length=1, description="a text")]
 Count = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
 Texts = Annotated[str | list[str], Meta(description="a text or a list of texts")]
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Inner = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1")]
+Margin = Annotated[float, Meta(gt=0, description="a number above 0")]
+Margins = Annotated[dict[str, Margin], Meta(description="a table of metrics, each with a number above 0")]
 Routes = Annotated[
     dict[str, str | list[str]], Meta(description="a table of routes, each with a bar or a list of bars")
 ]
@@ -29,7 +32,14 @@ Routes = Annotated[
 KNOWN: dict[str, dict[str, Any]] = {
     "evaluate": {"judge": Text, "metrics": Texts, "workers": Count, "batch": Count, "shape": Text},
     "map": {},
-    "gate": {"bars": Texts, "coverage": Share},
+    "gate": {
+        "bars": Texts,
+        "coverage": Share,
+        "max_drop": Margin,
+        "alpha": Inner,
+        "power": Inner,
+        "margins": Margins,
+    },
     "targets": {"bars": Texts, "routes": Routes},
 }
 """Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""

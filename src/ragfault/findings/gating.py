@@ -1,13 +1,15 @@
-"""The gate: does a run reach the bars set for it?"""
+"""The gate: does a run reach the bars set for it, and is it no worse than its baseline?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.findings.bars import Bar, decide, read_bar
 from ragfault.findings.grid import Grid, open_grid
+from ragfault.findings.guarding import MOST, guard
 from ragfault.findings.records import Aggregate, Decision, Gate, Result
 from ragfault.findings.scorecard import aggregate
 from ragfault.runs import Run
@@ -18,32 +20,43 @@ __all__ = ["COVERAGE", "gate"]
 COVERAGE = 0.5
 """The least share of traces that must be scored for a bar to be passed."""
 
-MOST = 1_000_000
-"""A number of traces beyond which none is named."""
 
-
-def gate(source: Run | Grid, bars: Iterable[Bar | str], *, coverage: float = COVERAGE) -> Gate:
-    """Decide every bar on the 95 % interval of its metric's mean.
+def gate(
+    source: Run | Grid,
+    bars: Iterable[Bar | str] = (),
+    *,
+    coverage: float = COVERAGE,
+    baseline: Run | None = None,
+    **terms: Any,
+) -> Gate:
+    """Decide every bar on the 95 % interval of its mean, and beside a baseline whether a metric got worse.
 
     A bar is passed where all of the interval reaches it, failed where none of it does; otherwise the run
     cannot tell, and the decision says about how many scored traces would, at the present mean and spread.
     A bar is not passed where scores of its metric were lost to failures: traces on which a judge fails are
     not like the others. Nor is it where less than `coverage` of the traces are scored; a bar that fails still
-    fails. The gate fails where any bar fails, else cannot tell where any cannot.
+    fails.
 
-    Raises UsageError for a bar that cannot be read, no bars at all, or a bar outside the metric's range;
-    UnknownName for a metric that is not in the run.
+    Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
+    one is ruled out; `terms` are those of `guard`: metrics, max_drop, margins, alpha, power, anyway, seed. The
+    gate fails where any bar or metric fails, else cannot tell where any cannot.
+
+    Raises UsageError for a bar that cannot be read, neither bars nor baseline, or a bar outside the metric's
+    range; UnknownName for a metric that is not in the run; beside a baseline what `guard` raises.
     """
     if not 0 <= coverage <= 1:
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
-    grid = open_grid(source)
     read = [read_bar(bar) if isinstance(bar, str) else bar for bar in bars]
-    if not read:
-        raise UsageError('no bar was set. Set one: --bar "groundedness>=0.85"')
+    if not read and baseline is None:
+        raise UsageError('no bar was set. Set one (--bar "groundedness>=0.85"), or give a --baseline.')
+    if terms and baseline is None:
+        raise UsageError(f"{', '.join(terms)}: without a baseline there is nothing to hold this against.")
+    grid = open_grid(source)
     return Gate(
         run=grid.run.path.name,
         traces=grid.traces,
         decisions=tuple(_decision(grid, bar, coverage) for bar in read),
+        guarded=None if baseline is None else guard(baseline, grid.run, coverage=coverage, **terms),
     )
 
 

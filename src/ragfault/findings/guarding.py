@@ -46,8 +46,9 @@ def guard(  # noqa: PLR0913 - the terms of one verb
     for the whole to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
     Otherwise the data cannot tell, with about how many pairs would.
 
-    Nor does a metric pass whose scores were lost to failures, that is scored on both sides of less than
-    `coverage` of the pairs scored on any, or whose labels no longer describe the candidate's corpus.
+    A metric does not pass where scores were lost to failures, where less than `coverage` of the smaller run's
+    traces pair, or of the pairs scored in either run are scored in both. One that reads labels which no longer
+    describe the candidate's corpus is not told at all.
 
     `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
     both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
@@ -65,9 +66,8 @@ def guard(  # noqa: PLR0913 - the terms of one verb
         power=power,
         seed=seed,
     )
-    terms = _Terms(
-        alpha, power, coverage, sum(change.adjusted is not None for change in found.changes), _gone(side, found)
-    )
+    tests = sum(change.adjusted is not None for change in found.changes)
+    terms = _Terms(alpha, power, coverage, tests, _gone(side, found), _few(side, coverage))
     return Guarded(
         baseline=found.baseline,
         pairs=found.pairs,
@@ -76,7 +76,7 @@ def guard(  # noqa: PLR0913 - the terms of one verb
         alpha=alpha,
         power=power,
         drops=tuple(_drop(change, terms) for change in found.changes),
-        warnings=(*found.warnings, *_few(side, coverage)),
+        warnings=found.warnings,
     )
 
 
@@ -90,6 +90,8 @@ class _Terms(Struct, frozen=True):
     """How many metrics were corrected together."""
     gone: float | None
     """The share of gold ids that are gone, where labels no longer describe the corpus."""
+    few: str | None
+    """Where little of the smaller run has a partner: so in words."""
 
 
 # --- which metrics ---------------------------------------------------------------------------------
@@ -132,13 +134,15 @@ def _gone(side: Frame, found: Comparison) -> float | None:
     return void(circumstances(side.runs[0]), circumstances(side.runs[1]))
 
 
-def _few(side: Frame, coverage: float) -> list[str]:
-    """A warning where little of the smaller run has a partner."""
-    least = min(run.manifest.traces for run in side.runs)
-    pairs = len(side.pairing)
+def _few(side: Frame, coverage: float) -> str | None:
+    """Whether too little of the smaller run has a partner, in words."""
+    least, pairs = min(run.manifest.traces for run in side.runs), len(side.pairing)
     if pairs >= coverage * least:
-        return []
-    return [f"only {pairs:,} of {least:,} traces have a partner in the other run"]
+        return None
+    return (
+        f"only {pairs:,} of {least:,} traces have a partner in the other run "
+        f"({pairs / least:.0%}, and {coverage:.0%} are asked for)"
+    )
 
 
 # --- what is decided of one ------------------------------------------------------------------------
@@ -148,33 +152,44 @@ def _drop(change: Change, terms: _Terms) -> Drop:
     bound, within = _bound(change, terms.alpha)
     either = change.n + sum(change.lost)
     share = change.n / either if either else 0.0
-    result: Result = "cannot tell"
-    needed = None
-    if within or change.same:
-        result, reason = "pass", _passed(change, bound)
-    elif change.verdict == "worse" and _harm(change) > change.margin:
-        result, reason = "fail", f"{_told(change)}: beyond the margin of {change.margin:.3g}"
-    elif change.difference is None:
-        reason = "no pair of traces is scored on both sides"
-    else:
-        needed = _needed(change, bound, terms)
-        reason = f"{_told(change)}: {_unsure(change, bound)}; {_advice(change, needed)}"
+    result, reason, needed = _decided(change, bound, within, terms)
     obstacle = _obstacle(change, terms, share)
-    if obstacle and (result == "pass" or terms.gone is not None):
+    if terms.gone is not None and bare(change.metric) in ID_METRICS:
+        gone = f"{terms.gone:.0%} of gold ids are gone"
+        result, needed = "cannot tell", None
+        reason = f"labels no longer describe the corpus: {gone}; use gold spans"
+    elif result == "pass" and obstacle:
         result, reason = "cannot tell", f"{obstacle}; of the others: {reason}"
     return Drop(change=change, result=result, reason=reason, bound=bound, coverage=share, needed=needed)
 
 
+def _decided(
+    change: Change, bound: float | None, within: bool, terms: _Terms
+) -> tuple[Result, str, int | None]:
+    """What the pairs that are scored on both sides say, why, and how many would tell."""
+    if change.difference is None:
+        return "cannot tell", "no pair of traces is scored on both sides", None
+    if within or change.same:
+        return "pass", _passed(change, bound), None
+    if change.verdict == "worse" and _harm(change) > change.margin:
+        return "fail", f"{_told(change)}: beyond the margin of {change.margin:.3g}", None
+    needed, aim = _needed(change, bound, terms)
+    advice = "no number of pairs that can be named would tell"
+    if needed is not None:
+        advice = f"about {needed:,} pairs would {aim}"
+    return "cannot tell", f"{_told(change)}: {_unsure(change, bound)}; {advice}", needed
+
+
 def _obstacle(change: Change, terms: _Terms, share: float) -> str | None:
-    """What keeps a metric from passing whatever its values say; void labels keep it from failing as well."""
-    if terms.gone is not None and bare(change.metric) in ID_METRICS:
-        return f"labels no longer describe the corpus: {terms.gone:.0%} of gold ids are gone; use gold spans"
+    """What keeps a metric from passing whatever its values say."""
     if any(change.failed):
         return (
             f"{sum(change.failed):,} scores were lost to failures ({change.failed[0]:,} of the baseline, "
             f"{change.failed[1]:,} of the candidate), and what they would have been is not known"
         )
-    if share < terms.coverage and change.n:
+    if terms.few is not None:
+        return terms.few
+    if share < terms.coverage:
         return (
             f"only {change.n:,} of the {change.n + sum(change.lost):,} pairs that are scored in either run are "
             f"scored in both ({share:.0%}, and {terms.coverage:.0%} are asked for)"
@@ -197,31 +212,33 @@ def _bound(change: Change, alpha: float) -> tuple[float | None, bool]:
     return (bound if math.isfinite(bound) else None), p <= alpha
 
 
-def _needed(change: Change, bound: float | None, terms: _Terms) -> int | None:
-    """About how many pairs would tell.
+def _needed(change: Change, bound: float | None, terms: _Terms) -> tuple[int | None, str]:
+    """About how many pairs would tell, and what they would tell.
 
-    Those that would pass a metric which did not change; where there are as many already, those that would decide
-    it if the mean stays as it is. Where no trace changed at all, the bound shrinks with their number.
+    Where the interval leans to the worse, those that would make it significant if it stays as it is. Else those
+    that would pass the metric if it did not change; where there are as many already, those that would rule a
+    worsening of the margin out if the mean stays as it is. Where no trace changed, the bound shrinks with their number.
     """
-    difference = change.difference
-    if difference is None or bound is None:
-        return None
+    found = change.difference
+    if found is None or bound is None:
+        return None, ""
     if not change.rose and not change.fell:
-        return _named(change.n * abs(bound) / change.margin, change.n)
+        return _named(change.n * abs(bound) / change.margin, change.n), "pass it, if none of them changes"
 
-    def enough(effect: float, alpha: float) -> float:
-        found = required(effect, difference.deviation, difference.size, power=terms.power, alpha=alpha)
-        return math.inf if found is None else found
+    def enough(effect: float, alpha: float) -> int | None:
+        wanted = required(effect, found.deviation, found.size, power=terms.power, alpha=min(alpha, 0.999))
+        return _named(math.inf if wanted is None else wanted, change.n)
 
-    one_sided = min(2 * terms.alpha, 0.999)
-    unchanged = enough(change.margin, one_sided)
-    if unchanged > change.n:
-        return _named(unchanged, change.n)
-    room = change.margin - _harm(change)
-    if room == 0:
-        return None
-    more = enough(room, one_sided) if room > 0 else enough(_harm(change), terms.alpha / max(1, terms.tests))
-    return _named(more, change.n)
+    harm, stays = _harm(change), "if mean and spread stay as they are"
+    leans = found.high < 0 if change.better == "higher" else found.low > 0
+    if harm > change.margin:
+        if leans:
+            return enough(harm, terms.alpha / max(1, terms.tests)), f"show it, {stays}"
+        return enough(change.margin, 2 * terms.alpha), "rule it out, if there is none, at the present spread"
+    unchanged = enough(change.margin, 2 * terms.alpha)
+    if unchanged is None or unchanged > change.n + 1 or harm == change.margin:
+        return unchanged, "rule it out, if there is none, at the present spread"
+    return enough(change.margin - harm, 2 * terms.alpha), f"rule it out, {stays}"
 
 
 def _named(wanted: float, n: int) -> int | None:
@@ -239,8 +256,8 @@ def _told(change: Change) -> str:
     ends = f"[{_signed(found.low)}, {_signed(found.high)}]"
     p = ""
     if change.adjusted is not None:
-        p = f", p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
-    moved = f"{_plain(change.baseline)} → {_plain(change.candidate)}"
+        p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
+    moved = f"mean {_plain(change.baseline)} → {_plain(change.candidate)}"
     return f"{moved}, {_signed(found.mean)} {ends} on {change.n:,} pairs{p}"
 
 
@@ -259,14 +276,6 @@ def _unsure(change: Change, bound: float | None) -> str:
     if bound is None:
         return "the data say nothing about its spread"
     return f"a {word} of {_plain(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"
-
-
-def _advice(change: Change, needed: int | None) -> str:
-    if needed is None:
-        return "no number of pairs that can be named would tell"
-    if needed > change.n:
-        return f"about {needed:,} pairs would tell, at the present spread"
-    return "more pairs would tell"
 
 
 def _plain(value: float) -> str:
