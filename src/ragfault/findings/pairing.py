@@ -34,7 +34,8 @@ class Pairing(Struct, frozen=True):
     baseline: Rows
     candidate: Rows
     clusters: Rows | None
-    """A code for each pair, shared within a conversation, else by pairs of one query; None: all independent."""
+    """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
+    independent. An instruction given with other chunks each time is not one query."""
     alone: tuple[int, int]
     """Traces without a partner, of the baseline and of the candidate."""
     chunks: Mask
@@ -69,7 +70,7 @@ def pair(baseline: Run, candidate: Run) -> Pairing:
         how="id" if how == "id" else "query",
         baseline=left,
         candidate=right,
-        clusters=_clusters(sides[0].take(left)),
+        clusters=_clusters(sides[0].take(left), marks[0][0][left]),
         alone=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
         chunks=same[0],
         answers=same[1],
@@ -92,13 +93,14 @@ def _matches(left: list[str], right: list[str]) -> tuple[Rows, Rows]:
     return found[:, 0], found[:, 1]
 
 
-def _clusters(table: pa.Table) -> Rows | None:
-    """What ties pairs together: the conversation, else the query where one is asked more than once."""
+def _clusters(table: pa.Table, chunks: Rows) -> Rows | None:
+    """What ties pairs together: the conversation, else the query where it is asked again with the same chunks."""
     talks, names = encode(table["conversation"])
-    queries, texts = encode(table["query"])
-    if not names and len(texts) == len(queries):
+    asked = np.stack([encode(table["query"])[0], chunks], axis=1)
+    distinct, items = np.unique(asked, axis=0, return_inverse=True)
+    if not names and len(distinct) == len(items):
         return None
-    return np.where(talks == NONE, len(names) + queries, talks)
+    return np.where(talks == NONE, len(names) + items.reshape(-1), talks)
 
 
 def _marks(run: Run) -> tuple[Rows, Rows]:

@@ -134,10 +134,17 @@ class Walk:
         else:
             told = "; ".join(_told(self.changes[name]) for name in measured)
             if self.dropped(*measured):
-                self._rule(branch, "not reached", f"{told}, which an earlier branch explains")
+                self._explain(branch, told)
                 return
             unsure = any(self.state(name) == "cannot tell" for name in measured)
             self._rule(branch, "cannot tell" if unsure else "ruled out", told)
+
+    def _explain(self, branch: Branch, told: str) -> None:
+        """Rule on a branch whose metrics dropped, and that does not match all the same."""
+        if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
+            self._rule(branch, "ruled out", f"{told}, but both runs retrieved the very same chunks")
+        else:
+            self._rule(branch, "not reached", f"{told}, which an earlier branch explains")
 
     def _clear(self, evidence: Sequence[Change]) -> bool:
         """Whether a drop can be told from one that retrieval caused.
@@ -191,7 +198,7 @@ def _told(change: Change) -> str:
 
 
 def _overfetching(walk: Walk) -> list[Change]:
-    if walk.retrieval_down:
+    if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
         return []
     found = walk.dropped("context_relevance") if walk.state(DEPTH) is not None else []
     return found or walk.dropped("chunk_utilization")
