@@ -17,6 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("runs",),
     ("metrics", "datasets", "findings", "judges"),
     ("evaluation",),
+    ("isolation",),
     ("report",),
     ("cli", "__init__"),
     ("__main__",),
