@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ragfault.evaluation import evaluate, rescore
-    from ragfault.findings import bisect, compare, diagnose, find, gate
+    from ragfault.findings import bisect, compare, diagnose, find, gate, history
+    from ragfault.isolation import isolate, replay
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
     from ragfault.runs import Run
@@ -34,8 +35,11 @@ _HOMES = {
     "evaluate": "ragfault.evaluation",
     "find": "ragfault.findings",
     "gate": "ragfault.findings",
+    "history": "ragfault.findings",
+    "isolate": "ragfault.isolation",
     "metric": "ragfault.metrics",
     "read_traces": "ragfault.sources",
+    "replay": "ragfault.isolation",
     "rescore": "ragfault.evaluation",
     "write_traces": "ragfault.sources",
 }
@@ -55,8 +59,11 @@ __all__ = [
     "evaluate",
     "find",
     "gate",
+    "history",
+    "isolate",
     "metric",
     "read_traces",
+    "replay",
     "rescore",
     "write_traces",
 ]
