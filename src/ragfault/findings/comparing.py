@@ -209,7 +209,6 @@ def _change(
     margin = terms.of(measure, means[0] or 0.0)
     steadiness = None if difference is None else equivalence(difference, margin, terms.alpha).p
     state, needed, least = _state(difference, p[1], steadiness, margin, same, terms)
-    moved = np.where(pairs, right - left, 0.0)
     return Change(
         metric=measure.name,
         layer=measure.layer,
@@ -228,11 +227,24 @@ def _change(
         lost=(int((scored[0] & ~scored[1]).sum()), int((scored[1] & ~scored[0]).sum())),
         failed=(int((states[0] == FAILED).sum()), int((states[1] == FAILED).sum())),
         same=same,
-        rose=int((moved > 0).sum()),
-        fell=int((moved < 0).sum()),
-        gains=_movers(side, places, left, right, np.argsort(-moved, kind="stable"), moved > 0),
-        drops=_movers(side, places, left, right, np.argsort(moved, kind="stable"), moved < 0),
+        **_moved(side, places, columns),
     )
+
+
+def _moved(
+    side: Frame,
+    places: NDArray[np.int64],
+    columns: tuple[NDArray[np.float64], NDArray[np.float64], Mask],
+) -> dict[str, Any]:
+    """On how many traces a metric rose and fell, and on which most."""
+    left, right, pairs = columns
+    moved = np.where(pairs, right - left, 0.0)
+    return {
+        "rose": int((moved > 0).sum()),
+        "fell": int((moved < 0).sum()),
+        "gains": _movers(side, places, left, right, np.argsort(-moved, kind="stable"), moved > 0),
+        "drops": _movers(side, places, left, right, np.argsort(moved, kind="stable"), moved < 0),
+    }
 
 
 def _retrieval_only(metric: str) -> bool:
