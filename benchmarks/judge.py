@@ -1,10 +1,11 @@
 """How well the embedded judge agrees with people, and how fast it is.
 
-    python benchmarks/judge.py DATA_FOLDER
+    python -m benchmarks.judge DATA_FOLDER
 
 Groundedness: AUROC and best F1 of "some claim is not supported" against people's labels, on the sources
 of RAGTruth's training file that the weights were not fitted on; also within task × generator, where
-style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen.
+style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen. Last, what becomes of
+the small talk and the inventions of the fault bench, and how far answers keep to their query.
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.faults.corpora import handbook_corpus, squad_corpus
+from benchmarks.faults.injection import pair
+from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
 
 from ragfault.judges import load_judge
+from ragfault.judges.claims import claims
+from ragfault.judges.focus import focus
+from ragfault.judges.lexical import Lexical
+from ragfault.judges.scorer import Passage
 from ragfault.records import Chunk, Trace, Verdicts
 
 Row = dict[str, Any]
@@ -153,8 +161,44 @@ def relevance(folder: Path) -> None:
         )
 
 
+def kept_to(folder: Path) -> None:
+    """The share of their words with which answers to questions keep to the query, by length."""
+    shares: defaultdict[str, list[float]] = defaultdict(list)
+    for one in map(
+        trace, (row for row in rows(folder, "ragtruth_train") if held(row) and row["task"] == "QA")
+    ):
+        reading = Lexical().read()
+        chunks = [Passage(chunk.id, chunk.text) for chunk in one.chunks or ()]
+        said = claims(one.answer or "")
+        known = reading.entailment([claim.text for claim in said], chunks)
+        relevant = [seen.value for seen in reading.relevance(one.query, chunks)]
+        share = focus(one.query, one.answer or "", said, known, relevant, reading)
+        shares["over 800 characters" if len(one.answer or "") > 800 else "shorter"].append(share)
+    print(
+        "keeps to the query: "
+        + ", ".join(f"{n} {sum(v) / len(v):.3f} of {len(v)}" for n, v in shares.items())
+    )
+
+
+def spoken(folder: Path) -> None:
+    """The judge's word for the small talk and for the inventions of the fault bench."""
+    for fault, phrases in (("wandering-preamble", WANDERINGS), ("invented-claims", INVENTIONS)):
+        parts = [max(one.split("{0}"), key=len) for one in phrases]
+        seen: Counter[str] = Counter()
+        for corpus in (handbook_corpus(), squad_corpus(folder)):
+            for seed in (0, 1):
+                traces = pair(corpus, fault, "strong", seed=seed)[1]
+                for one, verdicts in zip(traces, load_judge("lexical").observe(traces), strict=True):
+                    for part in (part for part in parts if part in (one.answer or "")):
+                        words = [claim.support for claim in verdicts.claim or () if part in claim.claim]
+                        seen[words[0] if words else "no claim"] += 1
+        print(f"{fault}: {dict(seen)}")
+
+
 if __name__ == "__main__":
     data = Path(sys.argv[1])
     ragtruth(data)
     others(data)
     relevance(data)
+    kept_to(data)
+    spoken(data)

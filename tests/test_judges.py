@@ -145,6 +145,56 @@ def test_claims_checkable() -> None:
     assert all(answer[one.start : one.end] == one.text for one in found)
 
 
+TALK = (
+    "Thank you very much for reaching out with this interesting question!",
+    "Let me gather my thoughts and go through them one after the other.",
+    "Every journey begins with a first step, and every answer begins with a good question.",
+    "As an AI language model, I strive to be accurate and impartial.",
+    "I'd like to approach this from a few different angles.",
+)
+"""Sentences about the answering, and truisms."""
+
+
+@pytest.mark.parametrize("talk", TALK)
+def test_talk(talk: str) -> None:
+    """Small talk beside claims claims nothing; where the query or a source is about just that, it does."""
+    said = "The window is 30 days."
+    assert [one.text for one in claims(f"{talk} {said}")] == [said]
+    assert [one.text for one in claims(talk)] in ([talk], [])
+    held = judge((talk, said), f"{talk} {said}").claim
+    assert [one.claim for one in held or ()] in ([talk, said], [said])
+
+
+@pytest.mark.parametrize(
+    "invented",
+    [
+        "A loyalty scheme returns a tenth of the amount to members as vouchers every autumn.",
+        "Pensioners with a silver badge are moved to the front of the queue.",
+        "I think the manager waives the fee.",
+        "Let me tell you that the gate is locked after dark.",
+        "We close early on holidays.",
+        "You must ask first.",
+        "Members may ask questions at the end of the talk.",
+        "Late answers are not considered.",
+        "I can help 7 people.",
+        "You can talk to Anna.",
+        "- Ask for help.",
+    ],
+)
+def test_not_talk(invented: str) -> None:
+    """Whoever speaks: what names, counts, forbids or tells of other affairs stays a claim."""
+    found = claims(f"The window is 30 days.\n{invented}")
+    assert [one.text for one in found] == ["The window is 30 days.", invented.removeprefix("- ")]
+
+
+def test_talk_meant() -> None:
+    """A truism is a claim where a chunk says it, or where it was asked about."""
+    said = "Patience is a virtue that grows with time."
+    for source, query in ((said, "What is said?"), ("Roses need water.", "Is patience a virtue?")):
+        assert len(judge(source, f"Roses need water. {said}", query).claim or ()) == 2
+    assert len(judge("Roses need water.", f"Roses need water. {said}").claim or ()) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -293,6 +343,24 @@ def test_truth_short() -> None:
     assert [one.status for one in JUDGE.observe([trace])[0].truth or ()] == ["supported"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ("For 60 to 90 m the table gives: Charge £410.00, With dangerous goods £640.00.", "contradicted"),
+        ("For 60 to 90 m the table gives: Charge £410.00, With dangerous goods £530.00.", "supported"),
+        ("For 90 to 120 m the table gives: Charge £565.00, With dangerous goods £720.00.", "unknown"),
+        ("For 60 to 90 m the berth for dangerous goods is number 7.", "unknown"),
+    ],
+)
+def test_truth_figure(answer: str, status: str) -> None:
+    """A short reference said again with another amount is contradicted, other lines of its table are not."""
+    query = "What does the table “Pilotage charges” give as With dangerous goods for 60 to 90 m?"
+    trace = Trace(
+        id="1", query=query, answer=answer, reference="For 60 to 90 m the With dangerous goods is £530.00."
+    )
+    assert [one.status for one in JUDGE.observe([trace])[0].truth or ()] == [status]
+
+
 def test_aspects() -> None:
     """Each part of a question is answered or not."""
     query = "When was Oslo founded, and who is its mayor?"
@@ -313,6 +381,42 @@ def test_terse() -> None:
     assert terse.relevance > 0.6 > 0.3 > off.relevance
     assert no.refused
     assert no.relevance < 0.3
+
+
+def test_wandering() -> None:
+    """Small talk, and what a chunk says on something else, lower the relevance of an answer; detail does not."""
+    query = "How long can customers return goods?"
+    answer = "Customers may return goods within 30 days of purchase."
+    plain, detailed, polite, talking, digressing, off = (
+        judge(tuple(chunk.text for chunk in HANDBOOK), said, query).answer
+        for said in (
+            answer,
+            f"{answer} A receipt is required.",
+            f"{answer} I hope this helps!",
+            f"{' '.join(TALK)} {answer}",
+            f"Roses should be watered twice a week. Prune them in March. {answer}",
+            "Roses should be watered twice a week.",
+        )
+    )
+    assert plain is not None
+    assert detailed is not None
+    assert polite is not None
+    assert talking is not None
+    assert digressing is not None
+    assert off is not None
+    assert plain.relevance == detailed.relevance == polite.relevance
+    assert talking.relevance < 0.6 * plain.relevance
+    assert off.relevance < digressing.relevance < 0.8 * plain.relevance
+    assert plain.aspects == talking.aspects == digressing.aspects
+
+
+def test_brief() -> None:
+    """A short direct answer is no less relevant for a word of courtesy."""
+    source, query = "The last ferry leaves at 22:40.", "When does the last ferry leave?"
+    bare, polite = judge(source, "At 22:40.", query).answer, judge(source, "Sure! At 22:40.", query).answer
+    assert bare is not None
+    assert polite is not None
+    assert bare.relevance == polite.relevance > 0.6
 
 
 def test_similarity() -> None:

@@ -17,7 +17,7 @@ def load_judge(name: str = "lexical", **options: Any) -> Judge:
     """The judge of a name, made with its options.
 
     >>> load_judge("lexical").fingerprint.split()[0]
-    'lexical/1'
+    'lexical/2'
     >>> load_judge("lexicon")
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no judge "lexicon". Did you mean "lexical"?

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from ragfault.judges.answers import answered, citing, present
 from ragfault.judges.claims import Claim, claims
+from ragfault.judges.focus import drawn, focus
 from ragfault.judges.passages import read
 from ragfault.judges.queries import missing
 from ragfault.judges.rarity import rarity
 from ragfault.judges.scorer import Entailment, Passage, Reading, Scorer
+from ragfault.judges.talk import personal
 from ragfault.judges.truth import truth
 from ragfault.ports import PARTS, Part
 from ragfault.records import (
+    AnswerVerdict,
     ChunkVerdict,
     CitationVerdict,
     ClaimVerdict,
@@ -30,10 +35,10 @@ __all__ = ["OFFERS", "assemble", "level"]
 
 OFFERS: frozenset[Part] = frozenset(PARTS) - {"harm"}
 HOLDS = ("supported", "inferred")
-DRAWN = 0.5
-"""A chunk is used where one of its sentences covers so much of a claim, and no other chunk clearly more."""
 OWN = 0.3
-"""And holds so much of what the claim says beyond the query."""
+"""A chunk that a claim is drawn from is used where it holds so much of what the claim says beyond the query."""
+MEANT = 0.6
+"""Words as general as small talk are meant where one sentence of the chunks says so much of them."""
 
 
 def assemble(trace: Trace, scorer: Scorer) -> Verdicts:
@@ -69,7 +74,7 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
     reading = scorer.read()
     parts: dict[str, Any] = {}
     known: list[Entailment] = []
-    said = claims(trace.answer) if trace.answer is not None else []
+    said = claims(trace.answer, _meant(trace.query, chunks, reading)) if trace.answer is not None else []
     if trace.chunks is not None and not _textless(chunks):
         parts["chunk"] = _chunk(trace.query, chunks, reading)
         parts["missing"] = missing(trace.query, chunks, reading)
@@ -82,8 +87,9 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
         if trace.citations is not None:
             parts["citation"] = _citation(trace, chunks, reading)
     if trace.answer is not None:
-        best = max((one.relevance for one in parts.get("chunk", ())), default=1.0)
-        parts["answer"] = answered(trace.query, trace.answer, _evidence(known, chunks), best, reading)
+        parts["answer"] = _answer(
+            trace.query, trace.answer, chunks, said, known, parts.get("chunk", ()), reading
+        )
         if trace.facts is not None:
             parts["fact"] = _fact(trace.facts, trace.answer, trace.query, reading)
         if trace.facts or trace.references:
@@ -134,6 +140,39 @@ def _statements(reference: str) -> list[str]:
 # --- from the answer -------------------------------------------------------------------------------
 
 
+def _meant(query: str, chunks: Sequence[Passage], reading: Reading) -> Callable[[str], bool]:
+    """Whether a sentence that sounds like small talk is what the query or a chunk is about."""
+
+    def meant(text: str) -> bool:
+        if not personal(text) and reading.relevance(query, [Passage("claim", text)])[0].value >= MEANT:
+            return True
+        seen = reading.entailment([text], chunks)[0] if chunks else None
+        return seen is not None and (
+            seen.support == "supported" or (max(seen.share, default=0.0) >= MEANT and len(content(text)) > 2)
+        )
+
+    return meant
+
+
+def _answer(
+    query: str,
+    answer: str,
+    chunks: Sequence[Passage],
+    said: Sequence[Claim],
+    known: Sequence[Entailment],
+    seen: Sequence[ChunkVerdict],
+    reading: Reading,
+) -> AnswerVerdict:
+    """How the answer stands to the query: what it covers of it, times how much of it keeps to it."""
+    relevance = [one.relevance for one in seen]
+    verdict = answered(query, answer, _evidence(known, chunks), max(relevance, default=1.0), reading)
+    if verdict.refused or not verdict.relevance:
+        return verdict
+    return replace(
+        verdict, relevance=verdict.relevance * focus(query, answer, said, known, relevance, reading)
+    )
+
+
 def _claim(claim: Claim, seen: Entailment) -> ClaimVerdict:
     return ClaimVerdict(
         claim=claim.text,
@@ -154,15 +193,13 @@ def _use(
     told = [frozenset(content(claim.text)) for claim in said]
     whole = frozenset().union(*told)
     told = [words - asked for words in told]
+    sources = [drawn(seen) for seen in known]
     verdicts = []
     for place, chunk in enumerate(chunks):
         held = frozenset().union(*(sentence.content for sentence in read(chunk.text)))
         used = any(
-            seen.share
-            and seen.share[place] >= DRAWN
-            and seen.share[place] >= 0.9 * max(seen.share)
-            and (not own or _share(own & held, own) >= OWN)
-            for own, seen in zip(told, known, strict=True)
+            place in places and (not own or _share(own & held, own) >= OWN)
+            for own, places in zip(told, sources, strict=True)
         )
         overlap = max(
             (

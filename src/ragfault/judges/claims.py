@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
+from ragfault.judges.talk import idle
 from ragfault.text import content, sentences
 
 __all__ = ["Claim", "bare", "claims", "refused", "refuses"]
@@ -67,21 +69,27 @@ class Claim(NamedTuple):
     end: int
 
 
-def claims(answer: str) -> list[Claim]:
+def claims(answer: str, meant: Callable[[str], bool] | None = None) -> list[Claim]:
     """The checkable sentences of an answer.
 
-    Questions, greetings, headings, offers of help and refusals claim nothing.
+    Questions, greetings, headings, offers of help and refusals claim nothing. Nor does small talk, unless it
+    is `meant`, because words so general are the very subject of the query or of a source, or is all there is.
 
     >>> [claim.text for claim in claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
     ['Oslo is old.', 'It was founded in 1040 [1].']
     """
-    found = []
+    found: list[Claim] = []
+    talk: list[Claim] = []
     for start, end in sentences(answer):
         lead = LEAD.match(answer, start, end)
         begin = lead.end() if lead else start
         text = answer[begin:end]
-        if answer[start] != "#" and _claims(text):
-            found.append(Claim(text, begin, end))
+        if answer[start] == "#" or not _claims(text):
+            continue
+        small = not lead and idle(bare(text)) and not (meant and meant(text))
+        (talk if small else found).append(Claim(text, begin, end))
+    if talk and not found and not any(refuses(answer[start:end]) for start, end in sentences(answer)):
+        return talk
     return found
 
 

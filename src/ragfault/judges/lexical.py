@@ -19,7 +19,7 @@ from ragfault.text import STOP, words
 
 __all__ = ["Lexical"]
 
-VERSION = 1
+VERSION = 2
 
 
 class Words:

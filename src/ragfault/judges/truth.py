@@ -22,6 +22,8 @@ STATUS: dict[str, Status] = {
 }
 TERSE = 6
 """A reference of at most so many words of content is an answer to the query, not a statement."""
+SAME = 3
+"""A claim that has all words of a short statement but its figures, and so many, is about the same thing."""
 MEANT = 0.75
 """The share of the query that a claim must cover to give another answer to it."""
 
@@ -56,9 +58,26 @@ def _terse(query: str, claim: str, answers: Sequence[str], reading: Reading) -> 
     if any(present(answer, claim, query) for answer in answers):
         return "supported"
     brief = len(content(claim)) <= TERSE
+    if any(_retold(query, claim, answer) for answer in answers):
+        agrees = any(figures(claim).keys() & figures(answer).keys() - items(query) for answer in answers)
+        return "unknown" if agrees else "contradicted"
     if not brief and reading.relevance(query, [Passage("claim", claim)])[0].value < MEANT:
         return "unknown"
     return "contradicted" if all(_other(query, claim, answer) for answer in answers) else "unknown"
+
+
+def _retold(query: str, claim: str, answer: str) -> bool:
+    """Whether a claim says all that a short statement says, but for a figure that it gives otherwise."""
+    asked = items(query)
+    stated = {item: forms for item, forms in figures(answer).items() if item not in asked}
+    if not stated:
+        return False
+    rest = frozenset(content(answer)) - {form for forms in stated.values() for form in forms}
+    return (
+        len(rest) >= SAME
+        and rest <= frozenset(content(claim))
+        and any(rivals(one, two) for one in figures(claim).keys() - asked for two in stated)
+    )
 
 
 def _other(query: str, claim: str, answer: str) -> bool:
