@@ -21,6 +21,11 @@ VERBS = {
     "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
     "diagnose": ("ragfault.cli.report", "Show what is wrong with single traces of a run."),
     "gate": ("ragfault.cli.gate", "Hold a run against bars: pass, fail, or cannot tell."),
+    "compare": (
+        "ragfault.cli.compare",
+        "Compare two runs: each metric worse, better, steady, or cannot tell.",
+    ),
+    "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
     "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),

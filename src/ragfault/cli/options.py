@@ -40,6 +40,7 @@ KNOWN: dict[str, dict[str, Any]] = {
         "power": Inner,
         "margins": Margins,
     },
+    "compare": {"margin": Margin, "alpha": Inner, "power": Inner, "margins": Margins},
     "targets": {"bars": Texts, "routes": Routes},
 }
 """Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""
