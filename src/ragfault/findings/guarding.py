@@ -223,7 +223,9 @@ def _needed(change: Change, bound: float | None, terms: _Terms) -> tuple[int | N
     if found is None or bound is None:
         return None, ""
     if not change.rose and not change.fell:
-        return _named(change.n * abs(bound) / change.margin, change.n), "pass it, if none of them changes"
+        ends = 2 * found.size  # a cluster is added at each end of the range
+        wanted = (change.n + ends) * abs(bound) / change.margin - ends
+        return _named(wanted, change.n), "pass it, if none of them changes"
 
     def enough(effect: float, alpha: float) -> int | None:
         wanted = required(effect, found.deviation, found.size, power=terms.power, alpha=min(alpha, 0.999))

@@ -372,7 +372,7 @@ class Gate(Finding, frozen=True):
     @property
     def result(self) -> Result:
         """Fail where any bar or metric fails, else cannot tell where any cannot, else pass."""
-        results = {found.result for found in (*self.decisions, *self.drops)}
+        results = {found.result for found in self.decisions} | {found.result for found in self.drops}
         return "fail" if "fail" in results else "cannot tell" if "cannot tell" in results else "pass"
 
     @property

@@ -1,0 +1,1 @@
+"""Plugins: doors to other tools, each loaded by the tool it belongs to."""
