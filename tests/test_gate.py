@@ -557,6 +557,19 @@ def test_the_verb_refuses(tmp_path, capsys, monkeypatch, arguments, says):
     assert (code, says in " ".join(text.split())) == (2, True)
 
 
+def test_the_verb_judges_the_baseline_again(tmp_path, capsys, monkeypatch):
+    """`--rejudge` holds against the baseline as the run's judge sees it; without it another judge is refused."""
+    monkeypatch.chdir(tmp_path)
+    run_of(tmp_path, "old", "s" * 3)
+    evaluate(Run.open("old/run").traces(), "new", metrics=["groundedness"])
+    pairs = ("new", "--baseline", "old/run", "-m", "groundedness")
+    code, text = told(capsys, *pairs)
+    assert (code, "--rejudge" in text) == (2, True)
+    code, text = told(capsys, *pairs, "--rejudge", "--max-drop", "0.999")
+    assert code in (0, 3)
+    assert "mean 0.000 → 0.000" in text
+
+
 def test_the_settings_of_the_gate_are_checked(tmp_path, capsys, monkeypatch):
     """A margin of nothing, or an alpha that is none, is an error that says what the key holds."""
     monkeypatch.chdir(tmp_path)

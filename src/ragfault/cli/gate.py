@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +14,12 @@ from ragfault.cli.options import settings, setup
 from ragfault.cli.report import colourful
 from ragfault.errors import UsageError
 
+if TYPE_CHECKING:
+    from ragfault.runs import Run
+
 __all__ = ["gate"]
 
-BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway")
+BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge")
 """The options that say nothing without a baseline."""
 
 
@@ -65,6 +70,7 @@ Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data canno
 @click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]")
 @click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]")
 @click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
+@click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option(
     "--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it."
@@ -94,13 +100,18 @@ def gate(
     from ragfault.runs import Run
 
     table = settings(config).get("gate", {})
-    found = decide(
-        Run.open(run),
-        bars or table.get("bars", ()),
-        coverage=coverage if coverage is not None else table.get("coverage", COVERAGE),
-        baseline=None if baseline is None else Run.open(baseline),
-        **_terms(options, table, baseline),
-    )
+    terms = _terms(options, table, baseline)
+    held = Run.open(run)
+    with tempfile.TemporaryDirectory() as folder:
+        found = decide(
+            held,
+            bars or table.get("bars", ()),
+            coverage=coverage if coverage is not None else table.get("coverage", COVERAGE),
+            baseline=None
+            if baseline is None
+            else _opened(baseline, held, folder if options["rejudge"] else None),
+            **terms,
+        )
     if junit:
         save(junit, written.junit(found), force=True)
     if markdown:
@@ -109,11 +120,20 @@ def gate(
     return found.code
 
 
+def _opened(baseline: str, run: Run, folder: str | None) -> Run:
+    """The baseline; with a folder, judged there as the run was."""
+    from ragfault.cli.compare import _rejudged
+    from ragfault.runs import Run
+
+    found = Run.open(baseline)
+    return found if folder is None else _rejudged(found, run, Path(folder))
+
+
 def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
     """On what terms the baseline is held against: those of the flags, else of the settings."""
-    given = {key: options[key] for key in BESIDE if options[key] is not None and options[key] != ()}
-    if not given["anyway"]:
-        del given["anyway"]
+    given = {
+        key: options[key] for key in BESIDE if options[key] not in (None, ()) and options[key] is not False
+    }
     if baseline is None:
         if given:
             named = ", ".join(f"--{key.replace('_', '-').replace('margins', 'margin')}" for key in given)
@@ -121,6 +141,7 @@ def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str |
         return {}
     kept = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
     margins = {**table.get("margins", {}), **_margins(given.pop("margins", ()))}
+    given.pop("rejudge", None)
     return {**kept, **given, "margins": margins}
 
 
