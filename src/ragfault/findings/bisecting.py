@@ -75,7 +75,14 @@ def bisect_segments(side: Frame, by: str, **terms: Any) -> list[tuple[str, Bisec
     parts = [(name, mine == at) for at, name in enumerate(names) if bool((mine == at).any())]
     parts.sort(key=lambda part: -int(part[1].sum()))
     alpha = terms.pop("alpha", 0.05) / max(1, len(parts))
-    return [(name, bisect(side, keep=keep, alpha=alpha, **terms)) for name, keep in parts]
+    found = [(name, bisect(side, keep=keep, alpha=alpha, **terms)) for name, keep in parts]
+    return [(name, _marked(each, by, name)) for name, each in found]
+
+
+def _marked(found: Bisection, by: str, segment: str) -> Bisection:
+    """The bisection, with the segment it is of."""
+    comparison = msgspec.structs.replace(found.comparison, by=by, segment=segment)
+    return msgspec.structs.replace(found, comparison=comparison)
 
 
 def _names(side: Frame, labelled: bool) -> list[str]:

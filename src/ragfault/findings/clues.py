@@ -103,7 +103,8 @@ def _corpus(old: Circumstances, new: Circumstances) -> Iterator[Clue]:
             text = f"{other:.0%} of the chunks that both runs retrieved under one id have another text"
             yield Clue(name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",))
     if least and len(both) / least < 0.5:
-        text = f"only {len(both) / least:.0%} of the chunk ids are in both runs: the corpus was cut anew"
+        share = f"only {len(both) / least:.0%}" if both else "none"
+        text = f"{share} of the chunk ids are in both runs: the corpus was cut anew"
         yield Clue(
             name="ids", baseline=None, candidate=len(both) / least, text=text, suspects=("chunker", "index")
         )
@@ -180,8 +181,8 @@ def _ratio(
         return
     before, after = fmean(old), fmean(new)
     if after >= bar * before and after > 0:
-        text = f"more {what}: {before:.4g} → {after:.4g}"
+        text = f"{what} rose: {before:.3g} → {after:.3g}"
         yield Clue(name=name, baseline=before, candidate=after, text=text, suspects=more)
     elif after * bar <= before:
-        text = f"fewer {what}: {before:.4g} → {after:.4g}"
+        text = f"{what} fell: {before:.3g} → {after:.3g}"
         yield Clue(name=name, baseline=before, candidate=after, text=text, suspects=less)

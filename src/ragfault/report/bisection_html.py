@@ -62,7 +62,7 @@ def render_bisection(found: Bisection | Parts, *, by: str = "") -> str:
     whole = isinstance(found, Bisection)
     first = found if isinstance(found, Bisection) else found[0][1]
     made = first.comparison
-    style, script = carried("page.css", "bisection.css"), carried("bisection.js")
+    style, script = carried("page.css", "bisection.css"), carried("theme.js", "bisection.js")
     names = f"{label(made.baseline, 80)} → {label(made.candidate, 80)}"
     return fill(
         carried("bisection.html"),

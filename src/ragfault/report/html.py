@@ -7,10 +7,6 @@ it escaped, or through the script as text nodes.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,12 @@ from ragfault.findings import Findings
 from ragfault.report import browser, overview, panels
 from ragfault.report.markup import Markup, label, tag
 from ragfault.report.saving import save
+from ragfault.report.sheet import carried, fill, policy
 from ragfault.runs import Run
 
 __all__ = ["render_html", "write_html"]
 
-SCRIPTS = ("dom", "store", "list", "detail", "page")
-
-_HOLE = re.compile(r"\{\{(\w+)\}\}")
+SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
 
 
 def write_html(run: Run, path: str | Path, force: bool = False) -> Path:
@@ -46,11 +41,10 @@ def render_html(run: Run, findings: Findings | None = None) -> str:
     """
     result = findings or found.find(run)
     traces = browser.gather(run, found.diagnoses(run))
-    style = _carried("page.css")
-    script = "\n".join(_carried(f"{name}.js") for name in SCRIPTS)
-    return _fill(
-        _carried("page.html"),
-        policy=_policy(script, style),
+    style, script = carried("page.css"), carried(*SCRIPTS)
+    return fill(
+        carried("page.html"),
+        policy=policy(script, style),
         title=tag("title", f"{label(result.run, 80)} – ragfault report"),
         name=tag("bdi", label(result.run, 80)),
         style=style,
@@ -95,25 +89,3 @@ def _json(value: object) -> str:
 
 def _block(number: int, packed: str) -> Markup:
     return Markup(f'<script type="application/gzip" id="block-{number}">{packed}</script>')
-
-
-def _policy(script: str, style: str) -> str:
-    """The content security policy: this script and this style sheet, and nothing else from anywhere."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-
-
-def _carried(name: str) -> str:
-    """A file of the page, with the line ends that it is hashed with."""
-    return files("ragfault").joinpath("report", "page", name).read_text("utf-8").replace("\r\n", "\n")
-
-
-def _fill(template: str, **parts: str) -> str:
-    """The template with its holes filled; what is put in is not looked at again."""
-    return _HOLE.sub(lambda hole: parts[hole[1]], template)

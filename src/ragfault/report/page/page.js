@@ -1,16 +1,4 @@
-// The page: theme, tooltips, links to traces, and the start.
-
-function openTheme() {
-  const button = find("theme");
-  const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const name = () => { button.setAttribute("aria-pressed", String(dark())); };
-  button.addEventListener("click", () => {
-    document.documentElement.dataset.theme = dark() ? "light" : "dark";
-    name();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
-  name();
-}
+// The page: tooltips, links to traces, and the start.
 
 // Marks of charts carry their figures as labels; the tooltip shows the label of the mark under the pointer.
 function openTips() {
