@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from ragfault import evaluate, find
+from ragfault import bisect, evaluate
 from ragfault.cli import VERBS, cli
 from ragfault.datasets import write_handbook
 from ragfault.metrics import DEFAULT, Definition, definitions, parse
 from ragfault.metrics.grammar import write
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.report import terminal
+from ragfault.report import bisection
 from ragfault.runs import Manifest
 from ragfault.sources.schema import descriptions
 
@@ -105,8 +105,11 @@ def readme() -> str:
     text = (HERE.parent / "README.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         write_handbook(Path(folder, "handbook"))
-        run = evaluate(Path(folder, "handbook", "traces-v2.jsonl"), Path(folder, "v2"))
-        shown = terminal.render(find(run, n=3), width=110).split("\nAcross the layers")[0].rstrip()
+        runs = [
+            evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name))
+            for name in ("v1", "v2")
+        ]
+        shown = bisection.terminal(bisect(*runs), width=110).split("\nThe tree as it was walked")[0].rstrip()
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
 

@@ -98,7 +98,7 @@ def test_margins_also_come_from_the_settings(
     [
         (["compare", "v1", "nope"], "no run at"),
         (["compare", "v1", "v2", "--margins", "groundednes=0.1"], 'Did you mean "groundedness"'),
-        (["compare", "v1", "v2", "--margins", "groundedness=-1"], "a number above 0"),
+        (["compare", "v1", "v2", "--margins", "groundedness=-1"], "a value above 0"),
         (["compare", "v1", "v2", "--margins", "groundedness"], "write METRIC=VALUE"),
         (["compare", "v1", "v2", "--alpha", "2"], "alpha and power lie between 0 and 1"),
         (["compare", "v1", "v2", "-o", "page.html"], "does not say a format there is: .md"),

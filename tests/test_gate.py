@@ -526,14 +526,14 @@ def test_the_verb_beside_a_baseline(tmp_path, capsys, monkeypatch):
     pairs = ("new/run", "--baseline", "old/run")
     assert told(capsys, *pairs)[0] == 1
     assert told(capsys, *pairs, "--max-drop", "0.2")[0] == 0
-    assert told(capsys, *pairs, "--margin", "groundedness=0.16")[0] == 3
+    assert told(capsys, *pairs, "--margins", "groundedness=0.16")[0] == 3
     Path("ragfault.toml").write_text("[gate]\nmax_drop = 0.2\nalpha = 0.01\n", "utf-8")
     code, text = told(capsys, *pairs)
     assert code == 3
     assert "alpha 0.01" in text
     Path("ragfault.toml").write_text("[gate]\nmax_drop = 0.01\nmargins = { groundedness = 0.2 }\n", "utf-8")
     assert told(capsys, *pairs)[0] == 0
-    assert told(capsys, *pairs, "--margin", "groundedness=0.02", "--bar", "groundedness>=0.5")[0] == 1
+    assert told(capsys, *pairs, "--margins", "groundedness=0.02", "--bar", "groundedness>=0.5")[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -543,8 +543,8 @@ def test_the_verb_beside_a_baseline(tmp_path, capsys, monkeypatch):
             ["-m", "groundedness", "--max-drop", "0.1"],
             "--metrics, --max-drop: there is nothing to hold RUN against",
         ),
-        (["--baseline", "old/run", "--margin", "0.04"], "write METRIC=VALUE"),
-        (["--baseline", "old/run", "--margin", "groundedness=0"], "above 0"),
+        (["--baseline", "old/run", "--margins", "0.04"], "write METRIC=VALUE"),
+        (["--baseline", "old/run", "--margins", "groundedness=0"], "above 0"),
         (["--baseline", "old/run", "--max-drop", "0"], "the margin is above 0"),
         (["--baseline", "nope"], "no run at nope"),
     ],

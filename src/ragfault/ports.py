@@ -50,7 +50,7 @@ class Judge(Protocol):
     def fingerprint(self) -> str:
         """What must be equal for two runs to be comparable: name, version, model, prompts, thresholds.
 
-        One line, e.g. ``lexical/1 rarity=3f9c inferred=0.55``.
+        One line, e.g. ``lexical/2 rarity=3f9c inferred=0.55``.
         """
         ...
 

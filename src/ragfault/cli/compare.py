@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ragfault.cli.beside import margins, rejudged
 from ragfault.cli.options import settings, setup
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
-    from ragfault.runs import Run
+    pass
 
 __all__ = ["bisect", "compare"]
 
@@ -229,21 +230,7 @@ def _read(options: dict[str, Any]) -> dict[str, Any]:
         value = options[key] if options[key] is not None else table.get(key)
         if value is not None:
             terms[key] = value
-    return {**terms, "margins": {**table.get("margins", {}), **_margins(options["margins"])}}
-
-
-def _margins(texts: Sequence[str]) -> dict[str, float]:
-    """Margins by metric; the value stands after the last "="."""
-    found = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"--margins {text}: write METRIC=VALUE, such as groundedness=0.05.") from None
-        if not name.strip() or not 0 < found[name.strip()] < float("inf"):
-            raise UsageError(f"--margins {text}: a metric's name, and a number above 0, such as latency=50.")
-    return found
+    return {**terms, "margins": {**table.get("margins", {}), **margins(options["margins"])}}
 
 
 def _frame(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
@@ -253,7 +240,7 @@ def _frame(baseline: str, candidate: str, options: dict[str, Any], folder: str) 
 
     old, new = Run.open(baseline), Run.open(candidate)
     if options["rejudge"]:
-        old = _rejudged(old, new, Path(folder))
+        old = rejudged(old, new, Path(folder))
     return _known(frame(old, new, anyway=options["anyway"]), options["margins"])
 
 
@@ -264,34 +251,10 @@ def _known(side: Any, texts: Sequence[str]) -> Any:
     from ragfault.findings.tree import DEPTH
 
     names = {DEPTH, *(name for each in side.shared() for name in (each.name, bare(each.name)))}
-    for name in _margins(texts):
+    for name in margins(texts):
         if name not in names:
             raise UnknownName("metric in both runs", name, sorted(names))
     return side
-
-
-def _rejudged(old: Run, new: Run, folder: Path) -> Run:
-    """The baseline with the judge and the metrics of the candidate, in a folder."""
-    from ragfault.evaluation import evaluate, rescore
-    from ragfault.judges import JUDGES, load_judge
-
-    wanted = new.manifest.judge
-    metrics = [measure.name for measure in new.manifest.metrics]
-    place = folder / (old.path.name or "baseline")
-    if old.manifest.judge == wanted:
-        if metrics == [measure.name for measure in old.manifest.metrics]:
-            return old
-        return rescore(old, place, metrics=metrics)
-    name = wanted.partition("/")[0]
-    there = load_judge(name) if name in JUDGES else None
-    if there is None or there.fingerprint != wanted:
-        here = f"the judge here is {there.fingerprint}" if there else f"there is none here called {name}"
-        raise UsageError(
-            f"{old.path} cannot be judged again as {new.path} was, by {wanted}: {here}. "
-            "Evaluate both with one judge, or compare them all the same with --anyway."
-        )
-    click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {wanted}", err=True)
-    return evaluate(old.traces(), place, judge=there, metrics=metrics)
 
 
 def _some(found: Sequence[Any], by: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.cli.beside import margins, rejudged
 from ragfault.cli.options import settings, setup
 from ragfault.cli.report import colourful
 from ragfault.errors import UsageError
@@ -28,7 +28,7 @@ BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge
 Examples:
   ragfault gate runs/today --bar "groundedness>=0.85" --bar "latency<=2000"
   ragfault gate runs/today --baseline runs/main --max-drop 0.03
-  ragfault gate runs/today --baseline runs/main -m groundedness -m latency --margin latency=50
+  ragfault gate runs/today --baseline runs/main -m groundedness -m latency --margins latency=50
   ragfault gate runs/today --junit gate.xml --markdown gate.md
 
 \b
@@ -60,9 +60,7 @@ Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data canno
     help="Margin of a metric as a share of its range; without an end 5 % of its mean.  [default: 0.02]",
 )
 @click.option(
-    "--margin",
     "--margins",
-    "margins",
     multiple=True,
     metavar="METRIC=VALUE",
     help="Margin of one metric, in its own units. Repeatable.",
@@ -122,11 +120,10 @@ def gate(
 
 def _opened(baseline: str, run: Run, folder: str | None) -> Run:
     """The baseline; with a folder, judged there as the run was."""
-    from ragfault.cli.compare import _rejudged
     from ragfault.runs import Run
 
     found = Run.open(baseline)
-    return found if folder is None else _rejudged(found, run, Path(folder))
+    return found if folder is None else rejudged(found, run, Path(folder))
 
 
 def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
@@ -136,28 +133,10 @@ def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str |
     }
     if baseline is None:
         if given:
-            named = ", ".join(f"--{key.replace('_', '-').replace('margins', 'margin')}" for key in given)
+            named = ", ".join(f"--{key.replace('_', '-')}" for key in given)
             raise UsageError(f"{named}: there is nothing to hold RUN against. Give a --baseline.")
         return {}
     kept = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
-    margins = {**table.get("margins", {}), **_margins(given.pop("margins", ()))}
+    single = {**table.get("margins", {}), **margins(given.pop("margins", ()))}
     given.pop("rejudge", None)
-    return {**kept, **given, "margins": margins}
-
-
-def _margins(texts: tuple[str, ...]) -> dict[str, float]:
-    """Margins by metric; the value stands after the last "="."""
-    found = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        try:
-            margin = float(value)
-        except ValueError:
-            margin = math.nan
-        if not name.strip() or not 0 < margin < math.inf:
-            raise UsageError(
-                f"--margin {text}: write METRIC=VALUE with a value above 0, such as latency=50; "
-                "for all metrics, give --max-drop."
-            )
-        found[name.strip()] = margin
-    return found
+    return {**kept, **given, "margins": single}
