@@ -66,8 +66,20 @@ class Walk:
         self.faults: list[Fault] = []
         self.rulings: list[Ruling] = []
         self.open: Change | None = None
-        for branch in BRANCHES:
+        for branch in self._order():
             self._take(branch)
+        self.rulings.sort(key=lambda ruling: ruling.branch)
+
+    def _order(self) -> list[Branch]:
+        """The branches in the order of the tree.
+
+        A drop of context_relevance is the tree's first question; where it shows only because the list grew, the
+        answer to it is over-fetching, which is then asked right after the first branch.
+        """
+        order = list(BRANCHES)
+        if not self.retrieval_down and self.state(DEPTH) is not None and self.dropped("context_relevance"):
+            order.insert(1, order.pop(next(at for at, each in enumerate(order) if each.match is _overfetching)))
+        return order
 
     def state(self, name: str) -> str | None:
         """The state of a metric; None where it is not measured on any pair."""
