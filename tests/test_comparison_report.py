@@ -184,7 +184,7 @@ def test_hostile_texts_do_nothing(attacked: tuple[Run, Run]):
 def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
     """A run beside itself: no metric is worse or better, and no branch is at fault."""
     found = bisect(runs[0], runs[0])
-    assert found.verdict == "cannot tell"
+    assert found.verdict == "no fault"
     text = bisection.terminal(found, width=400)
     assert "▼" not in text
     assert "▲" not in text

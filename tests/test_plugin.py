@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs: all claims supported, 30 of 200 not, and four traces alone."""
     folder = tmp_path_factory.mktemp("runs")
-    for name, claims in (("good", "s" * 200), ("bad", "s" * 170 + "u" * 30), ("few", "ssss")):
+    for name, claims in (("good", "s" * 200), ("bad", "s" * 170 + "u" * 30), ("few", "usss")):
         made = [pair(f"t{at}", "h", claim) for at, claim in enumerate(claims)]
         (folder / "made" / name).mkdir(parents=True)
         ran(folder / "made" / name, made, ["groundedness", "answer_relevance"]).path.rename(folder / name)

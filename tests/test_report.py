@@ -100,7 +100,7 @@ def test_the_scorecard_shows_each_layer_with_counts_and_targets(found):
     text = terminal.render(found, width=110)
     line = next(line for line in text.splitlines() if line.startswith("groundedness"))
     assert line.split()[1] == "0.500"
-    assert line.split()[-6:] == ["3", "1", "0", ">", "0.85", "unclear"]
+    assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
     assert "●" in line
     for heading in (
         "Retrieval",
@@ -185,7 +185,7 @@ def test_the_markdown_holds_the_scorecard(found):
     row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
     assert row[1] == "0.500"
     assert row[3:6] == ["3", "1", "0"]
-    assert "**unclear**" in row[6]
+    assert "**cannot tell**" in row[6]
     assert "## Insights" in text
 
 

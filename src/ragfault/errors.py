@@ -54,10 +54,10 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         known = list(known)
-        close = get_close_matches(name, known, n=1, cutoff=0.5)
+        close = get_close_matches(name, known, n=1, cutoff=0.6)
         if close:
             offer = f'Did you mean "{close[0]}"?'
-        elif known and len(known) <= 12:
+        elif known and len(known) <= 24:
             offer = f"There is: {', '.join(known)}."
         else:
             offer = ""

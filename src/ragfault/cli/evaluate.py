@@ -132,7 +132,7 @@ def _finish(run: Any, quiet: bool, table: dict[str, Any]) -> int:
 
 def _say(quiet: bool) -> Callable[[str], None]:
     def say(line: str) -> None:
-        if not quiet:
+        if not quiet or line.startswith("left out"):
             click.echo(line, err=True)
 
     return say

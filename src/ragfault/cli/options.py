@@ -35,12 +35,12 @@ KNOWN: dict[str, dict[str, Any]] = {
     "gate": {
         "bars": Texts,
         "coverage": Share,
-        "max_drop": Margin,
+        "max_drop": Inner,
         "alpha": Inner,
         "power": Inner,
         "margins": Margins,
     },
-    "compare": {"margin": Margin, "alpha": Inner, "power": Inner, "margins": Margins},
+    "compare": {"margin": Inner, "alpha": Inner, "power": Inner, "margins": Margins},
     "targets": {"bars": Texts, "routes": Routes},
 }
 """Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""

@@ -11,7 +11,7 @@ from ragfault import __version__, judges
 from ragfault.errors import BadTraces, InputError, UsageError
 from ragfault.evaluation.spool import Side, Where, settled
 from ragfault.evaluation.work import Job, work_off
-from ragfault.metrics import Metric, choose
+from ragfault.metrics import Metric, choose, definitions
 from ragfault.ports import Judge
 from ragfault.records import Trace
 from ragfault.runs import Measure, Partial, Plan, Run
@@ -73,6 +73,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     chosen = choose(metrics)
     if isinstance(judge, str):
         judge = judges.load_judge(judge if any(m.definition.verdicts for m in chosen) else "none")
+    for line in _left_out(metrics):
+        notice(line)
     source = _names(where)
     with desk(out) as place:
         where = settled(where, place)
@@ -116,6 +118,15 @@ def _same(traces: Iterable[Trace], found: Survey) -> Iterator[Trace]:
             f"the input changed while it was read: {found.count:,} traces before, {digest.count:,} now, or other "
             "ones. Evaluate again when nothing writes to it."
         )
+
+
+def _left_out(metrics: str | Sequence[str]) -> Iterator[str]:
+    """What the set "all" leaves out because an extra is not installed, in words."""
+    if "all" in ([metrics] if isinstance(metrics, str) else metrics):
+        missing = [entry for entry in definitions().values() if not entry.installed]
+        for extra in sorted({entry.extra or "" for entry in missing}):
+            names = ", ".join(entry.name for entry in missing if (entry.extra or "") == extra)
+            yield f"left out {names}. Install what they need with: pip install 'ragfault[{extra}]'"
 
 
 def _plan(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault
+from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault, Ruling
 from ragfault.findings.clues import ID_METRICS, clues, void
 from ragfault.findings.comparing import compare
 from ragfault.findings.framing import Frame, frame
 from ragfault.findings.grid import bare, labels
 from ragfault.findings.telling import telling
-from ragfault.findings.tree import DEPTH, GOLD, TREE, Walk
+from ragfault.findings.tree import DEPTH, GOLD, TREE, Walk, held
 from ragfault.runs import Measure, Run
 
 __all__ = ["bisect", "bisect_segments"]
+
+AGAIN = "again: generation"
+"""The name of the second look in the walk of the tree."""
 
 WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
 """The weights of context_relevance, for the same at a common depth."""
@@ -43,7 +46,7 @@ def bisect(
     Raises what `compare` raises.
     """
     side = frame(baseline, candidate, anyway=bool(terms.pop("anyway", False)))
-    old, new = side.circumstances
+    old, new = side.circumstances if keep is None else side.partial(keep)
     gone = void(old, new)
     _deepen(side)
     names = _names(side, labelled=gone is None)
@@ -51,12 +54,13 @@ def bisect(
     found = clues(old, new)
     if gone is not None:
         warning = f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans"
-        comparison = msgspec.structs.replace(comparison, warnings=(*comparison.warnings, warning))
+        comparison = replace(comparison, warnings=(*comparison.warnings, warning))
     walk = Walk(comparison, found)
     faults, tree = walk.faults, walk.rulings
     if faults and faults[0].layer == "retrieval":
-        faults = [*faults, *_second(side, comparison, keep, terms, found)]
-    shown = tuple(msgspec.structs.replace(fault, telling=telling(side, fault)) for fault in faults)
+        more, ruling = _second(side, comparison, keep, terms, found)
+        faults, tree = [*faults, *more], [*tree, ruling]
+    shown = tuple(replace(fault, telling=telling(side, fault)) for fault in faults)
     return Bisection(
         verdict=walk.verdict,
         sentence=_sentence(shown, walk, comparison),
@@ -81,8 +85,8 @@ def bisect_segments(side: Frame, by: str, **terms: Any) -> list[tuple[str, Bisec
 
 def _marked(found: Bisection, by: str, segment: str) -> Bisection:
     """The bisection, with the segment it is of."""
-    comparison = msgspec.structs.replace(found.comparison, by=by, segment=segment)
-    return msgspec.structs.replace(found, comparison=comparison)
+    comparison = replace(found.comparison, by=by, segment=segment)
+    return replace(found, comparison=comparison)
 
 
 def _names(side: Frame, labelled: bool) -> list[str]:
@@ -122,25 +126,29 @@ def _second(
     keep: NDArray[np.bool_] | None,
     terms: Mapping[str, Any],
     found: Sequence[Clue],
-) -> list[Fault]:
+) -> tuple[list[Fault], Ruling]:
     """The faults of generation that show on the traces whose retrieval did not get worse."""
     calm = np.ones(len(side.pairing), dtype=bool) if keep is None else keep.copy()
     for change in comparison.changes:
         if change.metric == DEPTH or bare(change.metric) in GOLD:
             old, new = side.values(change.metric, 0), side.values(change.metric, 1)
             calm &= ~(new < old - change.margin)
-    names = [
+    chosen = [
         c.metric
         for c in comparison.changes
         if c.layer != "retrieval" or bare(c.metric) == "chunk_attribution"
     ]
-    if not bool(calm.any()) or not names:
-        return []
-    part = compare(side, metrics=names, keep=calm, **terms)
-    walk = Walk(part, found, calm=True)
-    return [
-        msgspec.structs.replace(fault, certain=False) for fault in walk.faults if fault.layer == "generation"
-    ]
+    told = f"on {int(calm.sum()):,} pairs whose retrieval did not get worse"
+    if not bool(calm.any()) or not chosen:
+        return [], Ruling(branch=AGAIN, layer="generation", outcome="not measured", why=told)
+    walk = Walk(compare(side, metrics=chosen, keep=calm, **terms), found, calm=True)
+    faults = [replace(fault, certain=False) for fault in walk.faults if fault.layer == "generation"]
+    if faults:
+        why = f"{told}: {'; '.join(_moved(fault.evidence[0]) for fault in faults)}"
+        return faults, Ruling(branch=AGAIN, layer="generation", outcome="fault", why=why)
+    clear = walk.verdict == "no fault"
+    outcome: Literal["ruled out", "cannot tell"] = "ruled out" if clear else "cannot tell"
+    return [], Ruling(branch=AGAIN, layer="generation", outcome=outcome, why=f"{told} no drop is shown")
 
 
 def _sentence(faults: Sequence[Fault], walk: Walk, comparison: Comparison) -> str:
@@ -152,10 +160,13 @@ def _sentence(faults: Sequence[Fault], walk: Walk, comparison: Comparison) -> st
         also = [fault.title for fault in faults[1:]]
         return f"{lead}{look}.{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":
-        return f"No layer broke: every metric of the tree is steady on {comparison.pairs:,} paired traces."
+        return (
+            f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree is steady, rose, or did "
+            "not drop by its margin."
+        )
     if walk.open is not None:
         return f"{_moved(walk.open)}, but whether retrieval moved with it the data cannot tell."
-    least = [c for c in comparison.changes if c.detectable is not None and c.state == "cannot tell"]
+    least = [c for c in comparison.changes if c.detectable is not None and not held(c)]
     if not least:
         return f"The data cannot tell: nothing of the tree is measured on {comparison.pairs:,} paired traces."
     worst = max(least, key=lambda change: change.detectable or 0.0)

@@ -56,7 +56,7 @@ class Change(Struct, frozen=True, kw_only=True):
     failed: tuple[int, int] = (0, 0)
     """Pairs whose score was lost to a failure, on each side."""
     same: bool = False
-    """Steady because both runs retrieved the very same chunks, which is all that the metric reads."""
+    """Steady because all that the metric reads is the very same in both runs."""
     rose: int = 0
     """Traces on which it rose."""
     fell: int = 0

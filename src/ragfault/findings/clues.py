@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from statistics import fmean
 
 from msgspec import Struct
 
 from ragfault.findings.changes import Clue
+from ragfault.records import Trace
 from ragfault.runs import Run
 
 __all__ = ["Circumstances", "circumstances", "clues", "void"]
@@ -52,26 +53,34 @@ class Circumstances(Struct):
     models: set[str]
 
 
-def circumstances(run: Run) -> Circumstances:
-    """Read a run's circumstances off its traces, a bounded number in memory at a time."""
+def circumstances(run: Run, rows: Container[int] | None = None) -> Circumstances:
+    """Read a run's circumstances off its traces (of some rows), a bounded number in memory at a time."""
     found = Circumstances({}, set(), {}, [], [], [], [], [], set())
-    for trace in run.traces():
-        if trace.chunks is not None:
-            found.depth.append(len(trace.chunks))
-        for chunk in trace.chunks or ():
-            found.chunks[chunk.id] = hash(chunk.text)
-            found.lengths.append(len(chunk.text))
-            if chunk.document is not None:
-                found.documents.add(chunk.document)
-        if trace.answer is not None:
-            found.answers.append(len(trace.answer))
-            found.cited.append(len(trace.citations or ()))
-        if trace.gold is not None and trace.gold.chunks:
-            found.gold[trace.id] = frozenset(name for name, grade in trace.gold.chunks.items() if grade > 0)
-        if trace.model is not None:
-            found.models.add(trace.model)
-    found.refused = [verdicts.answer.refused for verdicts in run.verdicts() if verdicts.answer is not None]
+    for row, trace in enumerate(run.traces()):
+        if rows is None or row in rows:
+            _note(found, trace)
+    for row, verdicts in enumerate(run.verdicts()):
+        if verdicts.answer is not None and (rows is None or row in rows):
+            found.refused.append(verdicts.answer.refused)
     return found
+
+
+def _note(found: Circumstances, trace: Trace) -> None:
+    """Take in what one trace says."""
+    if trace.chunks is not None:
+        found.depth.append(len(trace.chunks))
+    for chunk in trace.chunks or ():
+        found.chunks[chunk.id] = hash(chunk.text)
+        found.lengths.append(len(chunk.text))
+        if chunk.document is not None:
+            found.documents.add(chunk.document)
+    if trace.answer is not None:
+        found.answers.append(len(trace.answer))
+        found.cited.append(len(trace.citations or ()))
+    if trace.gold is not None and trace.gold.chunks:
+        found.gold[trace.id] = frozenset(name for name, grade in trace.gold.chunks.items() if grade > 0)
+    if trace.model is not None:
+        found.models.add(trace.model)
 
 
 def void(old: Circumstances, new: Circumstances) -> float | None:

@@ -93,8 +93,11 @@ def compare(  # noqa: PLR0913 - the terms of one verb
     pairs. Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or
     nothing pairs; UsageError for impossible settings.
     """
-    if not (0 < alpha < 1 and 0 < power < 1 and margin > 0):
-        raise UsageError("alpha and power lie between 0 and 1, and the margin is above 0.")
+    if not (0 < alpha < 1 and 0 < power < 1 and 0 < margin < 1):
+        raise UsageError(
+            f"alpha, power and the margin are shares between 0 and 1, got {alpha:g}, {power:g} and {margin:g}. "
+            "Write 5 % as 0.05."
+        )
     side = frame(baseline, candidate, anyway=anyway)
     measures = [m for m in side.shared() if metrics is None or m.name in metrics]
     chosen = np.ones(len(side.pairing), dtype=bool) if keep is None else keep
@@ -135,6 +138,17 @@ def segmented(side: Frame, by: str, **options: Any) -> list[Comparison]:
     ]
 
 
+def _sensible(measure: Measure, margin: float) -> float:
+    """A margin of a metric's own, if it lies within the metric's range."""
+    low, high = measure.low, measure.high
+    if not margin > 0 or (low is not None and high is not None and margin >= high - low):
+        raise UsageError(
+            f"the margin {margin:g} of {measure.name} is not above 0 and below the width of its range. "
+            "Write a share as 0.05."
+        )
+    return margin
+
+
 class _Terms:
     """On what terms changes are told apart."""
 
@@ -148,7 +162,7 @@ class _Terms:
         """The margin of a metric, in its units."""
         for name in (measure.name, bare(measure.name)):
             if name in self.margins:
-                return self.margins[name]
+                return _sensible(measure, self.margins[name])
         if measure.low is not None and measure.high is not None:
             return self.margin * (measure.high - measure.low)
         return max(RELATIVE * abs(mean), 1e-9)
@@ -168,8 +182,11 @@ def _changes(side: Frame, measures: Sequence[Measure], keep: Mask, terms: _Terms
     differences = paired_differences(left, right, clusters, defined=defined, bounds=bounds, seed=terms.seed)
     tests = sign_flips(left, right, clusters, defined=defined, seed=terms.seed)
     same = bool(side.pairing.chunks[keep].all())
+    whole = same and bool(side.pairing.answers[keep].all())
     alike = (left == right).all(axis=0)
-    fixed = [same and bool(alike[at]) and _retrieval_only(m.name) for at, m in enumerate(measures)]
+    fixed = [
+        bool(alike[at]) and (whole or (same and _retrieval_only(m.name))) for at, m in enumerate(measures)
+    ]
     tested = [at for at, test in enumerate(tests) if test is not None and not fixed[at]]
     adjusted = dict(zip(tested, holm([tests[at].p for at in tested]), strict=True))  # type: ignore[union-attr]
     found = []

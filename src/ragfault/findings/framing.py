@@ -40,6 +40,11 @@ class Frame:
         """What the traces of each run say of the system that made them."""
         return circumstances(self.runs[0]), circumstances(self.runs[1])
 
+    def partial(self, keep: NDArray[np.bool_]) -> tuple[Circumstances, Circumstances]:
+        """The same, of some of the pairs."""
+        rows = [frozenset(self.rows(side)[keep].tolist()) for side in (0, 1)]
+        return circumstances(self.runs[0], rows[0]), circumstances(self.runs[1], rows[1])
+
     def partners(self, ids: Sequence[str]) -> dict[str, str]:
         """For traces of the candidate, the ids of their partners in the baseline."""
         wanted = set(ids)

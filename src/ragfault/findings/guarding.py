@@ -265,7 +265,7 @@ def _told(change: Change) -> str:
 
 def _passed(change: Change, bound: float | None) -> str:
     if change.same:
-        return "both runs retrieved the very same chunks, which is all that the metric reads"
+        return "all that the metric reads is the very same in both runs"
     word = "drop" if change.better == "higher" else "rise"
     assert bound is not None
     worst = max(0.0, -bound if change.better == "higher" else bound)

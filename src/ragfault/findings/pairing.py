@@ -41,7 +41,7 @@ class Pairing(Struct, frozen=True):
     chunks: Mask
     """For each pair, whether both runs retrieved the very same chunks in the same order."""
     answers: Mask
-    """Whether both gave the very same answer."""
+    """Whether both gave the very same answer, with the same citations."""
 
     def __len__(self) -> int:
         return len(self.baseline)
@@ -110,10 +110,10 @@ def _marks(run: Run) -> tuple[Rows, Rows]:
     chunks: list[int] = []
     answers: list[int] = []
     with pq.ParquetFile(run.path / "traces.parquet") as file:
-        for batch in file.iter_batches(batch_size=2048, columns=["chunks", "answer"]):
+        for batch in file.iter_batches(batch_size=2048, columns=["chunks", "answer", "citations"]):
             for row in batch.to_pylist():
                 chunks.append(_mark([(chunk["id"], chunk["text"]) for chunk in row["chunks"] or ()]))
-                answers.append(_mark(row["answer"]))
+                answers.append(_mark((row["answer"], row["citations"])))
     return np.array(chunks, dtype=np.int64), np.array(answers, dtype=np.int64)
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ragfault.findings.changes import Change, Clue, Comparison, Fault, Ruling
 from ragfault.findings.grid import bare
 
-__all__ = ["BRANCHES", "DEPTH", "GOLD", "TREE", "Branch", "Walk"]
+__all__ = ["BRANCHES", "DEPTH", "GOLD", "TREE", "Branch", "Walk", "held"]
 
 DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
@@ -78,7 +78,9 @@ class Walk:
         """
         order = list(BRANCHES)
         if not self.retrieval_down and self.state(DEPTH) is not None and self.dropped("context_relevance"):
-            order.insert(1, order.pop(next(at for at, each in enumerate(order) if each.match is _overfetching)))
+            order.insert(
+                1, order.pop(next(at for at, each in enumerate(order) if each.match is _overfetching))
+            )
         return order
 
     def state(self, name: str) -> str | None:
@@ -108,24 +110,24 @@ class Walk:
         """Whether retrieval is shown not to have moved: the same chunks, or every measure of it steady or better."""
         if self.calm or self.comparison.same_chunks == self.comparison.pairs:
             return True
-        known = [self.state(name) for name in (*GOLD, DEPTH) if self.state(name) is not None]
-        return bool(known) and all(state in ("steady", "rose") for state in known)
+        known = [self.changes[name] for name in (*GOLD, DEPTH) if self.state(name) is not None]
+        return bool(known) and all(map(held, known))
 
     @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
         """A fault, none, or that the data cannot tell."""
         if self.faults:
             return "fault"
-        states = [change.state for change in self.comparison.changes if change.n]
-        calm = bool(states) and all(state in ("steady", "rose") for state in states)
-        return "no fault" if calm else "cannot tell"
+        known = [change for change in self.comparison.changes if change.n]
+        return "no fault" if known and all(map(held, known)) else "cannot tell"
 
     @property
     def needed(self) -> int | None:
         """About how many pairs would tell, where these cannot."""
         if self.verdict != "cannot tell":
             return None
-        return max((c.needed for c in self.comparison.changes if c.needed is not None), default=None)
+        unsure = [c for c in self.comparison.changes if not held(c)]
+        return max((c.needed for c in unsure if c.needed is not None), default=None)
 
     def _take(self, branch: Branch) -> None:
         """Take one branch: a fault if it is the first to match, else a ruling why not."""
@@ -148,7 +150,7 @@ class Walk:
             if self.dropped(*measured):
                 self._explain(branch, told)
                 return
-            unsure = any(self.state(name) == "cannot tell" for name in measured)
+            unsure = not all(held(self.changes[name]) for name in measured)
             self._rule(branch, "cannot tell" if unsure else "ruled out", told)
 
     def _explain(self, branch: Branch, told: str) -> None:
@@ -202,10 +204,21 @@ class Walk:
         )
 
 
+def held(change: Change) -> bool:
+    """Whether a drop of the margin or more is ruled out: steady, risen, or an interval that ends above it."""
+    if change.state in ("steady", "rose"):
+        return True
+    return (
+        change.state == "cannot tell"
+        and change.difference is not None
+        and change.difference.low > -change.margin
+    )
+
+
 def _told(change: Change) -> str:
     if change.difference is None:
         return f"{change.metric} not measured"
-    same = " (the very same chunks)" if change.same else ""
+    same = " (the very same)" if change.same else ""
     return f"{change.metric} {change.state}{same} {change.difference.mean:+.3f}"
 
 

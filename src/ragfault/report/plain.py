@@ -37,7 +37,7 @@ LAYERS = {
 }
 """The layers in the order of reports, in words."""
 
-RESULTS: dict[Result, str] = {"pass": "met", "fail": "missed", "cannot tell": "unclear"}
+RESULTS: dict[Result, str] = {"pass": "met", "fail": "missed", "cannot tell": "cannot tell"}
 """How a target stands, in words."""
 
 _ESCAPE = re.compile(

@@ -14,6 +14,9 @@ from ragfault.stats.groups import Clusters, Values, codes
 __all__ = ["Interval", "clustered_error", "mean_interval", "standard_error", "wilson"]
 
 
+ALIKE = 30
+"""Fewer values than this that are all alike and without bounds say nothing about spread."""
+
 FEW = 10
 """Fewer values than this that differ from the rest: others may be unseen as yet."""
 
@@ -45,7 +48,7 @@ def mean_interval(
     clustered standard error and one degree of freedom less than there are clusters. Where most values
     are alike and fewer than ten differ, rare values may be unseen as yet: the interval then also holds the one
     of the sample with a value added at each end of `bounds`. The interval is cut at `bounds`. With a single value, a
-    single cluster, or fewer than ten values that are all alike and have no bounds, the data say nothing about
+    single cluster, or fewer than thirty values that are all alike and have no bounds, the data say nothing about
     spread: the interval is then all of `bounds`.
 
     Assumes that clusters (else values) are drawn independently from the traffic.
@@ -64,7 +67,7 @@ def mean_interval(
     n, mean = int(sample.size), float(sample.mean())
     groups = n if clusters is None else codes(clusters, n)[1]
     bounded = math.isfinite(low) and math.isfinite(high) and high > low
-    if groups == 1 or (not bounded and n < FEW and not np.ptp(sample)):
+    if groups == 1 or (not bounded and n < ALIKE and not np.ptp(sample)):
         return Interval(mean, low, high, n, groups)
     if bounded and bool(np.all((sample == low) | (sample == high))):
         return _binary(sample, clusters, (low, high), groups, confidence)
@@ -160,4 +163,4 @@ def _score(share: float, n: float, z: float) -> tuple[float, float]:
     """The score interval of a share at z standard errors."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return (0.0 if share == 0 else max(0.0, centre - half)), (1.0 if share == 1 else min(1.0, centre + half))
