@@ -563,3 +563,27 @@ def test_textless() -> None:
     assert (seen.chunk, seen.missing, seen.claim, seen.use) == (None, None, None, None)
     assert seen.answer is not None
     assert JUDGE.observe([Trace(id="1", query="Where is Oslo?", chunks=())])[0].chunk == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [
+        ("The handbook sections available to me do not say anything about that.", True),
+        ("Sorry, that is not covered by the documentation I was given.", True),
+        ("I'm not able to help with that.", True),
+        ("The handbook says nothing about discounts for rescue teams.", True),
+        ("The ticket does not cover parking.", False),
+        ("Children under 5 are not covered by the family ticket.", False),
+        ("The policy does not include dental care.", False),
+        ("The crew says nothing is carried on deck in winter.", False),
+    ],
+)
+def test_plain_refusals(answer: str, refusal: bool) -> None:
+    """A sentence on the silence of the sources or the speaker refuses; a negative about the matter claims."""
+    trace = Trace(
+        id="1", query="Is there a discount?", chunks=(Chunk(id="a", text="Fares are listed."),), answer=answer
+    )
+    seen = JUDGE.observe([trace])[0]
+    assert seen.answer is not None
+    assert seen.answer.refused is refusal
+    assert (not seen.claim) is refusal

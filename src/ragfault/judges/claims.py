@@ -28,9 +28,19 @@ EMPTY = re.compile(
     r"|based on the (?:\w+ ){0,3}(?:passages?|context|information|data)[^,]{0,40}[:,]?$",
     re.IGNORECASE,
 )
+NOUNS = (
+    r"(?:handbooks?|documentation|manuals?|guides?|materials?|sections?|documents?|sources?|passages?|context"
+    r"|texts?)"
+)
+"""What an answer calls the texts it was given."""
 CANNOT = re.compile(
     r"\b(?:unable|not able|not possible|impossible|difficult) to"
-    r" (?:answer|determine|provide|find|say|tell|confirm|give)"
+    r" (?:answer|determine|provide|find|say|tell|confirm|give|help|assist)"
+    r"|\b(?:do(?:es)?|did)(?: ?not|n['’]t) say anything (?:about|on)\b|\bsays? nothing (?:about|on)\b"
+    r"|\b(?:that|this|it)(?:['’]s not| is not| isn['’]t| was not| wasn['’]t) (?:\w+ )?"
+    r"(?:covered|addressed|answered|described|discussed|mentioned|found|included) (?:by|in) (?:\w+ ){1,2}"
+    + NOUNS
+    + r"\b"
     r"|\b(?:can|could)(?: ?not|n't)"
     r" (?:answer|be (?:answered|determined)|determine|find|provide|tell|confirm|help|assist|say\b)"
     r"|\bi(?:'m| am)? (?:do not|don't|not sure|have no|am sorry|sorry)\b.{0,30}"
@@ -44,7 +54,7 @@ CANNOT = re.compile(
     re.IGNORECASE,
 )
 ABOUT = re.compile(
-    r"\b(?:passages?|context|documents?|text|article|sources?|information|excerpts?|chunks?|question|search results"
+    rf"\b{NOUNS}\b|\b(?:article|information|excerpts?|chunks?|question|search results"
     r"|provided|given|data|i|we|sorry|details?|it is)\b",
     re.IGNORECASE,
 )
@@ -111,6 +121,8 @@ def refuses(sentence: str) -> bool:
     """Whether a sentence says that the question cannot be answered, or that the sources are silent.
 
     >>> refuses("The passages do not mention a deadline."), refuses("Dogs cannot provide wool.")
+    (True, False)
+    >>> refuses("The sections I have do not say anything about that."), refuses("The ticket does not cover parking.")
     (True, False)
     """
     return bool(CANNOT.search(sentence)) and bool(ABOUT.search(sentence))
