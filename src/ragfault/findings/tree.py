@@ -190,9 +190,7 @@ class Walk:
         telling = tuple(clue for clue in self.clues if clue.name in branch.clues)
         pointed = [suspect for clue in telling for suspect in clue.suspects if suspect in branch.suspects]
         ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
-        strength = sorted(
-            evidence, key=lambda change: (change.p if change.p is not None else 1.0, change.metric)
-        )
+        strength = sorted(evidence, key=lambda c: (bare(c.metric) not in GOLD, c.p or 0.0, c.metric))
         return Fault(
             layer=branch.layer,
             branch=branch.name,

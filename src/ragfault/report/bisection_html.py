@@ -209,7 +209,7 @@ def _fault(fault: Fault, level: int) -> Markup:
         tag(f"h{level}", label(lead(fault), 300)),
         tag(
             "p",
-            f"Branch {label(fault.branch, 80)} of the tree. The evidence, the strongest first:",
+            f"Branch {label(fault.branch, 80)} of the tree. The evidence, by gold first:",
             class_="note",
         ),
         tag("ul", shown, class_="evidence"),
