@@ -196,6 +196,8 @@ def spoken(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     data = Path(sys.argv[1])
     ragtruth(data)
     others(data)

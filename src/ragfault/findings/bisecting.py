@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault, Ruling
 from ragfault.findings.clues import ID_METRICS, clues, void
-from ragfault.findings.comparing import compare
+from ragfault.findings.comparing import ALPHA, compare, divided
 from ragfault.findings.framing import Frame, frame
-from ragfault.findings.grid import bare, labels
+from ragfault.findings.grid import bare
 from ragfault.findings.telling import telling
 from ragfault.findings.tree import DEPTH, GOLD, TREE, Walk, held
 from ragfault.runs import Measure, Run
@@ -72,15 +72,13 @@ def bisect(
     )
 
 
-def bisect_segments(side: Frame, by: str, **terms: Any) -> list[tuple[str, Bisection]]:
+def bisect_segments(
+    side: Frame, by: str, *, alpha: float = ALPHA, **terms: Any
+) -> list[tuple[str, Bisection]]:
     """Bisect each segment of the pairs by a field of the baseline, the largest first, corrected for their number."""
-    codes, names = labels(side.runs[0], by)
-    mine = codes[side.pairing.baseline]
-    parts = [(name, mine == at) for at, name in enumerate(names) if bool((mine == at).any())]
-    parts.sort(key=lambda part: -int(part[1].sum()))
-    alpha = terms.pop("alpha", 0.05) / max(1, len(parts))
-    found = [(name, bisect(side, keep=keep, alpha=alpha, **terms)) for name, keep in parts]
-    return [(name, _marked(each, by, name)) for name, each in found]
+    parts, each = divided(side, by, alpha)
+    found = [(name, bisect(side, keep=keep, alpha=each, **terms)) for name, keep in parts]
+    return [(name, _marked(one, by, name)) for name, one in found]
 
 
 def _marked(found: Bisection, by: str, segment: str) -> Bisection:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.errors import UsageError
@@ -25,7 +26,7 @@ from ragfault.stats import (
     sign_flips,
 )
 
-__all__ = ["ALPHA", "MARGIN", "POWER", "compare", "segmented"]
+__all__ = ["ALPHA", "MARGIN", "POWER", "compare", "divided", "segmented"]
 
 ALPHA, POWER = 0.05, 0.8
 
@@ -119,22 +120,23 @@ def compare(  # noqa: PLR0913 - the terms of one verb
     )
 
 
-def segmented(side: Frame, by: str, **options: Any) -> list[Comparison]:
-    """The comparison of each segment of the pairs by a field of the baseline, the largest first.
+def divided(side: Frame, by: str, alpha: float) -> tuple[list[tuple[str, Mask]], float]:
+    """The segments of the pairs by a field of the baseline, the largest first, and the alpha for each of them.
 
-    `alpha` is divided by the number of segments, so that the chance of any false alarm stays what was asked
-    for.
+    `alpha` is divided by their number, so that the chance of any false alarm stays what was asked for.
     """
     codes, names = labels(side.runs[0], by)
     mine = codes[side.pairing.baseline]
     parts = [(name, mine == at) for at, name in enumerate(names) if bool((mine == at).any())]
     parts.sort(key=lambda part: -int(part[1].sum()))
-    alpha = options.pop("alpha", ALPHA) / max(1, len(parts))
-    import msgspec
+    return parts, alpha / max(1, len(parts))
 
+
+def segmented(side: Frame, by: str, *, alpha: float = ALPHA, **options: Any) -> list[Comparison]:
+    """The comparison of each segment of the pairs by a field of the baseline, corrected for their number."""
+    parts, each = divided(side, by, alpha)
     return [
-        msgspec.structs.replace(compare(side, keep=keep, alpha=alpha, **options), by=by, segment=name)
-        for name, keep in parts
+        replace(compare(side, keep=keep, alpha=each, **options), by=by, segment=name) for name, keep in parts
     ]
 
 

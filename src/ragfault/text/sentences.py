@@ -12,7 +12,6 @@ WRAP = re.compile(r"(?<=[^\s.!?:;|])[ \t]*\n[ \t]*(?=[a-z])")
 """A line break in the midst of a sentence: no full stop before it, a small letter after it."""
 MARKER = re.compile(r"(?:[-*•–]|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,4})[.)]|#+)\s*")
 """The mark of a list item or a heading, by itself."""
-TAIL = re.compile(r"\b(?:\d{1,3}|[A-Z])\.$")
 FAKE = re.compile(r"\b(?:[Nn]o|[Ff]ig|[Ss]ec|[Aa]rt|[Ee]q|[Vv]ol|[Pp]p?|[Cc]h)\.$")
 """Abbreviations that lead a number, not a new sentence."""
 
