@@ -210,6 +210,8 @@ class ClaimVerdict(Record, frozen=True):
     support: Support
     p: float | None = None
     """The judge's probability that the chunks support the claim."""
+    unsure: bool = False
+    """Whether `p` lies so near the bar that the judge is often wrong there."""
     evidence: tuple[Evidence, ...] = ()
     """The best stretches of the chunks for it, or against it where it is contradicted."""
     reason: str | None = None
@@ -222,6 +224,8 @@ class CitationVerdict(Record, frozen=True):
     claim: str
     supports: bool
     p: float | None = None
+    """The judge's probability that it does."""
+    unsure: bool = False
 
 
 class FactVerdict(Record, frozen=True):
@@ -254,6 +258,8 @@ class AnswerVerdict(Record, frozen=True):
     """In [0, 1]."""
     aspects: tuple[Aspect, ...] = ()
     refused: bool = False
+    grounded: float | None = None
+    """The judge's probability that the chunks support all that the answer claims; None without chunks."""
 
 
 class TruthVerdict(Record, frozen=True):

@@ -87,9 +87,11 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
         if trace.citations is not None:
             parts["citation"] = _citation(trace, chunks, reading)
     if trace.answer is not None:
-        parts["answer"] = _answer(
-            trace.query, trace.answer, chunks, said, known, parts.get("chunk", ()), reading
-        )
+        verdict = _answer(trace.query, trace.answer, chunks, said, known, parts.get("chunk", ()), reading)
+        if "claim" in parts:
+            sure = reading.grounded(trace.answer, [claim.text for claim in said], known)
+            verdict = replace(verdict, grounded=sure)
+        parts["answer"] = verdict
         if trace.facts is not None:
             parts["fact"] = _fact(trace.facts, trace.answer, trace.query, reading)
         if trace.facts or trace.references:
@@ -180,6 +182,7 @@ def _claim(claim: Claim, seen: Entailment) -> ClaimVerdict:
         end=claim.end,
         support=seen.support,
         p=seen.p,
+        unsure=seen.unsure,
         evidence=seen.evidence,
         reason=seen.reason,
     )
@@ -260,6 +263,7 @@ def _citation(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tupl
                 claim=claim,
                 supports=seen is not None and seen.support in HOLDS,
                 p=seen.p if seen else 0.0,
+                unsure=seen is not None and seen.unsure,
             )
         )
     return tuple(verdicts)

@@ -43,6 +43,10 @@ class Words:
         index = self._index(tuple(passages))
         return [entail(bare(claim), index, self._rarity, self._bars) for claim in claims]
 
+    def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:  # noqa: ARG002
+        """As probable as its least probable claim; what claims nothing is grounded."""
+        return min((one.p for one in seen), default=1.0)
+
     def similarity(self, left: str, right: str) -> float:
         """The cosine of the rare words and the letters of two texts."""
         one, two = self._vector(left), self._vector(right)

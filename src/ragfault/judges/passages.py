@@ -36,6 +36,8 @@ class Sentence(NamedTuple):
     """Of a field: what it says of its key."""
     key: frozenset[str] = frozenset()
     """Of a field: the stems of its key."""
+    text: str = ""
+    """What it says, in words: a field with its key, a row with its headings."""
 
 
 def read(text: str) -> tuple[Sentence, ...]:
@@ -71,6 +73,7 @@ def _make(start: int, end: int, text: str, polarity: Polarity = "", key: str = "
         polarity == "no" or not NEGATIONS.isdisjoint(tokens),
         polarity,
         frozenset(words(key)) - STOP if key else frozenset(),
+        text,
     )
 
 
@@ -105,8 +108,9 @@ def _prose(text: str, offset: int) -> Iterator[Sentence]:
 def _flag(start: int, end: int, key: str, polarity: Polarity, path: str = "") -> Sentence:
     """A field that says yes, no or nothing; what is absent has no content to support a claim with."""
     key = spaced(key)
-    text = "" if polarity == "absent" else f"{path} {key}: {polarity}"
-    return _make(start, end, text, polarity, key)
+    if polarity == "absent":
+        return _make(start, end, "", polarity, key)._replace(text=f"{path} {key}: unknown".lstrip())
+    return _make(start, end, f"{path} {key}: {polarity}", polarity, key)
 
 
 # --- records ---------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ class Entailment(NamedTuple):
     reason: str | None = None
     share: tuple[float, ...] = ()
     """For each passage the share of the claim that its best sentence covers."""
+    unsure: bool = False
+    """Whether `p` lies so near the bar that the scorer is often wrong there."""
 
 
 class Reading(Protocol):
@@ -44,6 +46,10 @@ class Reading(Protocol):
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:
         """How the passages, taken together, stand to each claim."""
+        ...
+
+    def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:
+        """The probability that the passages support all claims of an answer, of which each was `seen` so."""
         ...
 
     def similarity(self, left: str, right: str) -> float:
