@@ -40,13 +40,18 @@ def reference() -> str:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         parts += [f"\n## ragfault {name}\n", *_help(["ragfault", name], command)]
+        for inner, sub in getattr(command, "commands", {}).items():
+            parts += [f"\n### ragfault {name} {inner}\n", *_help(["ragfault", name, inner], sub)]
     return "\n".join(parts) + "\n"
 
 
 def _help(path: list[str], command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=path[-1], max_content_width=100, terminal_width=110)
-    if len(path) > 1:
-        context.parent = click.Context(cli, info_name="ragfault")
+    above: click.Context | None = None
+    for name in path[:-1]:
+        above = click.Context(cli if above is None else command, info_name=name, parent=above)
+    context = click.Context(
+        command, info_name=path[-1], parent=above, max_content_width=100, terminal_width=110
+    )
     context.help_option_names = ["-h", "--help"]
     yield from ("```text", command.get_help(context).rstrip(), "```")
 

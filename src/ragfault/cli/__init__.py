@@ -29,6 +29,7 @@ VERBS = {
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
     "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),
+    "judge": ("ragfault.cli.judge", "Measure a judge against people."),
     "metrics": ("ragfault.cli.catalogue", "List the metrics, or explain one."),
     "schema": ("ragfault.cli.catalogue", "Print the JSON schema of a trace."),
     "demo": ("ragfault.cli.files", "Write the demo handbook and its traces into a folder."),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from ragfault.cli.options import mapping, reading, settings, setup
+from ragfault.cli.progress import progressing
 
 __all__ = ["evaluate", "rescore"]
 
@@ -74,7 +73,7 @@ def evaluate(
     }
     if metrics:
         chosen["metrics"] = metrics
-    with _progress(quiet) as progress:
+    with progressing(quiet) as progress:
         run = work(
             list(traces) if len(traces) > 1 else traces[0],
             out,
@@ -136,29 +135,3 @@ def _say(quiet: bool) -> Callable[[str], None]:
             click.echo(line, err=True)
 
     return say
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with rate and time left on standard error; nothing where that is no terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("judging"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("judging", total=None, rate="")
-
-        def advance(done: int, total: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:,.0f} traces/s" if speed else "")
-
-        yield advance

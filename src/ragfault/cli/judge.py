@@ -1,0 +1,130 @@
+"""`ragfault judge`: what there is to know about a judge itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragfault.cli.options import mapping, reading
+from ragfault.cli.progress import progressing
+from ragfault.errors import Fault
+
+__all__ = ["judge"]
+
+
+@click.group()
+def judge() -> None:
+    """Measure a judge against people."""
+
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge measure labelled.jsonl
+  ragfault judge measure labelled.jsonl.gz --within task,model --by task --limit 2000
+  ragfault judge measure claims.csv --map answer=claim --map chunks=evidence --map label=verdict --positive refuted
+  ragfault judge measure passages.parquet --task relevance --positive 2 --within query
+  ragfault judge measure labelled.jsonl -o agreement.json --html agreement.html"""
+)
+@click.argument("labels", nargs=-1, required=True)
+@click.option("--judge", "name", default="lexical", show_default=True, help="Who is measured.")
+@click.option(
+    "--task",
+    type=click.Choice(["answer", "support", "relevance"]),
+    help="What people judged: answers, single claims, or chunks.  [default: told by the columns]",
+)
+@click.option(
+    "--positive",
+    multiple=True,
+    metavar="VALUE",
+    help="The label of a bad answer or claim; for relevance the lowest grade that is relevant. Repeatable.",
+)
+@click.option(
+    "--group",
+    metavar="COLUMN",
+    help="What is never split: resampled and put into folds whole.  [default: source_id, group, conversation or query]",
+)
+@click.option("--within", metavar="COLUMNS", help="AUROC also within groups of these columns (a,b).")
+@click.option("--by", metavar="COLUMN", help="A row for each value of this column.")
+@click.option(
+    "--threshold",
+    default="cv",
+    show_default=True,
+    metavar="cv|own|NUMBER",
+    help="Where F1 is taken: the best of the other folds, the judge's own word, or a score from 0 to 1.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the sample, the folds and the intervals."
+)
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@reading
+@click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read.")
+@click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
+@click.option("--html", type=click.Path(), help="Write charts to this HTML page; needs the extra `report`.")
+@click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
+def measure(
+    labels: tuple[str, ...],
+    name: str,
+    maps: tuple[str, ...],
+    out: str | None,
+    html: str | None,
+    force: bool,
+    quiet: bool,
+    skip_bad: bool,
+    **options: Any,
+) -> None:
+    """How far a judge agrees with people.
+
+    LABELS are files of traces as for evaluate, each with what people said of it in a column beside: `label`,
+    `hallucinated`, `grade`, … or the one of --map label=COLUMN; marked stretches of the answer in `spans`.
+    Traces without a label are counted and left out.
+    """
+    from ragfault.agreement import measure as work
+
+    with progressing(quiet) as progress, _bad(skip_bad, out) as on_bad:
+        found = work(
+            list(labels) if len(labels) > 1 else labels[0],
+            judge=name,
+            map=mapping(maps, {}),
+            on_bad=on_bad,
+            progress=progress,
+            notice=lambda line: None if quiet else click.echo(line, err=True),
+            **options,
+        )
+    _show(found, out, html, force, quiet)
+
+
+@contextmanager
+def _bad(skip: bool, out: str | None) -> Iterator[str | Callable[[Fault], object]]:
+    """What becomes of bad lines: an error, or a side file of the output, or a count alone."""
+    if not skip or out is None:
+        yield "skip" if skip else "raise"
+        return
+    from ragfault.evaluation import Side
+
+    with Side(Path(f"{out}.bad.jsonl"), lambda line: click.echo(line, err=True)) as side:
+        yield side.keep
+
+
+def _show(found: Any, out: str | None, html: str | None, force: bool, quiet: bool) -> None:
+    """Print the table; save what is to be saved, and say where it is."""
+    from ragfault.report.agreement import render, to_json
+    from ragfault.report.saving import save
+
+    if not quiet:
+        click.echo(render(found, colour=sys.stdout.isatty()), nl=False)
+    if out is not None:
+        click.echo(f"written: {save(out, to_json(found), force=force)}", err=True)
+    if html is not None:
+        from ragfault.report.agreement_html import write_agreement
+
+        click.echo(f"written: {write_agreement(found, html, force=force)}", err=True)
