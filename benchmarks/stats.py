@@ -28,9 +28,11 @@ from ragfault.stats import (
     label_permutation,
     mean_interval,
     paired_difference,
+    rogan_gladen,
     sign_flip,
     sign_flips,
     unpaired_difference,
+    wilson,
 )
 from ragfault.stats.groups import Clusters, Floats
 
@@ -191,6 +193,50 @@ def agreement() -> Iterator[str]:
         yield f"| {n:,} | {100 * apart[0]:.1f} % | {100 * apart[1]:.1f} % |"
 
 
+JUDGES = {
+    "good, 0.90 and 0.95": (0.90, 0.95),
+    "fair, 0.75 and 0.85": (0.75, 0.85),
+    "weak, 0.55 and 0.80": (0.55, 0.80),
+}
+TRUE = (0.0, 0.05, 0.2, 0.5, 0.9)
+
+
+def corrections(simulations: int) -> Iterator[str]:
+    """How often a share corrected for a judge's error holds the truth, beside the share as it was judged."""
+    yield (
+        "| judge: sensitivity and specificity | run | labelled | "
+        + " | ".join(f"{100 * truth:.0f} % bad" for truth in TRUE)
+        + " | uncorrected, 20 % | undefined |"
+    )
+    yield "|---" * (len(TRUE) + 5) + "|"
+    for name, (se, sp) in JUDGES.items():
+        for n, labelled in ((30, 30), (100, 100), (1000, 100), (1000, 1000)):
+            cells = [_corrected(se, sp, n, labelled, truth, simulations) for truth in TRUE]
+            held = [_share(inside, told) for inside, told, _ in cells]
+            untold = 1 - sum(told for _, told, _ in cells) / (simulations * len(TRUE))
+            raw = _share(cells[TRUE.index(0.2)][2], simulations)
+            yield f"| {name} | {n} | {labelled} + {labelled} | {' | '.join(held)} | {raw} | {100 * untold:.1f} % |"
+
+
+def _corrected(
+    se: float, sp: float, n: int, labelled: int, truth: float, simulations: int
+) -> tuple[int, int, int]:
+    """Intervals that hold the truth, intervals (and errors shown to be others), uncorrected ones that hold it."""
+    rng = np.random.default_rng([n, labelled, round(1000 * truth), round(100 * se)])
+    called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), simulations)
+    found = rng.binomial(labelled, se, simulations), rng.binomial(labelled, sp, simulations)
+    held = told = raw = 0
+    for rate, x, y in zip(called / n, *found, strict=True):
+        sizes = {"sensitivity_n": labelled, "specificity_n": labelled}
+        corrected = rogan_gladen(float(rate), n, x / labelled, y / labelled, **sizes)
+        span = corrected.interval
+        told += span is not None or "another" in str(corrected.reason)
+        held += span is not None and span.low <= truth <= span.high
+        low, high = wilson(float(rate) * n, n)
+        raw += low <= truth <= high
+    return held, told, raw
+
+
 def _share(count: int, of: int) -> str:
     return f"{100 * count / of:.1f} %"
 
@@ -215,7 +261,7 @@ def main() -> None:
         found = {(kind, n): waiting[kind, n].result() for kind in KINDS for n in SIZES}
     _table("coverage of 95 % intervals", {case: held for case, (held, _) in found.items()}, simulations)
     _table("rejections at 5 %", {case: tests for case, (_, tests) in found.items()}, simulations)
-    for lines in (sequences(simulations), changes(simulations), agreement()):
+    for lines in (sequences(simulations), changes(simulations), agreement(), corrections(simulations)):
         print("\n" + "\n".join(lines))
     print(f"\n{simulations} simulations, {time.perf_counter() - start:.0f} s.")
 

@@ -7,6 +7,7 @@ and never by NaN.
 """
 
 from ragfault.stats.change import Change, change_point
+from ragfault.stats.correction import Corrected, correct, rogan_gladen
 from ragfault.stats.difference import (
     Difference,
     paired_difference,
@@ -31,6 +32,7 @@ from ragfault.stats.testing import Equivalence, equivalence, holm
 __all__ = [
     "Band",
     "Change",
+    "Corrected",
     "Difference",
     "Equivalence",
     "Interval",
@@ -38,6 +40,7 @@ __all__ = [
     "change_point",
     "clustered_error",
     "confidence_sequence",
+    "correct",
     "detectable",
     "difference_sequence",
     "equivalence",
@@ -51,6 +54,7 @@ __all__ = [
     "power",
     "required",
     "required_steady",
+    "rogan_gladen",
     "sign_flip",
     "sign_flips",
     "standard_error",
