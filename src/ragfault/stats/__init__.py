@@ -6,6 +6,7 @@ random step takes a seed; what cannot be told is said so, by an interval without
 and never by NaN.
 """
 
+from ragfault.stats.calibration import Bin, calibration_bins, calibration_error
 from ragfault.stats.change import Change, change_point
 from ragfault.stats.correction import Corrected, correct, rogan_gladen
 from ragfault.stats.difference import (
@@ -15,6 +16,7 @@ from ragfault.stats.difference import (
     unpaired_difference,
     unpaired_differences,
 )
+from ragfault.stats.discrimination import Cut, Within, auroc, auroc_within, average_precision, best_cut
 from ragfault.stats.distributions import t_quantile
 from ragfault.stats.intervals import Interval, clustered_error, mean_interval, standard_error, wilson
 from ragfault.stats.permutation import (
@@ -26,17 +28,29 @@ from ragfault.stats.permutation import (
     sign_flips,
 )
 from ragfault.stats.power import detectable, power, required, required_steady, steady_power
+from ragfault.stats.resampling import Estimate, bootstrap
 from ragfault.stats.sequence import Band, confidence_sequence, difference_sequence
 from ragfault.stats.testing import Equivalence, equivalence, holm
 
 __all__ = [
     "Band",
+    "Bin",
     "Change",
     "Corrected",
+    "Cut",
     "Difference",
     "Equivalence",
+    "Estimate",
     "Interval",
     "Significance",
+    "Within",
+    "auroc",
+    "auroc_within",
+    "average_precision",
+    "best_cut",
+    "bootstrap",
+    "calibration_bins",
+    "calibration_error",
     "change_point",
     "clustered_error",
     "confidence_sequence",

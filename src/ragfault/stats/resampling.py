@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.stats.distributions import normal_below, normal_quantile, t_quantile
-from ragfault.stats.groups import Floats, Table
+from ragfault.stats.groups import Clusters, Floats, Table, codes
 
-__all__ = ["bca", "expanded", "jackknife", "resampled"]
+__all__ = ["Estimate", "bca", "bootstrap", "expanded", "jackknife", "resampled"]
 
 WHOLE = 65_536
 """Up to so many clusters each resample is drawn in one piece; above, block by block."""
@@ -141,3 +142,67 @@ def bca(
         ends.append(normal_below(bias + z / (1 - acceleration * z)))
     low, high = np.quantile(replicates, ends)
     return float(low), float(high)
+
+
+class Estimate(NamedTuple):
+    """A statistic and the range that holds its true value at the stated confidence."""
+
+    value: float | None
+    """None where the sample does not define it."""
+    low: float | None
+    """None where the resamples tell nothing of its spread."""
+    high: float | None
+
+
+def bootstrap(
+    statistic: Callable[[Floats], Floats],
+    clusters: Clusters,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> list[Estimate]:
+    """Statistics of a sample, each with its bias-corrected percentile interval over resampled clusters.
+
+    `statistic` takes weights (resamples by values: how often each value was drawn) and gives resamples by
+    statistics, NaN where it is undefined. The bias correction is Efron's (1987), without acceleration; the
+    confidence is expanded for few clusters. No interval where fewer than two clusters were given, where most
+    resamples do not define the statistic, or where all that do are alike.
+
+    >>> values = np.arange(20.0)
+    >>> mean = lambda weights: (weights @ values / weights.sum(axis=1))[:, None]
+    >>> bootstrap(mean, range(20))
+    [Estimate(value=9.5, low=6.7..., high=12.2...)]
+    """
+    index, groups = codes(clusters, len(clusters))
+    values = statistic(np.ones((1, index.size)))[0]
+    if groups < 2:
+        return [Estimate(_known(value), None, None) for value in values.tolist()]
+    rng = np.random.default_rng(seed)
+    found = []
+    step = max(1, CELLS // max(1, index.size))
+    for start in range(0, resamples, step):
+        drawn = rng.integers(0, groups, size=(min(step, resamples - start), groups))
+        drawn += np.arange(len(drawn))[:, None] * groups
+        counts = np.bincount(drawn.ravel(), minlength=len(drawn) * groups).reshape(len(drawn), groups)
+        found.append(statistic(counts[:, index].astype(np.float64)))
+    wide = expanded(confidence, groups - 1)
+    return [
+        _estimate(value, each, wide) for value, each in zip(values.tolist(), np.vstack(found).T, strict=True)
+    ]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _estimate(value: float, replicates: Floats, confidence: float) -> Estimate:
+    """A statistic with the interval that its replicates give."""
+    sound = replicates[~np.isnan(replicates)]
+    if math.isnan(value) or 2 * sound.size < replicates.size or np.ptp(sound) < 1e-12:
+        return Estimate(_known(value), None, None)
+    ends = bca(sound, value, [np.array([1.0, -1.0])], confidence)
+    if ends is None:
+        low, high = np.quantile(sound, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+        ends = min(low, value), max(high, value)
+    return Estimate(value, *ends)
