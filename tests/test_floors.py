@@ -13,7 +13,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "text"),
     ("records", "stats"),
     ("ports", "rules"),
-    ("sources",),
+    ("sources", "cards"),
     ("runs",),
     ("metrics", "datasets", "findings", "judges"),
     ("evaluation",),

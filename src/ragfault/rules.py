@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 from ragfault import text
 from ragfault.records import Trace, Verdicts
 
-__all__ = ["COVERED", "RELEVANT", "TOLERANCE", "covered", "stands"]
+__all__ = ["COVERED", "RATES", "RELEVANT", "TOLERANCE", "Judged", "Rate", "covered", "rated", "stands"]
 
 RELEVANT = ("high", "medium")
 """The levels of relevance that count as relevant."""
@@ -15,6 +17,37 @@ TOLERANCE = 0.95
 
 COVERED = 0.5
 """The share of what is expected that the chunks must support to cover what was asked."""
+
+
+Judged = Literal["claim", "citation", "chunk", "refusal"]
+"""A kind of verdict with two outcomes: supported or not, relevant or not, refused or not."""
+
+
+class Rate(NamedTuple):
+    """A metric that is a rate of one kind of verdict."""
+
+    verdict: Judged
+    good: bool
+    """Whether it is the share of the good ones (supported, relevant), else that of the bad ones (refused)."""
+
+
+RATES: dict[str, Rate] = {
+    "groundedness": Rate("claim", good=True),
+    "chunk_attribution": Rate("citation", good=True),
+    "context_relevance(low=0, medium=1)": Rate("chunk", good=True),
+    "refusal": Rate("refusal", good=False),
+}
+"""The metrics that are a rate of one kind of verdict, as they print without a cut-off: these alone can be corrected for
+the judge's error. The relevance of chunks is one where its weights are 1 for relevant levels and 0 for others."""
+
+
+def rated(metric: str) -> Rate | None:
+    """The rate that a metric is, whatever its cut-off; None where it is none.
+
+    >>> rated("groundedness"), rated("groundedness(strict=true)")
+    (Rate(verdict='claim', good=True), None)
+    """
+    return RATES.get(metric.partition("@")[0])
 
 
 def covered(trace: Trace, verdicts: Verdicts, share: float = COVERED) -> bool | None:
