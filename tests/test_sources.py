@@ -325,6 +325,25 @@ def test_unknown_names(tmp_path):
         read_traces(put(tmp_path / "t.jsonl"), map=put(tmp_path / "map.toml", {"a": 1}))
 
 
+@pytest.mark.parametrize("columns", [{"contexts": ["In 1040."]}, {"passage": "In 1040."}])
+def test_passages_beside_a_query_are_chunks(columns, tmp_path):
+    """Texts under `contexts` or `passage` beside a query are its chunks; other columns stay as metadata."""
+    (tmp_path / "t.jsonl").write_text(json.dumps({"query": "When?", **columns, "label": 1}))
+    found = one(tmp_path / "t.jsonl")
+    assert [chunk.text for chunk in found.chunks] == ["In 1040."]
+    assert found.metadata == {"label": 1}
+
+
+def test_the_rest_is_kept_on_request_and_places_are_told(tmp_path):
+    """With a map other columns are kept only where the rest is wanted; places hold file and line of each trace."""
+    path, places = tmp_path / "t.jsonl", {}
+    path.write_text('{"q": "When?", "id": "a", "tag": 3}\n\n{"q": "Who?", "id": "b", "tag": 4}\n')
+    found = list(read_traces(path, map={"query": "q"}, rest=True, places=places))
+    assert [trace.metadata for trace in found] == [{"tag": 3}, {"tag": 4}]
+    assert places == {"a": (str(path), 1), "b": (str(path), 3)}
+    assert [trace.metadata for trace in read_traces(path, map={"query": "q"})] == [{}, {}]
+
+
 def test_forced_shape(tmp_path):
     """A shape that is asked for is taken even where another would be recognised."""
     row = {"input": "in", "query": "q", "actual_output": "o", "id": "1"}

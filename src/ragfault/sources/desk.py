@@ -12,9 +12,12 @@ from ragfault.records import Trace
 from ragfault.sources.seen import Seen
 from ragfault.sources.values import Wrong, content_id
 
-__all__ = ["Desk", "Long", "OnBad"]
+__all__ = ["Desk", "Long", "OnBad", "Places"]
 
 OnBad = Literal["raise", "skip"] | Callable[[Fault], object]
+
+Places = dict[str, tuple[str, int]]
+"""Trace id → the file and line that it stands on."""
 
 KEPT = 2**16
 """How much of a bad line a collected fault keeps."""
@@ -30,8 +33,8 @@ class Long(Wrong):
 class Desk:
     """Where traces are counted and faults are handed in."""
 
-    def __init__(self, on_bad: OnBad) -> None:
-        self.on_bad = on_bad
+    def __init__(self, on_bad: OnBad, places: Places | None = None) -> None:
+        self.on_bad, self.places = on_bad, places
         self.faults: list[Fault] = []
         self.bad = self.good = 0
         self.seen = Seen()
@@ -41,6 +44,8 @@ class Desk:
         """Count a trace in; False where its id has been met before."""
         if self.seen.add(trace.id):
             self.good += 1
+            if self.places is not None:
+                self.places[trace.id] = (name, line)
             return True
         self.fault(name, line, f'the id "{trace.id[:80]}" stands twice', payload)
         return False

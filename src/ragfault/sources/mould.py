@@ -55,9 +55,16 @@ class Plan:
     """What was asked for, the same for all files of one reading."""
 
     def __init__(
-        self, given: shapes.Columns, shape: shapes.Shape | None, notice: Notice | None, limit: int
+        self,
+        given: shapes.Columns,
+        shape: shapes.Shape | None,
+        notice: Notice | None,
+        limit: int,
+        rest: bool = False,
     ) -> None:
         self.given, self.shape, self.notice, self.limit = given, shape, notice, limit
+        self.rest = rest or not given
+        """Whether columns that no field takes are kept as metadata."""
         self.told: str | None = None
         self.unmet = {path: field for field, paths in given.items() for path in paths}
         """The columns of the map that no record has had so far, each with its field."""
@@ -136,7 +143,7 @@ class Mould:
             record = self.unfold(record)
         if self.plan.unmet:
             self.plan.meet(record)
-        return normalise(record, self.columns or {}, rest=not self.plan.given, loose=self.table)
+        return normalise(record, self.columns or {}, rest=self.plan.rest, loose=self.table)
 
     def _straight(self, line: bytes) -> Trace | None:
         """A native line, by msgspec alone; None where it takes a closer look."""
@@ -173,7 +180,7 @@ class Mould:
     def _tell(self, shape: shapes.Shape, record: dict[str, Any]) -> None:
         used = [path for paths in (self.columns or {}).values() for path in paths if path in record]
         mapped = " by a column map" if self.plan.given else ""
-        spare = [key for key in record if key not in used] if not self.plan.given else []
+        spare = [key for key in record if key not in used] if self.plan.rest else []
         more = (
             f"; kept in metadata: {', '.join(spare[:10])}{', …' if len(spare) > 10 else ''}" if spare else ""
         )

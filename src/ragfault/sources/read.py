@@ -10,7 +10,7 @@ from typing import Any
 from ragfault.errors import Fault, InputError, UnknownName
 from ragfault.records import Trace
 from ragfault.sources import files, scan, shapes, tables
-from ragfault.sources.desk import Desk, Long, OnBad
+from ragfault.sources.desk import Desk, Long, OnBad, Places
 from ragfault.sources.files import MAX_LINE, Where
 from ragfault.sources.mould import Mould, Notice, Plan
 from ragfault.sources.values import Wrong
@@ -18,7 +18,7 @@ from ragfault.sources.values import Wrong
 __all__ = ["read_traces"]
 
 
-def read_traces(
+def read_traces(  # noqa: PLR0913 - the options of one verb
     where: Where,
     *,
     map: Mapping[str, str] | str | Path | None = None,
@@ -27,6 +27,8 @@ def read_traces(
     on_bad: OnBad = "raise",
     notice: Notice | None = None,
     max_line: int = MAX_LINE,
+    rest: bool = False,
+    places: Places | None = None,
 ) -> Iterator[Trace]:
     """Every trace of one or many files, in order, as a stream: the memory it takes does not grow with them.
 
@@ -36,14 +38,14 @@ def read_traces(
     `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the
     shape is recognised from the first record and told to `notice`, or forced by `shape`. Without a map,
     columns that no field takes are kept in `metadata`; with one, only what it names and what the shape
-    knows is read. A chunk without an id is named by its text, a trace without one by its query: `q-`, 12 hex
-    digits, and from the second trace of the same query on `#2`, `#3` … in their order. A time
-    without an offset is taken as UTC.
+    knows is read, unless the `rest` is wanted too. A chunk without an id is named by its text, a trace without one
+    by its query: `q-`, 12 hex digits, and from the second trace of the same query on `#2`, `#3` … in their
+    order. A time without an offset is taken as UTC.
 
     Faults of single lines never stop the reading. `on_bad="raise"` gives every good trace and then raises
     `BadTraces`, with the first 20 faults and the count of all; a callable gets each fault as it comes, with
     the text of the line; "skip" passes them over. A line of more than `max_line` bytes is a fault, and
-    so is the end of a truncated file.
+    so is the end of a truncated file. `places` is filled with the file and line of each trace by its id.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
     column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
@@ -60,9 +62,13 @@ def read_traces(
     if not callable(on_bad) and on_bad not in ("raise", "skip"):
         raise UnknownName("way to treat bad lines", str(on_bad), ["raise", "skip", "a callable"])
     plan = Plan(
-        shapes.columns(map), shapes.named(shape) if shape and shape != "trec" else None, notice, max_line
+        shapes.columns(map),
+        shapes.named(shape) if shape and shape != "trec" else None,
+        notice,
+        max_line,
+        rest,
     )
-    return _read(files.expand(where), plan, Desk(on_bad), shape == "trec", qrels)
+    return _read(files.expand(where), plan, Desk(on_bad, places), shape == "trec", qrels)
 
 
 def _read(names: list[str], plan: Plan, desk: Desk, trec: bool, qrels: Any) -> Iterator[Trace]:

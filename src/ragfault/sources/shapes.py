@@ -15,7 +15,7 @@ import msgspec
 from ragfault.errors import InputError, UnknownName
 from ragfault.records import Chunk, Gold, Latency, Tokens, Trace
 
-__all__ = ["FIELDS", "NATIVE", "SHAPES", "Shape", "columns", "flat", "named", "recognise"]
+__all__ = ["FIELDS", "NATIVE", "SHAPES", "Shape", "columns", "flat", "named", "opened", "recognise"]
 
 FIELDS = tuple(Trace.__struct_fields__)
 """The fields of a trace, in order."""
@@ -175,6 +175,12 @@ SHAPES: dict[str, Shape] = {
             },
             _trulens,
         ),
+        Shape(
+            "passages",
+            "query and passages",
+            _marks("query contexts", "query passages", "query passage"),
+            {**NATIVE.columns, "chunks": ("chunks", "contexts", "passages", "passage")},
+        ),
         NATIVE,
     )
 }
@@ -220,13 +226,18 @@ def columns(given: Mapping[str, str] | str | Path | None) -> Columns:
     """
     if given is None:
         return {}
-    table = _toml(Path(given)) if isinstance(given, (str, Path)) else flat(given)
+    table = opened(given)
     for key, column in table.items():
         if key not in KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
             raise UnknownName("map key", key, [*KEYS, "metadata.NAME"])
         if not isinstance(column, str) or not column:
             raise InputError(f"the map key {key} needs the name of a column, not {column!r}")
     return {key: (column,) for key, column in table.items()}
+
+
+def opened(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """The map itself, or the one in the TOML file of that path; nothing in it is checked."""
+    return _toml(Path(given)) if isinstance(given, (str, Path)) else flat(given)
 
 
 def _toml(path: Path) -> dict[str, Any]:
