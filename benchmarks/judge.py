@@ -16,11 +16,10 @@ import sys
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from benchmarks.faults.corpora import handbook_corpus, squad_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
@@ -31,6 +30,7 @@ from ragfault.judges.focus import focus
 from ragfault.judges.lexical import Lexical
 from ragfault.judges.scorer import Passage
 from ragfault.records import Chunk, Trace, Verdicts
+from ragfault.stats import auroc, auroc_within, best_cut
 
 Row = dict[str, Any]
 
@@ -51,35 +51,6 @@ def trace(row: Row) -> Trace:
     texts = row["contexts"] if "contexts" in row else [row["passage"]]
     chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
     return Trace(id=row.get("id", ""), query=row.get("query") or "", chunks=chunks, answer=row.get("answer"))
-
-
-def auroc(scores: Sequence[float], labels: Iterable[int]) -> float:
-    """The chance that a positive scores above a negative, ties counted half."""
-    score, label = np.asarray(scores, float), np.asarray(list(labels), int)
-    _, group, size = np.unique(score, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(size) - (size - 1) / 2)[group]
-    good, bad = int(label.sum()), int((1 - label).sum())
-    if not good or not bad:
-        return float("nan")
-    return float((rank[label == 1].sum() - good * (good + 1) / 2) / (good * bad))
-
-
-def best(scores: Sequence[float], labels: Iterable[int]) -> float:
-    """The best F1 over all thresholds."""
-    label = np.asarray(list(labels), int)[np.argsort(-np.asarray(scores, float), kind="stable")]
-    return float((2 * np.cumsum(label) / (np.arange(1, len(label) + 1) + label.sum())).max())
-
-
-def within(scores: Sequence[float], labels: Sequence[int], groups: Sequence[object]) -> float:
-    """The mean AUROC within groups, weighted by their size; groups of one kind left out."""
-    parts: defaultdict[object, list[int]] = defaultdict(list)
-    for place, group in enumerate(groups):
-        parts[group].append(place)
-    values = [
-        (auroc([scores[i] for i in part], [labels[i] for i in part]), len(part)) for part in parts.values()
-    ]
-    values = [(value, size) for value, size in values if not np.isnan(value)]
-    return sum(value * size for value, size in values) / sum(size for _, size in values)
 
 
 def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
@@ -110,8 +81,8 @@ def ragtruth(folder: Path) -> None:
             for task in ("QA", "Summary", "Data2txt")
         }  # fmt: skip
         print(
-            f"  {name:6} AUROC {auroc(score, label):.3f}  F1 {best(score, label):.3f}"
-            f"  within {within(score, label, groups):.3f}  "
+            f"  {name:6} AUROC {auroc(score, label):.3f}  F1 {best_cut(score, label).value:.3f}"
+            f"  within {auroc_within(score, label, groups).value:.3f}  "
             + "  ".join(f"{task} {value:.3f}" for task, value in tasks.items())
         )
     words(kept, verdicts)
@@ -154,10 +125,10 @@ def relevance(folder: Path) -> None:
         seen = judge.observe([trace(row) for row in kept])
         score = [one.chunk[0].relevance if one.chunk else 0.0 for one in seen]
         label = [int(row["label"] >= bar) for row in kept]
-        inner = within(score, label, [row["query"] for row in kept])
+        inner = auroc_within(score, label, [row["query"] for row in kept])
         levels = Counter(one.chunk[0].level for one in seen if one.chunk)
         print(
-            f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner:.3f}  {dict(levels)}"
+            f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner.value:.3f}  {dict(levels)}"
         )
 
 

@@ -3,6 +3,6 @@
 from ragfault.evaluation.evaluating import evaluate
 from ragfault.evaluation.rescoring import rescore
 from ragfault.evaluation.spool import Side
-from ragfault.evaluation.work import observe
+from ragfault.judges.observing import observe
 
 __all__ = ["Side", "evaluate", "observe", "rescore"]

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
-from multiprocessing.process import BaseProcess
 
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import JudgeError, RunError
+from ragfault.errors import RunError
+from ragfault.judges.observing import observe, ready
 from ragfault.metrics import Metric, parse, score
 from ragfault.ports import Judge
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.runs import Partial
 
-__all__ = ["Job", "observe", "score_all", "work_off"]
+__all__ = ["Job", "score_all", "work_off"]
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -96,22 +93,13 @@ _job: Job | None = None
 
 
 def _enter(job: Job) -> None:
-    """Make a worker process ready: leave Ctrl-C to the parent, and end when the parent does."""
+    """Make a worker process ready for the job."""
     global _job  # noqa: PLW0603 - one job for each worker process, given at its start
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_outlive, args=(parent,), daemon=True).start()
+    ready()
     for module in job.modules:
         if module != "__main__":
             import_module(module)
     _job = job
-
-
-def _outlive(parent: BaseProcess) -> None:
-    """End this process when its parent has ended."""
-    parent.join()
-    os._exit(1)
 
 
 def _work(number: int, part: bytes) -> int:
@@ -133,29 +121,3 @@ def _score_part(job: Job, number: int, traces: list[Trace]) -> int:
 def score_all(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts) -> list[Score]:
     """One row for every metric on one trace; none is dropped."""
     return [score(metric, trace, verdicts) for metric in metrics]
-
-
-def observe(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
-    """Ask a judge, and keep its failures apart: a batch that fails is asked again trace by trace.
-
-    A trace on which it fails alone gets verdicts that say so (`failures={"*": reason}`).
-    """
-    try:
-        seen = list(judge.observe(traces))
-        _matched(traces, seen)
-    except Exception as error:  # noqa: BLE001 - the door to judges that users write: one bad trace, not a lost run
-        if len(traces) > 1:
-            return [verdicts for trace in traces for verdicts in observe(judge, [trace])]
-        reason = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
-        return [
-            Verdicts(
-                trace=traces[0].id, judge=judge.fingerprint, failures={"*": f"the judge failed: {reason}"}
-            )
-        ]
-    return seen
-
-
-def _matched(traces: Sequence[Trace], seen: Sequence[Verdicts]) -> None:
-    """Refuse verdicts that are not one for each trace, in order."""
-    if [verdicts.trace for verdicts in seen] != [trace.id for trace in traces]:
-        raise JudgeError(f"it returned {len(seen)} verdicts for {len(traces)} traces, or in another order")
