@@ -73,17 +73,19 @@ class MissingExtra(UsageError):
 
     >>> print(MissingExtra("bleu", "overlap"))
     bleu needs packages that are not installed. Install them with: pip install 'ragfault[overlap]'
+
+    A `command` stands for what no extra can install.
     """
 
-    def __init__(self, what: str, extra: str) -> None:
+    def __init__(self, what: str, extra: str, command: str = "") -> None:
         super().__init__(
             f"{what} needs packages that are not installed. "
-            f"Install them with: pip install 'ragfault[{extra}]'"
+            "Install them with: " + (command or f"pip install 'ragfault[{extra}]'")
         )
-        self.what, self.extra = what, extra
+        self.what, self.extra, self.command = what, extra, command
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.what, self.extra))
+        return (type(self), (self.what, self.extra, self.command))
 
 
 class InputError(RagfaultError):

@@ -16,7 +16,7 @@ from ragfault.judges.weights import BIAS, WEIGHTS
 from ragfault.records import Evidence, Support
 from ragfault.text import words
 
-__all__ = ["Bars", "Check", "check", "entail"]
+__all__ = ["Bars", "Check", "check", "entail", "verdict"]
 
 STEM = re.compile(r"<([^<>]+)>")
 TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
@@ -74,8 +74,15 @@ def entail(claim: str, index: Index, rarity: Rarity, bars: Bars) -> Entailment:
     seen = check(claim, index, rarity)
     if seen is None:
         return Entailment("unsupported", 0.0, share=(0.0,) * len(index.passages))
-    p = _probability(seen.values)
-    support, reason = _word(seen, index, p, bars)
+    return verdict(claim, seen, index, _probability(seen.values), bars)
+
+
+def verdict(claim: str, seen: Check, index: Index, p: float, bars: Bars, *, most: float = MOST) -> Entailment:
+    """The word for a probability of support, after the exact checks, with reason and evidence.
+
+    Where more than `most` of the claim stands nowhere it is unsupported, however probable it looks.
+    """
+    support, reason = _word(seen, index, p, bars, most)
     if support in {"contradicted", "unsupported"}:
         p = min(p, bars.inferred - 0.01) * (AGAINST if support == "contradicted" else 1.0)
     evidence = _evidence(seen.found, index)
@@ -103,7 +110,7 @@ def _spoken(reason: str | None, claim: str, found: Alignment, index: Index) -> s
     return STEM.sub(lambda match: str(spelled.get(match[1], match[1])), reason)
 
 
-def _word(seen: Check, index: Index, p: float, bars: Bars) -> tuple[Support, str | None]:
+def _word(seen: Check, index: Index, p: float, bars: Bars, most: float) -> tuple[Support, str | None]:
     """The word for what was found, and why: exact checks first, then the probability."""
     if seen.opposed and seen.opposed[1] != "absent":
         return "contradicted", f"{_keyed(seen.opposed[0])}: {seen.opposed[1]}"
@@ -113,7 +120,7 @@ def _word(seen: Check, index: Index, p: float, bars: Bars) -> tuple[Support, str
         return "unsupported", f"the record says nothing of {_keyed(seen.opposed[0])}"
     if seen.nowhere:
         return "unsupported", seen.nowhere
-    return _support(seen.statement, seen.found, index, p, bars)
+    return _support(seen.statement, seen.found, index, p, bars, most)
 
 
 def _probability(values: Sequence[float]) -> float:
@@ -122,11 +129,11 @@ def _probability(values: Sequence[float]) -> float:
 
 
 def _support(
-    statement: Statement, found: Alignment, index: Index, p: float, bars: Bars
+    statement: Statement, found: Alignment, index: Index, p: float, bars: Bars, most: float
 ) -> tuple[Support, str | None]:
     """The word for a probability."""
     absent = sum(statement.weights[word] for word in found.missing)
-    if p < bars.inferred or absent > MOST * found.total:
+    if p < bars.inferred or absent > most * found.total:
         lost = sorted(found.missing, key=lambda word: (-statement.weights[word], word))[:3]
         return (
             "unsupported",

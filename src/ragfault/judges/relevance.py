@@ -9,7 +9,7 @@ from ragfault.judges.rarity import Rarity
 from ragfault.judges.scorer import Relevance
 from ragfault.text import STOP, Stock, items, words
 
-__all__ = ["Question", "ask", "expects", "relevance"]
+__all__ = ["Question", "ask", "elsewhere", "expects", "relevance"]
 
 ASKING = frozenset(
     words(
@@ -105,11 +105,9 @@ def relevance(question: Question, index: Index) -> Relevance:
 def _agree(question: Question, index: Index, value: float, missing: set[str]) -> Relevance:
     """Lower the value where an identifier does not agree, or the kind of answer does not occur."""
     text = index.passages[0].text
-    if question.identifiers:
-        stock = Stock(text)
-        strange = sorted(item for item in question.identifiers if item not in stock)
-        if strange and len(strange) == len(question.identifiers):
-            return Relevance(min(value * 0.4, 0.2), f"does not speak about {', '.join(strange)}")
+    strange = elsewhere(question, text)
+    if strange:
+        return Relevance(min(value * 0.4, 0.2), strange)
     if question.kind and not SHOWS[question.kind].search(text):
         value *= 0.75
     lacking = [
@@ -117,3 +115,13 @@ def _agree(question: Question, index: Index, value: float, missing: set[str]) ->
         for word in sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
     ]
     return Relevance(min(1.0, value), f"without {', '.join(lacking)}" if lacking else None)
+
+
+def elsewhere(question: Question, text: str) -> str | None:
+    """Why a passage is about something else, where it holds none of the identifiers of a query."""
+    if not question.identifiers:
+        return None
+    stock = Stock(text)
+    if any(item in stock for item in question.identifiers):
+        return None
+    return f"does not speak about {', '.join(sorted(question.identifiers))}"
