@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("sources", "cards"),
     ("runs",),
     ("metrics", "datasets", "findings", "judges"),
-    ("evaluation",),
+    ("evaluation", "agreement"),
     ("isolation",),
     ("report",),
     ("cli", "plugins", "__init__"),

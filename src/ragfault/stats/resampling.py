@@ -201,6 +201,7 @@ def _estimate(value: float, replicates: Floats, confidence: float) -> Estimate:
     sound = replicates[~np.isnan(replicates)]
     if math.isnan(value) or 2 * sound.size < replicates.size or np.ptp(sound) < 1e-12:
         return Estimate(_known(value), None, None)
+    confidence = min(confidence, 1 - 1 / sound.size)
     ends = bca(sound, value, [np.array([1.0, -1.0])], confidence)
     if ends is None:
         low, high = np.quantile(sound, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()

@@ -1,0 +1,26 @@
+"""Agreement: how far a judge agrees with people, on traces that people labelled."""
+
+from ragfault.agreement.measuring import TASKS, measure
+from ragfault.agreement.records import (
+    Agreement,
+    Bar,
+    Columns,
+    Curves,
+    Figure,
+    Marked,
+    Measurement,
+    Speed,
+)
+
+__all__ = [
+    "TASKS",
+    "Agreement",
+    "Bar",
+    "Columns",
+    "Curves",
+    "Figure",
+    "Marked",
+    "Measurement",
+    "Speed",
+    "measure",
+]

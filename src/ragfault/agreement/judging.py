@@ -1,0 +1,132 @@
+"""The judge at work: every verdict, and what it cost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from ragfault.agreement.records import Speed
+from ragfault.errors import RunError
+from ragfault.judges.observing import observe, ready
+from ragfault.ports import Judge
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["judged"]
+
+BATCH = 64
+WARM = 5
+"""So many traces of each process are not timed: what is loaded then is not loaded again."""
+
+
+class Piece(NamedTuple):
+    """A batch that was judged."""
+
+    verdicts: list[Verdicts]
+    timed: int
+    seconds: float
+    memory: int | None
+
+
+def judged(
+    judge: Judge, traces: Sequence[Trace], workers: int, progress: Callable[[int, int], None]
+) -> tuple[list[Verdicts], Speed]:
+    """The verdicts on each trace, in order, the same for any number of workers; and the cost in time and memory."""
+    verdicts: list[Verdicts] = []
+    timed, seconds, memory = 0, 0.0, None
+    progress(0, len(traces))
+    for piece in _inline(judge, traces) if workers == 1 else _spread(judge, traces, workers):
+        verdicts += piece.verdicts
+        timed += piece.timed
+        seconds += piece.seconds
+        memory = max(memory or 0, piece.memory) if piece.memory is not None else memory
+        progress(len(verdicts), len(traces))
+    rate = timed / seconds if timed and seconds > 0 else None
+    return verdicts, Speed(traces=timed, seconds=seconds, rate=rate, memory=memory)
+
+
+def _batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
+    rest = iter(traces)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
+
+
+def _inline(judge: Judge, traces: Sequence[Trace]) -> Iterator[Piece]:
+    for number, batch in enumerate(_batches(traces)):
+        yield _piece(judge, batch, cold=not number)
+
+
+def _piece(judge: Judge, batch: Sequence[Trace], *, cold: bool) -> Piece:
+    """Judge a batch by the clock; the first traces of a process are not timed."""
+    warm = observe(judge, batch[:WARM]) if cold else []
+    rest = batch[len(warm) :]
+    start = time.process_time()
+    verdicts = observe(judge, rest) if rest else []
+    return Piece(warm + verdicts, len(rest), time.process_time() - start, _peak())
+
+
+def _peak() -> int | None:
+    """The peak memory of this process in bytes, where the system tells."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# --- on worker processes ---------------------------------------------------------------------------
+
+
+class _Bench:
+    """What a worker process has at hand."""
+
+    judge: Judge | None = None
+    cold = True
+
+
+def _spread(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterator[Piece]:
+    """The same on worker processes, in order."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter, initargs=(judge,))
+    try:
+        for verdicts, timed, seconds, memory in pool.map(_work, map(_packed, _batches(traces))):
+            found = msgspec.msgpack.decode(verdicts, type=list[Verdicts])
+            yield Piece(found, timed, seconds, memory)
+    except BrokenProcessPool:
+        raise RunError(
+            "a worker process was killed (out of memory, perhaps). Run the same command again with fewer --workers."
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _packed(batch: list[Trace]) -> bytes:
+    return msgspec.msgpack.encode(batch)
+
+
+def _enter(judge: Judge) -> None:
+    """Make a worker process ready for the judging."""
+    ready()
+    _Bench.judge = judge
+
+
+def _work(batch: bytes) -> tuple[bytes, int, float, int | None]:
+    assert _Bench.judge is not None
+    found = _piece(_Bench.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_Bench.cold)
+    _Bench.cold = False
+    return msgspec.msgpack.encode(found.verdicts), found.timed, found.seconds, found.memory

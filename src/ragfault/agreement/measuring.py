@@ -1,0 +1,149 @@
+"""Measure: traces × labels × judge → how far they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragfault.agreement.columns import PEOPLE, checked
+from ragfault.agreement.figures import Terms
+from ragfault.agreement.gathering import Gathered, Where, gather
+from ragfault.agreement.judging import judged
+from ragfault.agreement.making import Said, made
+from ragfault.agreement.records import Measurement, Task
+from ragfault.agreement.units import derived
+from ragfault.errors import UnknownName, UsageError
+from ragfault.judges import load_judge
+from ragfault.ports import Judge
+from ragfault.records import Trace
+from ragfault.sources.desk import OnBad
+
+__all__ = ["TASKS", "measure"]
+
+TASKS: tuple[Task, ...] = ("answer", "support", "relevance")
+
+
+def _quiet(*_: object) -> None:
+    """Tell nobody."""
+
+
+def measure(  # noqa: PLR0913 - the options of one verb
+    where: Where | Iterable[Trace],
+    *,
+    judge: str | Judge = "lexical",
+    options: Mapping[str, Any] | None = None,
+    task: Task | None = None,
+    positive: str | float | Sequence[str | float] = (),
+    group: str | None = None,
+    within: str | Sequence[str] = (),
+    by: str | None = None,
+    threshold: str | float = "cv",
+    limit: int | None = None,
+    seed: int = 0,
+    resamples: int = 1000,
+    workers: int = 1,
+    on_bad: OnBad = "raise",
+    progress: Callable[[int, int], None] = _quiet,
+    notice: Callable[[str], object] = _quiet,
+    **reading: Any,
+) -> Measurement:
+    """How far a judge agrees with people, on traces with labels.
+
+    `where` and `reading` are what `read_traces` takes; `map` has four keys more, `label`, `spans`, `claims` and
+    `grades`, for the columns of what people said, which are else known by their names. `task` is what people judged:
+    "answer" as a whole (with marked `spans` also by claim and by sentence), "support" of single claims, or
+    "relevance" of chunks; without it the columns tell. `positive` names the labels that are bad (relevance: the
+    lowest grade that is relevant).
+
+    A score is one less the judge's probability that an answer or a claim is supported, or the relevance of a
+    chunk. Intervals resample whole groups: those of the column `group`. AUROC is also taken `within` columns; `by`
+    a column gives figures for each of its values. F1 is taken at a `threshold`: "cv", the best of the other
+    folds of groups; "own", the judge's word; or a number. `limit` draws whole groups until there are so many
+    traces. Figures are the same for any order of the lines and any number of `workers`.
+
+    Raises BadTraces for lines and labels that cannot be read, all at once (`on_bad` as for `read_traces`),
+    InputError, UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.
+
+    >>> from ragfault import Chunk, Trace
+    >>> said = {"It opens at 7:30.": 0, "It opens at 9:00.": 1}
+    >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
+    >>> traces = [
+    ...     Trace(id=answer, query="When?", chunks=(chunk,), answer=answer, metadata={"label": label})
+    ...     for answer, label in said.items()
+    ... ]
+    >>> found = measure(traces, group="id")
+    >>> found.task, found.whole.n, found.whole.positives, found.whole.figure("auroc").value
+    ('answer', 2, 1, 1.0)
+    """
+    columns = [name.strip() for name in within.split(",")] if isinstance(within, str) else list(within)
+    columns = [name for name in columns if name]
+    level = _checked(task, threshold, workers, limit)
+    if isinstance(judge, str):
+        judge = load_judge(judge, **(options or {}))
+    given = gather(
+        where,
+        task=task,
+        positive=_texts(positive),
+        group=group,
+        limit=limit,
+        seed=seed,
+        on_bad=on_bad,
+        notice=notice,
+        **reading,
+    )
+    traces = [one.trace for one in given.labelled]
+    checked([*columns, *([by] if by else [])], traces)
+    notice(_told(given))
+    seen, speed = judged(judge, [*traces, *derived(given.labelled)], workers, progress)
+    said = Said(given.labelled, seen[: len(traces)], seen[len(traces) :])
+    return made(
+        given,
+        said,
+        judge=judge.fingerprint,
+        source=_names(where),
+        threshold=level,
+        within=tuple(columns),
+        by=by,
+        speed=speed,
+        terms=Terms(resamples, seed),
+    )
+
+
+def _checked(task: Task | None, threshold: str | float, workers: int, limit: int | None) -> str:
+    """The threshold as it is known by; raises UsageError for what cannot be."""
+    if task is not None and task not in TASKS:
+        raise UnknownName("task", task, TASKS)
+    if workers < 1 or (limit is not None and limit < 1):
+        raise UsageError(f"workers and limit are at least 1, got workers={workers}, limit={limit}.")
+    text = str(threshold)
+    if text in ("cv", "own"):
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        raise UnknownName("threshold", text, ["cv", "own", "a number from 0 to 1"]) from None
+    if not 0 <= number <= 1:
+        raise UsageError(f"the threshold {text} is not a score: give a number from 0 to 1, cv, or own.")
+    return f"{number:g}"
+
+
+def _texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
+    listed = [positive] if isinstance(positive, (str, int, float)) else positive
+    return tuple(str(one) for one in listed)
+
+
+def _names(where: Where | Iterable[Trace]) -> tuple[str, ...]:
+    """The input as it was named."""
+    if isinstance(where, str | Path):
+        return (str(where),)
+    if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
+        return tuple(map(str, where))
+    return ("traces in memory",)
+
+
+def _told(given: Gathered) -> str:
+    """What is measured, in a line."""
+    bad = "relevant" if given.task == "relevance" else "bad"
+    group = f"groups by {given.columns.group}" if given.columns.group else "every trace by itself"
+    return f"task {given.task}: people judged {PEOPLE[given.task]}; {given.positive} is {bad}; {group}"
