@@ -12,6 +12,7 @@ import click
 
 from ragfault.cli.options import mapping, reading
 from ragfault.cli.progress import progressing
+from ragfault.cli.report import colourful
 from ragfault.errors import Fault
 
 __all__ = ["judge"]
@@ -19,7 +20,7 @@ __all__ = ["judge"]
 
 @click.group()
 def judge() -> None:
-    """Measure a judge against people."""
+    """Measure a judge against people, and show what is known of one."""
 
 
 @judge.command(
@@ -98,7 +99,7 @@ def measure(
             on_bad=on_bad,
             progress=progress,
             notice=lambda line: None if quiet else click.echo(line, err=True),
-            **options,
+            **{key: value for key, value in options.items() if value is not None},
         )
     _show(found, out, html, force, quiet)
 
@@ -128,3 +129,27 @@ def _show(found: Any, out: str | None, html: str | None, force: bool, quiet: boo
         from ragfault.report.agreement_html import write_agreement
 
         click.echo(f"written: {write_agreement(found, html, force=force)}", err=True)
+
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge card
+  ragfault judge card lexical --markdown > judge.md"""
+)
+@click.argument("name", default="lexical")
+@click.option("--json", "kind", flag_value="json", help="As JSON, in full.")
+@click.option("--markdown", "kind", flag_value="markdown", help="As Markdown.")
+def card(name: str, kind: str | None) -> None:
+    """What is known of the judge NAME (without it, of the default judge).
+
+    What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
+    """
+    from ragfault.cards import load_card
+    from ragfault.report.card import render_markdown, render_terminal, to_json
+
+    found = load_card(name)
+    if kind is None:
+        click.echo(render_terminal(found, colour=colourful()), nl=False)
+    else:
+        click.echo(to_json(found) if kind == "json" else render_markdown(found), nl=False)
