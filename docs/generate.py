@@ -14,12 +14,14 @@ import click
 import msgspec
 
 from ragfault import bisect, evaluate
+from ragfault.cards import known_cards, load_card
 from ragfault.cli import VERBS, cli
 from ragfault.datasets import write_handbook
 from ragfault.metrics import DEFAULT, Definition, definitions, parse
 from ragfault.metrics.grammar import write
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.report import bisection
+from ragfault.report.card import figures
 from ragfault.runs import Manifest
 from ragfault.sources.schema import descriptions
 
@@ -48,7 +50,9 @@ def reference() -> str:
 def _help(path: list[str], command: click.Command) -> Iterator[str]:
     above: click.Context | None = None
     for name in path[:-1]:
-        above = click.Context(cli if above is None else command, info_name=name, parent=above)
+        group = cli if above is None else cli.get_command(above, name)
+        assert group is not None
+        above = click.Context(group, info_name=name, parent=above)
     context = click.Context(
         command, info_name=path[-1], parent=above, max_content_width=100, terminal_width=110
     )
@@ -119,7 +123,25 @@ def readme() -> str:
     return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
 
 
-PAGES = {"cli.md": reference, "metrics.md": catalogue, "columns.md": columns, "../README.md": readme}
+def judge() -> str:
+    """The page of the judges, with the figures of each card."""
+    text = (HERE / "judge.md").read_text(encoding="utf-8")
+    for name in known_cards():
+        begin, end = f"<!-- card {name}: made by docs/generate.py -->\n", f"<!-- end of card {name} -->"
+        if begin in text:
+            before, rest = text.split(begin, 1)
+            shown = "\n".join(figures(load_card(name)))
+            text = f"{before}{begin}\n{shown}\n\n{end}{rest.split(end, 1)[1]}"
+    return text
+
+
+PAGES = {
+    "cli.md": reference,
+    "metrics.md": catalogue,
+    "columns.md": columns,
+    "judge.md": judge,
+    "../README.md": readme,
+}
 
 
 def main() -> int:

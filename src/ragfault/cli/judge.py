@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -90,7 +90,15 @@ def measure(
     Traces without a label are counted and left out.
     """
     from ragfault.agreement import measure as work
+    from ragfault.report.saving import vacant
 
+    for place in (out, html):
+        if place is not None:
+            vacant(place, force=force)
+    if html is not None:
+        from ragfault.report.charts import altair
+
+        altair()
     with progressing(quiet) as progress, _bad(skip_bad, out) as on_bad:
         found = work(
             list(labels) if len(labels) > 1 else labels[0],
@@ -105,7 +113,7 @@ def measure(
 
 
 @contextmanager
-def _bad(skip: bool, out: str | None) -> Iterator[str | Callable[[Fault], object]]:
+def _bad(skip: bool, out: str | None) -> Iterator[Literal["raise", "skip"] | Callable[[Fault], object]]:
     """What becomes of bad lines: an error, or a side file of the output, or a count alone."""
     if not skip or out is None:
         yield "skip" if skip else "raise"

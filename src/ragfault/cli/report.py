@@ -24,7 +24,8 @@ Examples:
   ragfault report runs/today
   ragfault report runs/today -o report.html
   ragfault report runs/today --format md >> "$GITHUB_STEP_SUMMARY"
-  ragfault report runs/today --by conversation --worst 20"""
+  ragfault report runs/today --by conversation --worst 20
+  ragfault report runs/today --corrected"""
 )
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", type=click.Path(), help="Write to this file; its suffix names the format.")
@@ -40,10 +41,20 @@ Examples:
 @click.option(
     "--worst", type=click.IntRange(0), default=10, show_default=True, help="How many of the worst traces."
 )
+@click.option(
+    "--corrected", is_flag=True, help="Also correct rates of verdicts for the judge's error, by its card."
+)
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 @setup
 def report(
-    run: str, out: str | None, kind: str | None, by: str, worst: int, force: bool, config: str | None
+    run: str,
+    out: str | None,
+    kind: str | None,
+    by: str,
+    worst: int,
+    corrected: bool,
+    force: bool,
+    config: str | None,
 ) -> None:
     """Show RUN: the scorecard by layer, with intervals; what is wrong, on which traces, and what to change.
 
@@ -53,7 +64,8 @@ def report(
     from ragfault.runs import Run
 
     kind = kind or _format(out)
-    text = _render(Run.open(run), kind, {"n": worst, "by": by, **targets(settings(config))}, out is None)
+    options = {"n": worst, "by": by, "corrected": corrected, **targets(settings(config))}
+    text = _render(Run.open(run), kind, options, out is None)
     if out is None:
         click.echo(text, nl=False)
     else:

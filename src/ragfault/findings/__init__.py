@@ -4,6 +4,7 @@ from ragfault.findings.bars import Bar, decide, read_bar
 from ragfault.findings.bisecting import bisect, bisect_segments
 from ragfault.findings.changes import Bisection, Change, Clue, Comparison, Fault, Mover, Ruling, Telling
 from ragfault.findings.comparing import ALPHA, MARGIN, POWER, compare, segmented
+from ragfault.findings.correcting import Correction
 from ragfault.findings.diagnosis import diagnose
 from ragfault.findings.framing import Frame, frame
 from ragfault.findings.gating import COVERAGE, gate
@@ -52,6 +53,7 @@ __all__ = [
     "Change",
     "Clue",
     "Comparison",
+    "Correction",
     "Decision",
     "Diagnosis",
     "Fault",

@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from ragfault.findings.bars import Bar
 from ragfault.findings.changes import Change
+from ragfault.findings.correcting import Correction
 from ragfault.records import Evidence, Layer
 from ragfault.runs import Manifest
-from ragfault.stats import Interval
+from ragfault.stats import Corrected, Interval
 
 __all__ = [
     "Aggregate",
@@ -100,6 +101,8 @@ class Aggregate(Finding, frozen=True):
     target: Bar | None = None
     result: Result | None = None
     """Whether the interval meets the target: pass, fail or cannot tell; None without target or interval."""
+    corrected: Corrected | None = None
+    """For the judge's error, on request, where the metric is a rate of one kind of verdict."""
 
     @property
     def traces(self) -> int:
@@ -117,6 +120,8 @@ class Scorecard(Finding, frozen=True):
     """What the traces were divided by; None: they are all the traces of the run."""
     segment: str | None = None
     """The value that these traces share; None with `by` given: they have none."""
+    correction: Correction | None = None
+    """By what the metrics were corrected; None where that was not asked for."""
 
 
 class Health(Finding, frozen=True):

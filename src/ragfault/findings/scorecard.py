@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
+from ragfault.cards import Card
 from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.correcting import corrected as correct
+from ragfault.findings.correcting import correction
 from ragfault.findings.grid import FAILED, NONE, SCORED, UNDEFINED, Codes, Grid, bare, labels, open_grid, span
 from ragfault.findings.records import Aggregate, Pair, Reason, Scorecard
 from ragfault.runs import Run
@@ -38,16 +42,32 @@ SHOWN = 3
 """How many reasons of a kind an aggregate names."""
 
 
-def scorecard(source: Run | Grid, targets: Bars = TARGETS) -> Scorecard:
+def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: bool | Card = False) -> Scorecard:
     """Every metric over all traces of a run, in the run's order.
 
     The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
     traces of one conversation together. `targets` are bars, as records or texts; one for a metric's name
     ("recall>=0.9") goes for it with any cut-off and parameters, save `precision`, unless there is one for
     its exact text.
+
+    With `corrected` the metrics that are a rate of one kind of verdict are given a second time, corrected for the
+    error of the run's judge by its card (or by the card given); targets are decided on the metrics as judged.
+
+    Raises UsageError where the run's judge has no card, or one of another version or other settings.
     """
     grid = open_grid(source)
-    return _card(grid, None, _table(targets))
+    found = _card(grid, None, _table(targets))
+    known = correction(grid.run, tuple(grid.names), corrected)
+    if known is None:
+        return found
+    return replace(
+        found,
+        aggregates=tuple(
+            replace(each, corrected=correct(each.metric, each.interval, known[0]))
+            for each in found.aggregates
+        ),
+        correction=known[1],
+    )
 
 
 def segments(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ragfault.cards import Card
 from ragfault.findings.chunks import open_chunks
 from ragfault.findings.grid import Grid
 from ragfault.findings.health import health, quality, rag
@@ -23,13 +24,16 @@ def find(
     by: str = "route",
     targets: Bars = TARGETS,
     routes: Mapping[str, Bars] | None = None,
+    corrected: bool | Card = False,
 ) -> Findings:
     """Everything that is found in a run, reading it once.
 
     `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of
-    one segment), `targets` and `routes` as `segments` takes them.
+    one segment), `targets` and `routes` as `segments` takes them,
+    `corrected` as `scorecard` does.
 
-    Raises UnknownName for another field than there is, RunError where the run is not whole.
+    Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
+    judge has no card to correct by.
     """
     grid = Grid(run)
     targets = tuple(targets)
@@ -40,7 +44,7 @@ def find(
     return Findings(
         run=run.path.name,
         manifest=run.manifest,
-        scorecard=scorecard(grid, targets),
+        scorecard=scorecard(grid, targets, corrected=corrected),
         health=health(grid),
         rag=rag(grid, seen),
         quality=levels,

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from ragfault.findings import Aggregate, Diagnosis, Findings
 from ragfault.report.plain import (
+    CORRECTED,
     LAYERS,
     RESULTS,
     by_layer,
     clean,
     clip,
+    corrections,
+    errors,
     figure,
     interval,
     kinds,
@@ -71,6 +74,7 @@ def render(findings: Findings) -> str:
         "",
         facts,
         *_layers(findings),
+        *_corrected(findings),
         *_silent(findings),
         *_pairs(findings),
         *_rag(findings),
@@ -122,6 +126,18 @@ def _layers(findings: Findings) -> list[str]:
         heads = ("Metric", "Mean:", "95 % interval", "Scored:", "Undefined:", "Failed:", "Target")
         lines += _section(LAYERS[layer], [*above, *table(heads, rows)])
     return lines
+
+
+def _corrected(findings: Findings) -> list[str]:
+    made = findings.scorecard.correction
+    if made is None:
+        return []
+    rows = [
+        (_name(item), interval(item.interval), escape(text)) for item, text in corrections(findings.scorecard)
+    ]
+    lines = table(("Metric", "As judged", CORRECTED.capitalize()), rows) if rows else []
+    notes = [escape(line) for line in errors(made)]
+    return _section(CORRECTED.capitalize(), [*lines, *([""] if lines else []), " ".join(notes)])
 
 
 def _silent(findings: Findings) -> list[str]:

@@ -6,6 +6,7 @@ from ragfault.findings import Findings, Health, Pair, Quality
 from ragfault.report import charts
 from ragfault.report.markup import Markup, Node, label, number, tag
 from ragfault.report.pieces import RESULTS, TITLES, bounds, narrow, percent, scroll, sign
+from ragfault.report.plain import CORRECTED, corrections, errors
 from ragfault.runs import Manifest
 from ragfault.stats import Interval
 
@@ -72,6 +73,7 @@ def overview(findings: Findings) -> Markup:
         tag("h3", "Trade-off pairs"),
         tag("p", "One of a pair rises easily while the other falls; judge them together.", class_="note"),
         tag("div", [_pair(pair) for pair in findings.pairs], class_="cards"),
+        _corrected(findings),
         _segments(findings),
         id="overview",
     )
@@ -206,6 +208,30 @@ def _pair(pair: Pair) -> Markup:
         for name, side in zip(pair.names, (pair.first, pair.second), strict=True)
     ]
     return tag("div", sides, class_="card twin")
+
+
+def _corrected(findings: Findings) -> list[Node] | None:
+    """The figures as judged and corrected for the judge's error, side by side."""
+    made = findings.scorecard.correction
+    if made is None:
+        return None
+    rows = [
+        tag(
+            "tr",
+            tag("th", label(item.metric), scope="row"),
+            tag("td", _mean(item.interval)),
+            tag("td", _mean(fixed.interval) if fixed and fixed.interval else label(text, 300)),
+        )
+        for item, text in corrections(findings.scorecard)
+        for fixed in [item.corrected]
+    ]
+    top = tag("tr", [tag("th", name, scope="col") for name in ("metric", "as judged", CORRECTED)])
+    table = tag("table", tag("thead", top), tag("tbody", rows), class_="corrected")
+    return [
+        tag("h3", CORRECTED.capitalize()),
+        scroll(table, CORRECTED) if rows else None,
+        [tag("p", line, class_="note") for line in errors(made)],
+    ]
 
 
 def _segments(findings: Findings) -> Markup | None:

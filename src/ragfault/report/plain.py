@@ -8,15 +8,18 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from ragfault.findings import KINDS, Aggregate, Diagnosis, Result, Scorecard
+from ragfault.findings import KINDS, Aggregate, Correction, Diagnosis, Result, Scorecard
 from ragfault.stats import Interval
 
 __all__ = [
+    "CORRECTED",
     "LAYERS",
     "RESULTS",
     "by_layer",
     "clean",
     "clip",
+    "corrections",
+    "errors",
     "figure",
     "interval",
     "kinds",
@@ -39,6 +42,9 @@ LAYERS = {
 
 RESULTS: dict[Result, str] = {"pass": "met", "fail": "missed", "cannot tell": "cannot tell"}
 """How a target stands, in words."""
+
+CORRECTED = "corrected for the judge's error"
+"""The heading of figures that are."""
 
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
@@ -108,6 +114,34 @@ def interval(found: Interval | None) -> str:
     if found is None:
         return "–"
     return f"{figure(found.mean)} [{figure(found.low)}, {figure(found.high)}]"
+
+
+def corrections(card: Scorecard) -> list[tuple[Aggregate, str]]:
+    """The metrics that can be corrected for the judge's error, each with its corrected figures, or why it has none."""
+    return [
+        (
+            item,
+            interval(item.corrected.interval) if item.corrected.interval else f"– ({item.corrected.reason})",
+        )
+        for item in card.aggregates
+        if item.corrected is not None
+    ]
+
+
+def errors(found: Correction) -> list[str]:
+    """What figures were corrected by, and what that assumes, in sentences."""
+    lines = [
+        f"By the card of {clean(found.judge)}, {each.corrects} verdicts: sensitivity {interval(each.sensitivity)} "
+        f"on {each.sensitivity.n:,}, specificity {interval(each.specificity)} on {each.specificity.n:,}, "
+        f"measured on {clean(each.set)} ({each.shape}; {clean(each.split)}); positive is what is bad."
+        for each in found.figures
+        if each.sensitivity and each.specificity
+    ]
+    return [
+        *lines,
+        "The correction assumes that the judge errs here as it did on those labelled data. Targets are decided on the "
+        "figures as judged; metrics that are not a rate of one kind of verdict stand as judged.",
+    ]
 
 
 def silent(card: Scorecard) -> list[tuple[str, list[str]]]:

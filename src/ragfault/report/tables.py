@@ -30,6 +30,9 @@ COLUMNS = (
     "target",
     "result",
     "reason",
+    "corrected",
+    "corrected_low",
+    "corrected_high",
 )
 """The columns of the CSV: one row for each metric, over all traces and then over each segment."""
 
@@ -86,4 +89,11 @@ def _row(card: Scorecard, item: Aggregate) -> list[str | int | float | None]:
         cell(str(item.target)) if item.target else "",
         item.result or "",
         cell(why(item)),
+        *_corrected(item),
     ]
+
+
+def _corrected(item: Aggregate) -> tuple[float | None, ...]:
+    """The mean and the ends corrected for the judge's error, where that was asked for and can be done."""
+    found = item.corrected.interval if item.corrected else None
+    return (found.mean, found.low, found.high) if found else (None, None, None)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from ragfault.findings import Aggregate, Alert, Diagnosis, Findings
 from ragfault.report.plain import (
+    CORRECTED,
     LAYERS,
     RESULTS,
     by_layer,
     clean,
     clip,
+    corrections,
+    errors,
     figure,
     interval,
     kinds,
@@ -121,6 +124,7 @@ def _page(findings: Findings, width: int) -> list[RenderableType]:
     return [
         *_head(findings),
         *_layers(findings, width),
+        *_corrected(findings),
         *_silent(findings),
         *_pairs(findings),
         *_rag(findings),
@@ -203,6 +207,19 @@ def _target(item: Aggregate) -> Text:
     if item.target is None or item.result is None:
         return _line("")
     return _line(f"{item.target.sign} {item.target.value:g} ", (RESULTS[item.result], STYLES[item.result]))
+
+
+def _corrected(findings: Findings) -> list[RenderableType]:
+    """The figures as judged and corrected for the judge's error, side by side."""
+    made = findings.scorecard.correction
+    if made is None:
+        return []
+    table = _table(("metric", "left"), ("as judged", "left"), (CORRECTED, "left"))
+    for item, text in corrections(findings.scorecard):
+        name = clean(item.metric) + (" ↓" if item.better == "lower" else "")
+        table.add_row(_line(name), interval(item.interval), text)
+    notes = [_inset(2, (line, "dim")) for line in errors(made)]
+    return [_line((f"\n{CORRECTED.capitalize()}", "bold cyan")), *([table] if table.rows else []), *notes]
 
 
 def _silent(findings: Findings) -> list[RenderableType]:

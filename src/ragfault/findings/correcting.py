@@ -1,0 +1,56 @@
+"""Figures corrected for the known error of the judge, where a metric is a rate of one kind of verdict."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ragfault.cards import Card, Measured, card_of
+from ragfault.rules import rated
+from ragfault.runs import Run
+from ragfault.stats import Corrected, Interval, correct
+
+__all__ = ["Correction", "corrected", "correction"]
+
+
+class Correction(Struct, frozen=True, kw_only=True):
+    """By what figures of which judge a scorecard was corrected."""
+
+    judge: str
+    """The name of the judge."""
+    figures: tuple[Measured, ...]
+    """What its card says of each kind of verdict that was corrected, each with the set it was measured on."""
+
+
+def correction(run: Run, metrics: tuple[str, ...], asked: bool | Card) -> tuple[Card, Correction] | None:
+    """The card to correct the metrics of a run by, and what of it applies; None where that was not asked for.
+
+    Raises UsageError where the judge of the run has no card, or one of another version or other settings.
+    """
+    if asked is False:
+        return None
+    card = card_of(run.manifest.judge) if asked is True else asked
+    kinds = dict.fromkeys(rate.verdict for rate in map(rated, metrics) if rate is not None)
+    figures = (card.figures(kind) for kind in kinds)
+    return card, Correction(judge=card.judge, figures=tuple(each for each in figures if each is not None))
+
+
+def corrected(metric: str, found: Interval | None, card: Card) -> Corrected | None:
+    """A mean and its interval, corrected; None for a metric that is no rate of one kind of verdict, or has no value.
+
+    What is bad counts as positive, so the share of the good ones is corrected as what is left of 1.
+    """
+    rate = rated(metric)
+    if rate is None or found is None:
+        return None
+    figures = card.figures(rate.verdict)
+    if figures is None or figures.sensitivity is None or figures.specificity is None:
+        return Corrected(None, f"the error of {rate.verdict} verdicts is not on the card")
+    result = correct(_rest(found) if rate.good else found, figures.sensitivity, figures.specificity)
+    if result.interval is None or not rate.good:
+        return result
+    return Corrected(_rest(result.interval))
+
+
+def _rest(found: Interval) -> Interval:
+    """What a share leaves of 1."""
+    return Interval(1 - found.mean, 1 - found.high, 1 - found.low, found.n, found.clusters)

@@ -1,0 +1,272 @@
+"""Cards of judges, and scorecards that are corrected by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from ragfault.cards import Card, Measured, card_of, known_cards, load_card, read_card
+from ragfault.cli import run
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.findings import find, scorecard
+from ragfault.judges import JUDGES, load_judge
+from ragfault.metrics import DEFAULT, parse
+from ragfault.records import AnswerVerdict
+from ragfault.report import card as shown
+from ragfault.report import markdown, tables, terminal
+from ragfault.report.plain import CORRECTED
+from ragfault.rules import RATES, rated
+from ragfault.runs import Run
+from ragfault.stats import Interval, correct
+from ran import pair, ran
+
+
+def measured(corrects: str, se: float, sp: float, n: int = 400) -> Measured:
+    """Figures of one kind of verdict, made up."""
+    return Measured(
+        set=f"the {corrects} set",
+        shape="long answer",
+        level="claim",
+        split="held-out sources",
+        trained_on=False,
+        n=2 * n,
+        groups=n,
+        share_bad=0.5,
+        sensitivity=Interval(se, se - 0.04, se + 0.04, n, n),
+        specificity=Interval(sp, sp - 0.04, sp + 0.04, n, n),
+        corrects=corrects,  # type: ignore[arg-type]
+        command="none",
+    )
+
+
+CARD = Card(
+    judge="told",
+    fingerprint="told/1",
+    summary="It says what it was told to say.",
+    reads="nothing",
+    training=(),
+    licence="none",
+    size="none",
+    speed="none",
+    measured=(measured("claim", 0.8, 0.9), measured("refusal", 0.9, 0.9)),
+    weaknesses=("It knows nothing.",),
+)
+
+
+def some(place: Path, refused: int = 0, metrics: str | list[str] = "default") -> Run:
+    """The run of forty traces of five claims each, one in five unsupported."""
+    pairs = [pair(f"t{at}", "hn", "sssiu" if at % 2 else "susis") for at in range(40)]
+    for at in range(refused):
+        trace, seen = pairs[at]
+        pairs[at] = trace, replace(seen, answer=AnswerVerdict(relevance=1.0, refused=True))
+    return ran(place, pairs, metrics)
+
+
+def only(card, name):
+    return next(each for each in card.aggregates if each.metric == name)
+
+
+# --- the cards of the package ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", known_cards())
+def test_a_card_is_of_the_judge_as_it_is(name):
+    """The figures of each card were measured with the judge that the package makes today."""
+    assert name in JUDGES
+    try:
+        judge = load_judge(name)
+    except UsageError as error:
+        pytest.skip(f"the judge {name} cannot be made here: {error}")
+    assert load_card(name).fingerprint == judge.fingerprint
+
+
+@pytest.mark.parametrize("name", known_cards())
+def test_a_card_says_what_it_stands_on(name):
+    """Each card names weaknesses, provenance and licence, each figure its set, its size and its command."""
+    card = load_card(name)
+    assert card.judge == name
+    assert card.weaknesses
+    assert card.training
+    assert card.licence
+    for each in card.measured:
+        assert 0 < each.groups <= each.n
+        assert 0 < each.share_bad < 1
+        assert each.command
+        for found in (each.auroc, each.f1, each.balanced_accuracy):
+            if found is not None and found.value is not None and found.low is not None:
+                assert found.low <= found.value <= (found.high or 1.0)
+        for share in (each.sensitivity, each.specificity):
+            assert share is None or 0 <= share.low <= share.mean <= share.high <= 1
+
+
+@pytest.mark.parametrize("name", known_cards())
+def test_one_set_corrects_a_kind_of_verdict(name):
+    """No kind of verdict is corrected by two entries of a card, and what corrects has both rates."""
+    kinds = [each.corrects for each in load_card(name).measured if each.corrects]
+    assert len(kinds) == len(set(kinds))
+    assert all(load_card(name).figures(kind).sensitivity for kind in kinds)  # type: ignore[union-attr]
+
+
+def test_the_default_judge_has_a_card():
+    """The card of the default judge is there, and its claim and citation verdicts can be corrected."""
+    card = card_of(load_judge().fingerprint)
+    assert card.figures("claim") is not None
+    assert card.figures("citation") is not None
+
+
+def test_a_name_without_a_card_is_told():
+    """A judge that is not there is named with the nearest that is."""
+    with pytest.raises(UnknownName, match='Did you mean "lexical"'):
+        load_card("lexicall")
+
+
+def test_a_file_that_is_no_card_is_told(tmp_path: Path):
+    """A file that is not there or is something else raises InputError; a card goes through JSON unchanged."""
+    (tmp_path / "odd.json").write_text('{"judge": 1}')
+    with pytest.raises(InputError, match="is not the card of a judge"):
+        read_card(tmp_path / "odd.json")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_card(tmp_path / "none.json")
+    (tmp_path / "good.json").write_bytes(msgspec.json.encode(CARD))
+    assert read_card(tmp_path / "good.json") == CARD
+
+
+# --- scorecards corrected by them ------------------------------------------------------------------
+
+
+def test_the_rates_are_metrics_of_the_default_set():
+    """Every metric that can be corrected exists and prints as it stands in the table."""
+    for text in RATES:
+        assert str(parse(text)) == text
+    assert sum(rated(text) is not None for text in DEFAULT) >= 3
+    assert rated("context_relevance") is None
+    assert rated("context_relevance(low=0, medium=1)@5") == RATES["context_relevance(low=0, medium=1)"]
+
+
+def test_groundedness_is_corrected_as_the_rest_of_the_bad(tmp_path: Path):
+    """A groundedness of 0.8 by a judge of sensitivity 0.8 and specificity 0.9 is 1 − (0.2 − 0.1) / 0.7."""
+    card = scorecard(some(tmp_path), corrected=CARD)
+    found = only(card, "groundedness")
+    assert found.interval.mean == pytest.approx(0.8)
+    fixed = found.corrected.interval
+    assert fixed.mean == pytest.approx(1 - 0.1 / 0.7)
+    bad = Interval(0.2, 1 - found.interval.high, 1 - found.interval.low, 40, 40)
+    rest = correct(bad, CARD.measured[0].sensitivity, CARD.measured[0].specificity).interval
+    assert (fixed.low, fixed.high) == pytest.approx((1 - rest.high, 1 - rest.low))
+
+
+def test_refusals_are_corrected_as_they_are(tmp_path: Path):
+    """A refusal rate of 0.25 by a judge of 0.9 and 0.9 is (0.25 − 0.1) / 0.8."""
+    found = only(scorecard(some(tmp_path, refused=10), corrected=CARD), "refusal")
+    assert found.corrected.interval.mean == pytest.approx(0.15 / 0.8)
+
+
+def test_what_is_no_rate_of_verdicts_stands_as_judged(tmp_path: Path):
+    """Only the metrics of the table get corrected figures, and no figure as judged is changed by that."""
+    run = some(tmp_path, metrics=["default", "groundedness(strict=true)"])
+    plain, fixed = scorecard(run), scorecard(run, corrected=CARD)
+    for one, other in zip(plain.aggregates, fixed.aggregates, strict=True):
+        assert one == replace(other, corrected=None)
+        assert other.corrected is None or other.metric in RATES
+    assert only(fixed, "groundedness(strict=true)").corrected is None
+    assert plain.correction is None
+    assert {each.corrects for each in fixed.correction.figures} == {"claim", "refusal"}
+
+
+def test_a_kind_of_verdict_that_was_not_measured_says_so(tmp_path: Path):
+    """The share of relevant chunks cannot be corrected by a card without the error of chunk verdicts."""
+    name = "context_relevance(low=0, medium=1)"
+    found = only(scorecard(some(tmp_path, metrics=[name]), corrected=CARD), name)
+    assert found.corrected.interval is None
+    assert found.corrected.reason == "the error of chunk verdicts is not on the card"
+
+
+def test_a_judge_without_a_card_is_an_error(tmp_path: Path):
+    """A run of a judge that has no card, or of none at all, is not corrected but told."""
+    with pytest.raises(UsageError, match='the judge "told" has no card'):
+        scorecard(some(tmp_path), corrected=True)
+    with pytest.raises(UsageError, match="no judge looked at these traces"):
+        card_of("")
+
+
+def test_a_judge_with_other_settings_is_an_error():
+    """The card holds for the judge that was measured, not for one with another threshold."""
+    with pytest.raises(UsageError, match="was measured with"):
+        card_of(load_judge("lexical", supported=0.9).fingerprint)
+
+
+def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
+    """Terminal, Markdown, HTML, JSON and CSV have the figures as judged and corrected; the note names the set."""
+    run = some(tmp_path, refused=1)
+    found = find(run, corrected=CARD)
+    fixed = only(found.scorecard, "groundedness").corrected.interval
+    texts = [terminal.render(found, width=110), markdown.render(found)]
+    if __import__("importlib.util").util.find_spec("altair"):
+        from ragfault.report.html import render_html
+
+        texts.append(render_html(run, found))
+    for text in texts:
+        assert CORRECTED.lower() in text.lower().replace("&#39;", "'").replace("&#x27;", "'")
+        assert f"{fixed.mean:.2f}"[:4] in text
+        assert "the claim set" in text
+        assert "errs here as it did on those labelled data" in " ".join(text.split())
+    plain = json.loads(tables.to_json(found))["scorecard"]
+    assert plain["correction"]["figures"][0]["set"] == "the claim set"
+    row = next(each for each in plain["aggregates"] if each["metric"] == "groundedness")
+    assert row["corrected"]["interval"]["mean"] == pytest.approx(fixed.mean)
+    assert f"{fixed.low}" in tables.to_csv(found)
+
+
+def test_reports_say_nothing_of_correction_unasked(tmp_path: Path):
+    """Without the option no report has the column."""
+    found = find(some(tmp_path))
+    assert CORRECTED not in terminal.render(found, width=110).lower()
+    assert CORRECTED not in markdown.render(found).lower()
+
+
+def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
+    """Where fewer claims are called bad than the judge's error alone would make, the report says so."""
+    run = ran(tmp_path, [pair(f"t{at}", "h", "sssss") for at in range(60)], ["groundedness"])
+    found = find(run, corrected=CARD)
+    assert only(found.scorecard, "groundedness").corrected.interval is None
+    assert "the error here is another" in " ".join(terminal.render(found, width=160).split())
+
+
+# --- the command line ------------------------------------------------------------------------------
+
+
+def test_report_corrected_from_the_command_line(tmp_path: Path, monkeypatch, capsys):
+    """A run of the default judge is reported with corrected figures; without a card the message says what to do."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo", "handbook"]) == 0
+    assert run(["evaluate", "handbook/traces-v2.jsonl", "-o", "v2", "-q"]) == 0
+    assert run(["report", "v2", "--corrected"]) == 0
+    assert CORRECTED in capsys.readouterr().out.lower()
+    some(tmp_path / "told")
+    assert run(["report", "told/run", "--corrected"]) == 2
+    assert "has no card" in capsys.readouterr().err
+
+
+def test_cards_are_shown_in_three_forms(capsys):
+    """`ragfault judge card` prints the card for the terminal, as Markdown and as JSON; another name is an error."""
+    assert run(["judge", "card"]) == 0
+    assert "Known weaknesses" in capsys.readouterr().out
+    assert run(["judge", "card", "lexical", "--markdown"]) == 0
+    assert "| Set |" in capsys.readouterr().out
+    assert run(["judge", "card", "--json"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out, type=Card) == load_card("lexical")
+    assert run(["judge", "card", "lexicall"]) == 2
+    assert 'Did you mean "lexical"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_card_fits_any_width(width):
+    """No line of a card is wider than the terminal, and its figures are there at any width."""
+    text = shown.render_terminal(CARD, width=width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "the claim set" in text
+    assert "0.800" in text

@@ -1,0 +1,234 @@
+"""Measure a judge on all labelled sets, and write its card.
+
+    python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
+
+The words of the card stand in training/cards.toml; the figures come from `ragfault.agreement`, on each of SETS. The
+card is written to src/ragfault/cards/NAME.json; `make docs` then brings it into docs/judge.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import tempfile
+import time
+import tomllib
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ragfault.agreement import measure
+from ragfault.agreement.records import Agreement, Measurement, Task, Unit
+from ragfault.cards import Card, Measured, Shape
+from ragfault.judges import load_judge
+from ragfault.rules import Judged
+from ragfault.stats import Estimate, Interval
+
+HERE = Path(__file__).parent
+PACKAGE = HERE.parent / "src/ragfault"
+
+Row = dict[str, Any]
+
+
+class Labelled(NamedTuple):
+    """A set of labels, or a part of it, and how it is read."""
+
+    name: str
+    file: str
+    key: str
+    """The name under which training/cards.toml says that a judge was fitted on it."""
+    shape: Shape
+    split: str
+    task: Task = "answer"
+    keep: Callable[[Row], bool] = bool
+    within: tuple[str, ...] = ()
+    positive: str = "1"
+    corrects: tuple[tuple[Unit, Judged], ...] = ()
+    """The unit whose rates correct a kind of verdict."""
+    note: str = ""
+
+
+def held(row: Row) -> bool:
+    """Whether a source of RAGTruth is kept for measuring; one in five is."""
+    return zlib.crc32(row["source_id"].encode()) % 5 == 0
+
+
+def of_task(task: str) -> Callable[[Row], bool]:
+    """The held-out rows of a task."""
+    return lambda row: held(row) and row["task"] == task
+
+
+RAGTRUTH = "one source in five of the training file, never fitted on"
+SETS = (
+    Labelled("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, keep=held, within=("task", "model"),
+             note="An answer is bad where people marked a stretch of it, a claim where it touches one."),
+    Labelled("RAGTruth QA", "ragtruth_train", "ragtruth", "long answer", RAGTRUTH, keep=of_task("QA"),
+             within=("model",), corrects=(("claim", "claim"),)),
+    Labelled("RAGTruth Summary", "ragtruth_train", "ragtruth", "summary", RAGTRUTH, keep=of_task("Summary"),
+             within=("model",)),
+    Labelled("RAGTruth Data-to-text", "ragtruth_train", "ragtruth", "structured data", RAGTRUTH,
+             keep=of_task("Data2txt"), within=("model",)),
+    Labelled("AttributionBench", "attributionbench_dev", "attributionbench", "short claim",
+             "development part and the first 500 of the test part", "support", within=("subset",),
+             corrects=(("claim", "citation"),),
+             note="Claims against cited passages; one in eight against several, taken together."),
+    Labelled("WiCE", "wice_dev", "wice", "short claim", "development part", "support",
+             note="Partially supported counts as bad."),
+    Labelled("BEGIN", "begin_dev", "begin", "dialogue turn", "development part", within=("model",),
+             note="Replies that are not fully attributable count as bad."),
+    Labelled("WikiQA", "wikiqa", "wikiqa", "passage", "training and development part", "relevance",
+             within=("query",), note="Single sentences; bad is what does not answer the query."),
+    Labelled("TREC DL 2019", "trec_dl19", "trec_dl19", "passage", "judged passages", "relevance", within=("query",),
+             positive="2", corrects=(("chunk", "chunk"),),
+             note="Passages that five retrievers ranked high; those below grade 2 count as bad."),
+)  # fmt: skip
+
+
+def rows(folder: Path, file: str) -> Iterator[Row]:
+    """The records of one file."""
+    with gzip.open(folder / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def traces(folder: Path, source: Labelled, place: Path) -> Path:
+    """The set as a file of traces, each with its labels beside it."""
+    path = place / f"{source.name}.jsonl"
+    with path.open("w", encoding="utf-8") as out:
+        for at, row in enumerate(rows(folder, source.file)):
+            if source.keep(row):
+                texts = row["contexts"] if "contexts" in row else [row["passage"]]
+                chunks = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
+                columns = {
+                    name: row[name]
+                    for name in ("source_id", "label", "task", "model", "subset")
+                    if name in row
+                }
+                if source.task == "answer" and "spans" in row:
+                    columns["spans"] = [[span["start"], span["end"]] for span in row["spans"]]
+                line = {"id": f"{at}", "query": row.get("query") or "", "chunks": chunks, **columns}
+                if row.get("answer") is not None:
+                    line["answer"] = row["answer"]
+                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return path
+
+
+def entries(source: Labelled, found: Measurement, fitted: bool, command: str) -> Iterator[Measured]:
+    """What the card says of a set: an entry for each kind of unit but sentences."""
+    for view in found.views:
+        if view.unit != "sentence" and 0 < view.positives < view.n:
+            yield entry(source, view, fitted, command)
+
+
+def entry(source: Labelled, view: Agreement, fitted: bool, command: str) -> Measured:
+    """The figures of one kind of unit. Of chunks what people call relevant is positive there, and good here."""
+    chunk = view.unit == "chunk"
+    share = view.positives / view.n
+    return Measured(
+        set=source.name,
+        shape=source.shape,
+        level="chunk" if chunk else "answer" if view.unit == "answer" else "claim",
+        split=source.split,
+        trained_on=fitted,
+        n=view.n,
+        groups=view.groups,
+        share_bad=round(1 - share if chunk else share, 4),
+        auroc=_estimate(view, "auroc"),
+        auroc_within=_estimate(view, "auroc_within"),
+        f1=None if chunk else _estimate(view, "f1"),
+        precision=None if chunk else _estimate(view, "precision"),
+        recall=None if chunk else _estimate(view, "recall"),
+        balanced_accuracy=_estimate(view, "balanced_accuracy"),
+        best_balanced_accuracy=_estimate(view, "best_balanced_accuracy"),
+        calibration_error=_estimate(view, "calibration_error"),
+        sensitivity=_interval(view, "specificity" if chunk else "sensitivity"),
+        specificity=_interval(view, "sensitivity" if chunk else "specificity"),
+        corrects=dict(source.corrects).get(view.unit),
+        note=source.note,
+        command=command,
+    )
+
+
+def _estimate(view: Agreement, name: str) -> Estimate | None:
+    """A figure with its interval, to four digits."""
+    found = view.figure(name)
+    if found is None or found.value is None:
+        return None
+    ends = (None if end is None else round(end, 4) for end in (found.low, found.high))
+    return Estimate(round(found.value, 4), *ends)
+
+
+def _interval(view: Agreement, name: str) -> Interval | None:
+    """A share with its interval over groups, to four digits."""
+    found = view.figure(name)
+    if found is None or found.value is None or found.low is None or found.high is None:
+        return None
+    return Interval(
+        round(found.value, 4), round(found.low, 4), round(found.high, 4), found.n, min(found.n, view.groups)
+    )
+
+
+def size(files: list[str]) -> str:
+    """What the judge's files weigh in the package."""
+    total = sum((PACKAGE / name).stat().st_size for name in files)
+    return f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.0f} kB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--judge", default="lexical")
+    parser.add_argument("--limit", type=int, help="of each set, in whole groups drawn at random")
+    parser.add_argument("-w", "--workers", type=int, default=1)
+    parser.add_argument("-o", "--out", type=Path, help="instead of the card in the package")
+    given = parser.parse_args()
+    said = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
+    if said is None:
+        parser.error(
+            f"training/cards.toml has no section [{given.judge}]: say there what the card is to say in words"
+        )
+    command = f"python training/card.py DATA --judge {given.judge}" + (
+        f" --limit {given.limit}" if given.limit else ""
+    )
+    measured: list[Measured] = []
+    speed = ""
+    with tempfile.TemporaryDirectory() as place:
+        for source in SETS:
+            start = time.perf_counter()
+            found = measure(
+                traces(given.data, source, Path(place)),
+                judge=given.judge,
+                task=source.task,
+                positive=(source.positive,),
+                group="query" if source.task == "relevance" else "source_id",
+                within=source.within,
+                threshold="cv",
+                limit=given.limit,
+                workers=given.workers,
+            )
+            measured += entries(source, found, source.key in said["fitted"], command)
+            if not speed and found.speed.rate:
+                speed = f"{found.speed.rate:.0f} answers of {source.name} a second on one core"
+            print(f"{source.name}: {found.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
+    card = Card(
+        judge=given.judge,
+        fingerprint=load_judge(given.judge).fingerprint,
+        summary=said["summary"],
+        reads=said["reads"],
+        training=tuple(said["training"]),
+        licence=said["licence"],
+        size=size(said["files"]),
+        speed=speed,
+        measured=tuple(measured),
+        weaknesses=tuple(said["weaknesses"]),
+    )
+    out = given.out or PACKAGE / "cards" / f"{given.judge}.json"
+    out.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
+    print(f"written: {out}")
+
+
+if __name__ == "__main__":
+    main()
