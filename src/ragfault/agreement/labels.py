@@ -130,8 +130,8 @@ class Rule:
 
     def _unknown(self, word: str, kind: str) -> str:
         return (
-            f'of the label "{word[:40]}" it is not known whether it is {kind} - at `{self.column}`. '
-            f"Say which labels are {kind} with --positive VALUE"
+            f'the label "{word[:40]}" is not known to be {kind} or not - at `{self.column}`. '
+            f"Name the {kind} ones with --positive VALUE"
         )
 
     def words(self) -> str:

@@ -16,7 +16,21 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["TITLES", "caption", "facts", "figure", "headline", "render", "title", "to_json"]
+__all__ = [
+    "HEADS",
+    "SHORT",
+    "TITLES",
+    "caption",
+    "closing",
+    "counted",
+    "facts",
+    "figure",
+    "headline",
+    "kind",
+    "render",
+    "title",
+    "to_json",
+]
 
 TITLES = {
     "positives": "share {bad}",

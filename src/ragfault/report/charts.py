@@ -21,7 +21,7 @@ from ragfault.report.markup import Markup, label, number, tag
 if TYPE_CHECKING:
     from altair import LayerChart
 
-__all__ = ["chart", "draw", "histogram", "whisker"]
+__all__ = ["altair", "chart", "draw", "histogram", "whisker"]
 
 WHAT = "the HTML report"
 FONT = "system-ui, sans-serif"
@@ -38,7 +38,7 @@ def chart(insight: Insight) -> LayerChart:
 
     Raises MissingExtra where Altair is not installed.
     """
-    alt = _altair()
+    alt = altair()
     rows = [
         {
             "bucket": label(bucket.label, 40),
@@ -87,12 +87,13 @@ def draw(drawing: LayerChart, title: str) -> Markup:
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def _altair() -> Any:
+def altair() -> Any:
+    """The package that charts are made with; raises MissingExtra where it is not installed."""
     try:
-        import altair
+        import altair as package
     except ImportError:
         raise MissingExtra(WHAT, "report") from None
-    return altair
+    return package
 
 
 def _config() -> dict[str, Any]:

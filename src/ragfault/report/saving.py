@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ragfault.errors import OutputError
 
-__all__ = ["save"]
+__all__ = ["save", "vacant"]
 
 
 def save(path: str | Path, text: str, *, force: bool = False) -> Path:
@@ -20,17 +20,26 @@ def save(path: str | Path, text: str, *, force: bool = False) -> Path:
     >>> save(f"{folder}/report.md", "# Report").read_text()
     '# Report'
     """
-    path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"{path} is a directory. Name a file with -o, such as {path / 'report.html'}.")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
+    path = vacant(path, force=force)
     try:
         _replace(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}. Choose another place with -o."
         ) from error
+    return path
+
+
+def vacant(path: str | Path, *, force: bool = False) -> Path:
+    """The path, where a file may be written to it; for a look before long work.
+
+    Raises OutputError where something stands there already (unless `force`).
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory. Name a file with -o, such as {path / 'report.html'}.")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
     return path
 
 
