@@ -94,7 +94,7 @@ def correct(rate: Interval, sensitivity: Interval, specificity: Interval) -> Cor
         (rate.high - rate.mean, sensitivity.mean - sensitivity.low, specificity.high - specificity.mean),
     )
     if any(gain * gain <= positive**2 + negative**2 for _, positive, negative in spans):
-        return Corrected(None, "the labelled data are too few to show that it is better than chance")
+        return Corrected(None, "the labelled data do not show it to be better than chance")
     low, high = (_root(above, gain, span, side) for span, side in zip(spans, (-1, 1), strict=True))
     if high < 0:
         expected = f"fewer are called positive ({rate.mean:.3f}) than the {1 - specificity.mean:.3f}"
