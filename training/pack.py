@@ -1,0 +1,182 @@
+"""Pack what training added to MiniLM-L6 into the file that the package carries.
+
+    python training/pack.py CHECKPOINT [--pairs PAIRS] [--tolerance 0.05] [--count 300]
+
+CHECKPOINT is the state of the model as torch saves it: `m.` the encoder, `h.` the two logits, `t.` the logit of
+each token. It is read without torch. Matrices become whole steps of one size over the published weights, as coarse
+as keeps the logits within the tolerance on COUNT pairs; vectors and heads stay 16-bit and 32-bit floats. PAIRS is
+JSONL of {"claim", "ev": [...]} and {"q", "p"}; without it, pairs are made from the demo. Needs the extra `nli` and
+the published weights. Prints sizes and errors, and writes src/ragfault/judges/cross/delta.xz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import hashlib
+import json
+import lzma
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragfault.datasets import handbook
+from ragfault.judges.claims import bare, claims
+from ragfault.judges.cross.encoder import Encoder, tokenizer
+from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair
+from ragfault.judges.cross.evidence import evidence, said
+from ragfault.judges.cross.weights import Array, Delta, base, renamed, trained, where
+from ragfault.judges.features import state
+from ragfault.judges.index import Index, Passage
+from ragfault.judges.rarity import rarity
+
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/delta.xz"
+STEPS = tuple(4.0 * 0.84**power for power in range(30))
+"""The sizes of step that are tried, the coarsest first, in root mean squares of the difference."""
+NAMES = {"float32": "F32", "float16": "F16", "int8": "I8"}
+
+
+class State(pickle.Unpickler):
+    """The tensors of a checkpoint, from the archive that torch writes; nothing else in it is made."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
+        self.root = next(name for name in archive.namelist() if name.endswith("data.pkl"))[: -len("data.pkl")]
+        super().__init__(archive.open(self.root + "data.pkl"))
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = {
+            ("collections", "OrderedDict"): collections.OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
+            ("torch", "FloatStorage"): np.float32,
+            ("torch", "BFloat16Storage"): None,
+            ("torch", "LongStorage"): np.int64,
+        }
+        if (module, name) not in known:
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of a state of tensors")
+        return known[module, name]
+
+    def persistent_load(self, pid: Any) -> Array:
+        _, kind, key, _, _ = pid
+        return np.frombuffer(self.archive.read(f"{self.root}data/{key}"), kind)
+
+    @staticmethod
+    def tensor(storage: Array, offset: int, size: tuple[int, ...], *_: Any) -> Array:
+        return storage[offset : offset + int(np.prod(size))].reshape(size)
+
+
+def state_of(path: Path) -> dict[str, Array]:
+    """A checkpoint under the names of the graph."""
+    with zipfile.ZipFile(path) as archive:
+        held = State(archive).load()
+    found = renamed({name[2:]: tensor for name, tensor in held.items() if name.startswith("m.")})
+    for short, long in (("head", "h"), ("token", "t")):
+        found[f"{short}.w"] = np.ascontiguousarray(held[f"{long}.weight"].T)
+        found[f"{short}.b"] = held[f"{long}.bias"]
+    return found
+
+
+def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[str, Array]:
+    """What training changed; what it left alone is left out."""
+    return {
+        name: tensor - published[name] if name in published else tensor
+        for name, tensor in reached.items()
+        if name not in published or not np.array_equal(tensor, published[name])
+    }
+
+
+def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -> dict[str, Array]:
+    """Matrices as whole steps, vectors as short floats, heads as they are."""
+
+    def one(name: str, tensor: Array) -> Array:
+        if name not in published:
+            return tensor.astype(np.float32)
+        if tensor.ndim < 2:
+            return tensor.astype(np.float16)
+        return np.clip(np.rint(tensor / step), -127, 127).astype(np.int8)
+
+    return {name: one(name, tensor) for name, tensor in added.items()}
+
+
+def packed(tensors: dict[str, Array], said_of: dict[str, str]) -> bytes:
+    """The safetensors layout, compressed."""
+    head: dict[str, Any] = {"__metadata__": said_of}
+    at = 0
+    for name, tensor in tensors.items():
+        kind = NAMES[str(tensor.dtype)]
+        head[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
+        at += tensor.nbytes
+    text = json.dumps(head).encode()
+    body = b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 0, "lp": 0, "pb": 0}]
+    return lzma.compress(len(text).to_bytes(8, "little") + text + body, filters=filters)
+
+
+def rows(path: Path | None, count: int, folder: Path) -> list[Pair]:
+    """Pairs to measure on."""
+    split = tokenizer(folder)
+    if path is None:
+        return demo(count, folder)
+    with path.open(encoding="utf-8") as lines:
+        read = [json.loads(line) for line in lines]
+    found = []
+    for one in read[:: max(1, len(read) // count)]:
+        if "claim" in one:
+            found.append(pair(split, one["claim"], one["ev"], CLAIM, EVIDENCE))
+        else:
+            found.append(pair(split, one["q"], [one["p"]], QUERY, PASSAGE))
+    return found
+
+
+def demo(count: int, folder: Path) -> list[Pair]:
+    """Claims and their evidence, queries and their chunks, from the traces of the demo."""
+    split, table = tokenizer(folder), rarity()
+    found = []
+    for traces in handbook().traces.values():
+        for trace in traces:
+            index = Index([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
+            for claim in claims(trace.answer or ""):
+                chosen = evidence(state(bare(claim.text), table), index)
+                texts = [said(index, one) for one in chosen]
+                found.append(pair(split, bare(claim.text), texts, CLAIM, EVIDENCE))
+            for chunk in (trace.chunks or ())[:1]:
+                found.append(pair(split, trace.query, [chunk.text], QUERY, PASSAGE))
+    return found[:: max(1, len(found) // count)]
+
+
+def main() -> None:
+    """Try steps from the coarsest on; keep the first that is fine enough."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("checkpoint", type=Path)
+    asked.add_argument("--pairs", type=Path)
+    asked.add_argument("--tolerance", type=float, default=0.05)
+    asked.add_argument("--count", type=int, default=300)
+    asked.add_argument("--out", type=Path, default=TARGET)
+    chosen = asked.parse_args()
+    folder = where()
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    published = base(folder)
+    reached = state_of(chosen.checkpoint)
+    added = differences(reached, published)
+    pairs = rows(chosen.pairs, chosen.count, folder)
+    true = np.array([one[:2] for one in Encoder(reached).run(pairs)])
+    matrices = [tensor.ravel() for name, tensor in added.items() if name in published and tensor.ndim == 2]
+    size = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
+    for step in STEPS:
+        tensors = rounded(added, published, step * size)
+        held = trained(published, Delta(tensors, step * size, digest, ""))
+        error = np.abs(np.array([one[:2] for one in Encoder(held).run(pairs)]) - true)
+        print(f"step {step:.3f} rms: worst {error.max():.4f}, mean {error.mean():.4f}", flush=True)
+        if error.max() <= chosen.tolerance:
+            break
+    # repr gives the very float back
+    file = packed(tensors, {"step": repr(step * size), "base": digest})
+    chosen.out.write_bytes(file)
+    print(f"{chosen.out}: {len(file):,} bytes, {len(pairs)} pairs, worst {error.max():.4f}")
+
+
+if __name__ == "__main__":
+    main()
