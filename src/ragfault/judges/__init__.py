@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.ports import Judge
 
-__all__ = ["JUDGES", "load_judge"]
+if TYPE_CHECKING:
+    from ragfault.judges.lens import Lens
+    from ragfault.judges.scorer import Scorer
+
+__all__ = ["JUDGES", "load_judge", "through"]
 
 JUDGES = {
     "lexical": "ragfault.judges.lexical:Lexical",
@@ -17,8 +22,8 @@ JUDGES = {
 """Name → where the judge is made; imported only when asked for."""
 
 
-def load_judge(name: str = "lexical", **options: Any) -> Judge:
-    """The judge of a name, made with its options.
+def load_judge(name: str = "lexical", *, lens: str | Path | Lens = "general", **options: Any) -> Judge:
+    """The judge of a name, made with its options, and looking through a lens (see `load_lens`).
 
     >>> load_judge("lexical").fingerprint.split()[0]
     'lexical/2'
@@ -35,4 +40,24 @@ def load_judge(name: str = "lexical", **options: Any) -> Judge:
         judge: Judge = getattr(import_module(room), maker)(**options)
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
-    return judge
+    return through(judge, lens)
+
+
+def through(judge: Judge, lens: str | Path | Lens) -> Judge:
+    """A judge that looks through a lens; the general lens adds nothing.
+
+    Raises UsageError for a judge that is not made from a scorer: there is nothing to look through.
+    """
+    from ragfault.judges.lens import load_lens
+
+    lens = load_lens(lens)
+    if lens.plain:
+        return judge
+    if not hasattr(judge, "read"):
+        raise UsageError(
+            f'the judge {judge.fingerprint.split()[0]} takes no lens. Leave out the lens "{lens.name}", '
+            "or choose a judge of the package, such as lexical."
+        )
+    from ragfault.judges.lensed import Lensed
+
+    return Lensed(cast("Scorer", judge), lens)

@@ -23,7 +23,7 @@ def answered(query: str, answer: str, evidence: str, best: float, reading: Readi
 
     A terse answer repeats nothing of the question; then the stretch of the chunks that it was drawn
     from shows what it is about, measured by `best`, the relevance of the best chunk. A refusal answers
-    nothing.
+    nothing, and what speaks about another section or version than was asked for, next to nothing.
     """
     if not answer.strip():
         return AnswerVerdict(
@@ -33,10 +33,12 @@ def answered(query: str, answer: str, evidence: str, best: float, reading: Readi
     found = []
     for part in aspects(query):
         passages = [Passage("answer", answer), Passage("evidence", evidence)]
-        own, drawn = (seen.value for seen in reading.relevance(part, passages))
-        value = max(own, 0.9 * min(1.0, drawn / max(best, ANSWERED)))
+        own, drawn = reading.relevance(part, passages)
+        value = max(own.value, 0.9 * min(1.0, drawn.value / max(best, ANSWERED)))
         kind = expects(part)
-        if kind and SHOWS[kind].search(answer):
+        if own.other:
+            value = own.value
+        elif kind and SHOWS[kind].search(answer):
             value = max(value, 0.4 + 0.6 * value)
         found.append((part, 0.1 * value if turned else value))
     return AnswerVerdict(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ragfault.judges.answers import answered, citing, present
 from ragfault.judges.claims import Claim, claims
 from ragfault.judges.focus import drawn, focus
+from ragfault.judges.lens import Levels
 from ragfault.judges.passages import read
 from ragfault.judges.queries import missing
 from ragfault.judges.rarity import rarity
@@ -35,40 +36,41 @@ __all__ = ["OFFERS", "assemble", "level"]
 
 OFFERS: frozenset[Part] = frozenset(PARTS) - {"harm"}
 HOLDS = ("supported", "inferred")
+LEVELS = Levels()
 OWN = 0.3
 """A chunk that a claim is drawn from is used where it holds so much of what the claim says beyond the query."""
 MEANT = 0.6
 """Words as general as small talk are meant where one sentence of the chunks says so much of them."""
 
 
-def assemble(trace: Trace, scorer: Scorer) -> Verdicts:
+def assemble(trace: Trace, scorer: Scorer, levels: Levels = LEVELS) -> Verdicts:
     """All verdicts on one trace; what a scorer cannot cope with costs this trace alone."""
     try:
-        parts = _parts(trace, scorer)
+        parts = _parts(trace, scorer, levels)
     except Exception as error:  # noqa: BLE001 - the one door: a fault in one trace must not take the batch
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Verdicts(trace=trace.id, judge=scorer.fingerprint, failures={"*": reason})
     return Verdicts(trace=trace.id, judge=scorer.fingerprint, **parts)
 
 
-def level(relevance: float) -> Level:
-    """Relevance in words.
+def level(relevance: float, levels: Levels = LEVELS) -> Level:
+    """Relevance in words, by the levels of a lens.
 
     >>> level(0.75), level(0.74), level(0.3), level(0.1)
     ('high', 'medium', 'low', 'none')
     """
     return (
         "high"
-        if relevance >= 0.75
+        if relevance >= levels.high
         else "medium"
-        if relevance >= 0.5
+        if relevance >= levels.medium
         else "low"
-        if relevance >= 0.25
+        if relevance >= levels.low
         else "none"
     )
 
 
-def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
+def _parts(trace: Trace, scorer: Scorer, levels: Levels) -> dict[str, Any]:
     """Every part whose inputs are there."""
     chunks = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
     reading = scorer.read()
@@ -76,7 +78,7 @@ def _parts(trace: Trace, scorer: Scorer) -> dict[str, Any]:
     known: list[Entailment] = []
     said = claims(trace.answer, _meant(trace.query, chunks, reading)) if trace.answer is not None else []
     if trace.chunks is not None and not _textless(chunks):
-        parts["chunk"] = _chunk(trace.query, chunks, reading)
+        parts["chunk"] = _chunk(trace.query, chunks, reading, levels)
         parts["missing"] = missing(trace.query, chunks, reading)
         if trace.facts is not None or trace.references:
             parts["recall"] = _recall(trace, chunks, reading)
@@ -109,9 +111,13 @@ def _textless(chunks: Sequence[Passage]) -> bool:
 # --- from query and chunks -------------------------------------------------------------------------
 
 
-def _chunk(query: str, chunks: Sequence[Passage], reading: Reading) -> tuple[ChunkVerdict, ...]:
+def _chunk(
+    query: str, chunks: Sequence[Passage], reading: Reading, levels: Levels
+) -> tuple[ChunkVerdict, ...]:
     return tuple(
-        ChunkVerdict(chunk=chunk.name, relevance=seen.value, level=level(seen.value), reason=seen.reason)
+        ChunkVerdict(
+            chunk=chunk.name, relevance=seen.value, level=level(seen.value, levels), reason=seen.reason
+        )
         for chunk, seen in zip(chunks, reading.relevance(query, chunks), strict=True)
     )
 

@@ -21,6 +21,8 @@ class Relevance(NamedTuple):
     value: float
     """In [0, 1]."""
     reason: str | None = None
+    other: bool = False
+    """Whether the passage speaks about another thing than the one the query asks for: another section or version."""
 
 
 class Entailment(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ragfault.text.words import NUMERALS
 
-__all__ = ["Find", "quantities"]
+__all__ = ["Find", "figured", "quantities"]
 
 
 class Find(NamedTuple):
@@ -90,10 +90,19 @@ def quantities(text: str, finds: list[Find]) -> str:
     >>> [find.form for find in finds]
     ['17:30', '1500000 gbp', '2', '50 %']
     """
-    text = SPELLED.sub(_figures, text)
+    text = figured(text)
     for pattern, make in READERS:
         text = _blank(pattern, make, text, finds)
     return text
+
+
+def figured(text: str) -> str:
+    """A text with its numbers in figures.
+
+    >>> figured("twenty-five days in three harbours")
+    '25 days in 3 harbours'
+    """
+    return SPELLED.sub(_figures, text)
 
 
 def _blank(

@@ -1,0 +1,116 @@
+"""A judge that looks through a lens: what it says, held against the identifiers and thresholds of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragfault.judges.assemble import HOLDS, OFFERS, assemble
+from ragfault.judges.identifiers import Conflict, conflict, disagreement
+from ragfault.judges.lens import Lens
+from ragfault.judges.relevance import TASK
+from ragfault.judges.scorer import Entailment, Passage, Reading, Relevance, Scorer
+from ragfault.ports import Part
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["Lensed"]
+
+LOWER, BELOW = 0.4, 0.05
+"""What speaks about something else keeps this share of its relevance, and stays so far below the lowest level."""
+BAR, UNDER = 0.5, 0.01
+"""A claim that does not hold has a probability below this, and below the bar of the lens, by so much."""
+AGAINST = 0.5
+"""How much less likely a contradicted claim is than one that is not borne out."""
+
+
+class Lensed:
+    """A scorer seen through a lens: it can lower what the scorer says, and never raises it.
+
+    >>> from ragfault.judges import load_judge
+    >>> from ragfault.judges.lens import load_lens
+    >>> from ragfault.records import Chunk
+    >>> judge = Lensed(load_judge("lexical"), load_lens("medical"))
+    >>> chunk = Chunk(id="a", text="The starting dose of digoxin is 125 mcg once daily.")
+    >>> trace = Trace(id="1", query="What is the dose of digoxin?", chunks=(chunk,), answer="It is 125 mg once daily.")
+    >>> judge.observe([trace])[0].claim[0].support
+    'contradicted'
+    """
+
+    def __init__(self, scorer: Scorer, lens: Lens) -> None:
+        self.scorer, self.lens = scorer, lens
+
+    @property
+    def offers(self) -> frozenset[Part]:
+        """What every judge offers that is assembled from a scorer."""
+        return OFFERS
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the scorer, and the lens by name and digest."""
+        return f"{self.scorer.fingerprint} lens={self.lens.name}:{self.lens.digest}"
+
+    def read(self) -> Through:
+        """Begin the reading of one trace."""
+        return Through(self.scorer.read(), self.lens)
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """The verdicts on each trace, each made from that trace alone."""
+        return [assemble(trace, self, self.lens.levels) for trace in traces]
+
+
+class Through:
+    """A reading of one trace through a lens."""
+
+    def __init__(self, reading: Reading, lens: Lens) -> None:
+        self._reading, self._lens = reading, lens
+        self._lowered: set[Entailment] = set()
+
+    def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """As the scorer says, but for passages that speak about something else than the query asks for."""
+        seen = self._reading.relevance(query, passages)
+        if TASK.match(query):
+            return list(seen)
+        return [self._about(query, passage, one) for passage, one in zip(passages, seen, strict=True)]
+
+    def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
+        """As the scorer says, but for claims that name another thing than the passages."""
+        texts = [passage.text for passage in passages]
+        seen = self._reading.entailment(claims, passages)
+        return [self._borne(claim, texts, one) for claim, one in zip(claims, seen, strict=True)]
+
+    def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:
+        """As the scorer says, and no more probable than a claim that the lens lowered."""
+        sure = self._reading.grounded(answer, claims, seen)
+        return min([sure, *(one.p for one in seen if one in self._lowered)])
+
+    def similarity(self, left: str, right: str) -> float:
+        """As the scorer says."""
+        return self._reading.similarity(left, right)
+
+    def _about(self, query: str, passage: Passage, seen: Relevance) -> Relevance:
+        reason = disagreement(self._lens, query, passage.text)
+        if reason is None:
+            return seen
+        value = max(0.0, min(LOWER * seen.value, self._lens.levels.low - BELOW))
+        return Relevance(value, reason, other=True)
+
+    def _borne(self, claim: str, texts: Sequence[str], seen: Entailment) -> Entailment:
+        if seen.support not in HOLDS:
+            return seen
+        bars = self._lens.support
+        found = conflict(self._lens, claim, texts)
+        if found is None and seen.p < bars.inferred:
+            found = Conflict(
+                f"p = {seen.p:.2f} is below {bars.inferred:g}, the bar of the lens", direct=False
+            )
+        if found is None:
+            if seen.support == "inferred" or seen.p >= bars.supported:
+                return seen
+            return seen._replace(
+                support="inferred", reason=f"p is below {bars.supported:g}, the bar of the lens"
+            )
+        p = min(seen.p, max(bars.inferred, BAR) - UNDER) * (AGAINST if found.direct else 1.0)
+        lowered = seen._replace(
+            support="contradicted" if found.direct else "unsupported", p=p, reason=found.reason, unsure=False
+        )
+        self._lowered.add(lowered)
+        return lowered
