@@ -24,16 +24,13 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("is_hallucinated", "is_hallucination", "has_hallucination", "attributable", "is_attributable"),
         *("attribution", "attribution_label", "supported", "is_supported", "grounded", "is_grounded"),
         *("faithful", "is_faithful", "consistent", "is_consistent", "annotation", "label_name"),
-        *("grade", "relevant", "relevance", "rel", "verdict"),
+        "verdict",
     ),
     "spans": ("spans", "hallucination_spans", "hallucinated_spans", "labels"),
     "claims": ("claims", "claim_labels", "statements"),
-    "grades": ("grades", "relevances", "relevance", "chunk_labels"),
+    "grades": ("grades", "grade", "relevances", "chunk_labels", "relevant", "relevance", "rel"),
 }
 """Key → the columns it is looked for in, the most telling first."""
-
-OF_CHUNKS = ("grade", "relevant", "relevance", "rel")
-"""Label columns that speak of a chunk."""
 
 GROUPS = ("source_id", "group", "group_id", "conversation", "query")
 FIELDS = ("id", "query", "model", "route", "conversation", "turn")
@@ -93,11 +90,10 @@ def find(traces: Sequence[Trace], given: Mapping[str, str], task: Task | None) -
         if all(value(trace, path) is None for trace in traces):
             raise InputError(no_column(key, path, _names(traces)))
     found = {key: given.get(key) or _column(key, traces, given) for key in KEYS}
-    if found["label"] in OF_CHUNKS and task in ("answer", "support") and "label" not in given:
-        found["label"] = None
     task = task or _task(traces, found, given)
     if task == "relevance":
-        found["grades"] = found["grades"] or found["label"] or _gold(traces)
+        named = given.get("grades") or given.get("label")
+        found["grades"] = named or found["grades"] or found["label"] or _gold(traces)
     if task is None or not any(found[key] for key in READ[task]):
         there = ", ".join([name for name in _names(traces) if name not in FIELDS][:30])
         keys = READ[task or "answer"]
@@ -131,7 +127,9 @@ def _column(key: str, traces: Sequence[Trace], given: Mapping[str, str]) -> str 
 
 
 def _fits(key: str, held: Sequence[Any]) -> bool:
-    """Whether the values of a column are of the kind: single ones, or lists and objects."""
+    """Whether the values of a column are of the kind: single ones, or lists and objects; grades may be either."""
+    if key == "grades":
+        return True
     several = any(isinstance(each, (list, tuple, dict)) or _bracket(each) for each in held)
     if key == "claims":
         return any(_labelled(each) for each in held)
@@ -157,7 +155,7 @@ def _gold(traces: Sequence[Trace]) -> str | None:
 
 def _task(traces: Sequence[Trace], found: Mapping[str, str | None], given: Mapping[str, str]) -> Task | None:
     """What people judged, by the columns that there are."""
-    if "grades" in given or found["label"] in OF_CHUNKS:
+    if "grades" in given:
         return "relevance"
     if "claims" in given or (found["claims"] and not found["label"] and not found["spans"]):
         return "support"

@@ -19,7 +19,7 @@ from ragfault.sources import read_traces
 from ragfault.sources.desk import OnBad, Places
 from ragfault.sources.values import Wrong
 
-__all__ = ["Gathered", "Labelled", "Where", "gather", "rank"]
+__all__ = ["Asked", "Gathered", "Labelled", "Where", "gather", "rank"]
 
 Where = str | Path | Sequence[str | Path]
 
@@ -70,17 +70,22 @@ class _Faults:
             raise BadTraces(self.kept, good, self.count)
 
 
+class Asked(NamedTuple):
+    """What was asked for, as far as it concerns labels."""
+
+    task: Task | None
+    positive: tuple[str, ...]
+    group: str | None
+    limit: int | None
+    seed: int
+
+
 def gather(
     where: Where | Iterable[Trace],
-    *,
-    task: Task | None,
-    positive: tuple[str, ...],
-    group: str | None,
-    limit: int | None,
-    seed: int,
+    asked: Asked,
     on_bad: OnBad,
     notice: Callable[[str], object],
-    **reading: Any,
+    reading: Mapping[str, Any],
 ) -> Gathered:
     """Read traces and labels, all faults at once; keep those with labels, sorted by group and id.
 
@@ -88,19 +93,44 @@ def gather(
     nothing has a label, UnknownName for a column or a positive label that is nowhere.
     """
     faults, places = _Faults(on_bad), Places()
-    plain, mine = parted(reading.pop("map", None))
-    traces = _traces(where, faults, places, notice, map=plain or None, **reading)
+    plain, mine = parted(reading.get("map"))
+    traces = _traces(where, faults, places, notice, **{**reading, "map": plain or None})
     if not traces:
         faults.close(0)
         raise InputError("there is no trace to measure on.")
-    task, columns = find(traces, mine, task)
-    name, groups = grouped(traces, group)
-    rule = Rule(task, _source(columns), positive)
+    task, columns = find(traces, mine, asked.task)
+    name, groups = grouped(traces, asked.group)
+    rule = Rule(task, _source(columns), asked.positive)
+    found, bare, loose = _labels(zip(traces, groups, strict=True), task, columns, rule, (faults, places))
+    _met(rule)
+    if not found:
+        raise InputError(f"none of {len(traces):,} traces has a label in `{_source(columns)}`.")
+    notes = [f"{loose:,} claims have no label and are left out"] if loose else []
+    if rule.turned:
+        notes.append(f"in `{rule.column}` 1 is taken for good and 0 for bad, by its name")
+    kept = sorted(_sample(found, asked.limit, asked.seed), key=lambda one: (one.group, one.trace.id))
+    if len(kept) < len(found):
+        size = f"{len(kept):,} of {len(found):,} labelled traces"
+        notes.append(f"a sample of {size}, by whole groups, seed {asked.seed}")
+    words = rule.words() if rule.met else f"a stretch in `{columns.spans}`"
+    columns = msgspec.structs.replace(columns, group=name)
+    return Gathered(task, columns, words, kept, bare, faults.count, notes)
+
+
+def _labels(
+    traces: Iterable[tuple[Trace, str]],
+    task: Task,
+    columns: Columns,
+    rule: Rule,
+    desk: tuple[_Faults, Places],
+) -> tuple[list[Labelled], int, int]:
+    """The traces with labels, how many have none, and how many claims have none; raises all faults together."""
+    faults, places = desk
     found: list[Labelled] = []
     bare = loose = 0
-    for trace, key in zip(traces, groups, strict=True):
+    for trace, group in traces:
         try:
-            one, without = _labelled(Labelled(trace, key), task, columns, rule)
+            one, without = _labelled(Labelled(trace, group), task, columns, rule)
         except Wrong as wrong:
             faults.add(Fault(*places[trace.id], str(wrong), msgspec.json.encode(trace).decode()))
             continue
@@ -108,20 +138,7 @@ def gather(
         found += [one] if one else []
         bare += not one
     faults.close(len(found) + bare)
-    _met(rule)
-    if not found:
-        raise InputError(f"none of {len(traces):,} traces has a label in `{_source(columns)}`.")
-    columns = msgspec.structs.replace(columns, group=name)
-    notes = [f"{loose:,} claims have no label and are left out"] if loose else []
-    if rule.turned:
-        notes.append(f"in `{rule.column}` 1 is taken for good and 0 for bad, by its name")
-    words = rule.words() if rule.met else f"a stretch in `{columns.spans}`"
-    kept = sorted(_sample(found, limit, seed), key=lambda one: (one.group, one.trace.id))
-    if len(kept) < len(found):
-        notes.append(
-            f"a sample of {len(kept):,} of {len(found):,} labelled traces, by whole groups, seed {seed}"
-        )
-    return Gathered(task, columns, words, kept, bare, faults.count, notes)
+    return found, bare, loose
 
 
 def _source(columns: Columns) -> str:

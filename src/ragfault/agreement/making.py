@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ragfault.errors import JudgeError
 from ragfault.records import Verdicts
 from ragfault.stats.discrimination import cells
 
-__all__ = ["Said", "made"]
+__all__ = ["Frame", "Said", "made"]
 
 SLICES = 100
 """So many values of a column have a row each; the largest, where there are more."""
@@ -40,60 +40,65 @@ class Said(NamedTuple):
         return [self.labelled[place].group for place in units.trace.tolist()]
 
 
-def made(  # noqa: PLR0913 - what is measured, and how
-    given: Gathered,
-    said: Said,
-    *,
-    judge: str,
-    source: tuple[str, ...],
-    threshold: str,
-    within: tuple[str, ...],
-    by: str | None,
-    speed: Speed,
-    terms: Terms,
-) -> Measurement:
+class Frame(NamedTuple):
+    """Who was measured on what, and what figures are wanted."""
+
+    judge: str
+    source: tuple[str, ...]
+    threshold: str
+    within: tuple[str, ...]
+    by: str | None
+    terms: Terms
+
+
+def made(given: Gathered, said: Said, frame: Frame, speed: Speed) -> Measurement:
     """All figures. Raises JudgeError where the judge has no verdict on any unit."""
     main = _main(given.task, said)
     failures = _failures(given.task, said, main)
     if not main.score.size:
         reason = next(iter(failures), "it has no verdict on what people labelled")
-        raise JudgeError(f'the judge "{judge.split(maxsplit=1)[0]}" cannot be measured here: {reason}')
-    groups = said.groups(main)
-    called = call(main, groups, threshold, terms.seed)
-    inner = _keys(said, main, within) if within else None
-    slices, note = _slices(said, main, called, inner, by, terms) if by else ([], [])
-    measured = len(set(main.trace.tolist()))
-    lost = sum(failures.values())
+        name = frame.judge.split(maxsplit=1)[0]
+        raise JudgeError(f'the judge "{name}" cannot be measured here: {reason}')
+    groups, terms = said.groups(main), frame.terms
+    called = call(main, groups, frame.threshold, terms.seed)
+    inner = _keys(said, main, frame.within) if frame.within else None
+    slices, note = _slices(said, main, called, inner, frame) if frame.by else ([], [])
+    measured, lost = len(set(main.trace.tolist())), sum(failures.values())
+    whole = agreement(main, groups, called, terms, inner=inner)
     return Measurement(
-        judge=judge,
-        source=source,
-        task=given.task,
-        columns=given.columns,
-        positive=given.positive,
-        threshold=threshold,
+        **_circumstances(given, frame),
         cut=called.cut,
         traces=measured,
-        unlabelled=given.unlabelled,
-        skipped=given.skipped,
         failed=lost,
         silent=len(said.labelled) - measured - lost,
         failures=failures,
-        views=(
-            agreement(main, groups, called, terms, inner=inner),
-            *_views(given.task, said, threshold, terms),
-        ),
+        views=(whole, *_views(given.task, said, frame.threshold, terms)),
         marked=_marked(said, terms) if given.task != "relevance" else None,
-        by=by,
         slices=tuple(slices),
-        within=within,
         cells=len(list(cells(main.score, main.label, inner))) if inner else 0,
         curves=curves(main),
         speed=speed,
-        seed=terms.seed,
-        resamples=terms.resamples,
-        confidence=terms.confidence,
         notes=(*given.notes, *_unmarked(said), *note),
     )
+
+
+def _circumstances(given: Gathered, frame: Frame) -> dict[str, Any]:
+    """What is known before any figure."""
+    return {
+        "judge": frame.judge,
+        "source": frame.source,
+        "task": given.task,
+        "columns": given.columns,
+        "positive": given.positive,
+        "threshold": frame.threshold,
+        "unlabelled": given.unlabelled,
+        "skipped": given.skipped,
+        "by": frame.by,
+        "within": frame.within,
+        "seed": frame.terms.seed,
+        "resamples": frame.terms.resamples,
+        "confidence": frame.terms.confidence,
+    }
 
 
 def _main(task: Task, said: Said) -> Units:
@@ -145,9 +150,10 @@ def _keys(said: Said, units: Units, columns: Sequence[str]) -> list[Hashable]:
 
 
 def _slices(
-    said: Said, main: Units, called: Call, inner: list[Hashable] | None, by: str, terms: Terms
+    said: Said, main: Units, called: Call, inner: list[Hashable] | None, frame: Frame
 ) -> tuple[list[Agreement], list[str]]:
-    """The figures for each value of a column, the largest first where there are too many; and what to say of that."""
+    """The figures for each value of a column (the largest, where there are too many), and what to say of the rest."""
+    by, terms = frame.by or "", frame.terms
     values = [str(value(one.trace, by)) for one in said.labelled]
     names = np.array([values[place] for place in main.trace.tolist()])
     groups = np.array(said.groups(main))

@@ -8,9 +8,9 @@ from typing import Any
 
 from ragfault.agreement.columns import PEOPLE, checked
 from ragfault.agreement.figures import Terms
-from ragfault.agreement.gathering import Gathered, Where, gather
+from ragfault.agreement.gathering import Asked, Gathered, Where, gather
 from ragfault.agreement.judging import judged
-from ragfault.agreement.making import Said, made
+from ragfault.agreement.making import Frame, Said, made
 from ragfault.agreement.records import Measurement, Task
 from ragfault.agreement.units import derived
 from ragfault.errors import UnknownName, UsageError
@@ -76,38 +76,24 @@ def measure(  # noqa: PLR0913 - the options of one verb
     >>> found.task, found.whole.n, found.whole.positives, found.whole.figure("auroc").value
     ('answer', 2, 1, 1.0)
     """
-    columns = [name.strip() for name in within.split(",")] if isinstance(within, str) else list(within)
-    columns = [name for name in columns if name]
+    columns = _columns(within)
     level = _checked(task, threshold, workers, limit)
     if isinstance(judge, str):
         judge = load_judge(judge, **(options or {}))
-    given = gather(
-        where,
-        task=task,
-        positive=_texts(positive),
-        group=group,
-        limit=limit,
-        seed=seed,
-        on_bad=on_bad,
-        notice=notice,
-        **reading,
-    )
+    given = gather(where, Asked(task, _texts(positive), group, limit, seed), on_bad, notice, reading)
     traces = [one.trace for one in given.labelled]
     checked([*columns, *([by] if by else [])], traces)
     notice(_told(given))
     seen, speed = judged(judge, [*traces, *derived(given.labelled)], workers, progress)
     said = Said(given.labelled, seen[: len(traces)], seen[len(traces) :])
-    return made(
-        given,
-        said,
-        judge=judge.fingerprint,
-        source=_names(where),
-        threshold=level,
-        within=tuple(columns),
-        by=by,
-        speed=speed,
-        terms=Terms(resamples, seed),
-    )
+    frame = Frame(judge.fingerprint, _names(where), level, columns, by, Terms(resamples, seed))
+    return made(given, said, frame, speed)
+
+
+def _columns(within: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns that were named, in a list or with commas between them."""
+    names = within.split(",") if isinstance(within, str) else within
+    return tuple(name.strip() for name in names if name.strip())
 
 
 def _checked(task: Task | None, threshold: str | float, workers: int, limit: int | None) -> str:

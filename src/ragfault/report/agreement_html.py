@@ -86,7 +86,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> Ma
         )
         for first, *rest in rows
     ]
-    return scroll(tag("table", tag("thead", head), tag("tbody", body), class_="figures"), name)
+    return scroll(tag("table", tag("thead", head), tag("tbody", body), class_="measured"), name)
 
 
 def _figures(found: Measurement) -> Markup:

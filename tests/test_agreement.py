@@ -1,0 +1,477 @@
+"""How far a judge agrees with people: figures by hand, labels of every form, and laws of invariance."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from ragfault.agreement import Measurement, measure
+from ragfault.agreement.labels import Rule, spans
+from ragfault.cli import run
+from ragfault.errors import BadTraces, InputError, JudgeError, UnknownName, UsageError
+from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Gold, Trace, Verdicts
+from ragfault.report.agreement import render, to_json
+from ragfault.sources.values import Wrong
+from ran import Told
+
+DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+ANSWER = "The office opens at 7:30. It is closed on Sundays."
+"""Two claims: characters 0–25 and 26–50."""
+
+
+def said(name: str, grounded: float | None, label: Any, claims: Sequence[float] = (), **metadata: Any):
+    """A trace with a label, and verdicts: the probability of the answer, and of each claim in turn."""
+    places = ((0, 25), (26, 50))
+    found = tuple(
+        ClaimVerdict(
+            claim=ANSWER[start:end],
+            start=start,
+            end=end,
+            support="supported" if p >= 0.5 else "unsupported",
+            p=p,
+            unsure=0.4 <= p <= 0.6,
+        )
+        for p, (start, end) in zip(claims, places, strict=False)
+    )
+    trace = Trace(
+        id=name,
+        query="When does it open?",
+        chunks=(Chunk(id="a", text="Opens 7:30."),),
+        answer=ANSWER,
+        metadata={"label": label, **metadata},
+    )
+    return trace, Verdicts(trace=name, claim=found, answer=AnswerVerdict(relevance=1.0, grounded=grounded))
+
+
+def told(pairs: Sequence[tuple[Trace, Verdicts]], **options: Any) -> Measurement:
+    """The measurement of what a judge was told to say."""
+    options = {"group": "id", "resamples": 50} | options
+    return measure([trace for trace, _ in pairs], judge=Told([seen for _, seen in pairs]), **options)
+
+
+def values(found: Measurement) -> dict[str, float | None]:
+    return {figure.name: figure.value for figure in found.whole.figures}
+
+
+SIX = [
+    said("a", 0.9, 0),
+    said("b", 0.8, 0),
+    said("c", 0.3, 0),
+    said("d", 0.6, 1),
+    said("e", 0.2, 1),
+    said("f", 0.1, 1),
+]
+"""Bad are d, e and f, with scores 0.4, 0.8 and 0.9; good are a, b and c, with 0.1, 0.2 and 0.7."""
+
+
+def lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def row(name: str, answer: str, **more: Any) -> dict[str, Any]:
+    text = "The harbour office opens at 7:30 on weekdays. On Sundays it is closed."
+    return {"id": name, "query": "When does it open?", "contexts": [text], "answer": answer, **more}
+
+
+# --- figures ---------------------------------------------------------------------------------------
+
+
+def test_the_figures_are_those_counted_by_hand():
+    """Of six answers one good one is called bad and one bad one good: every figure as counted on paper."""
+    found = values(told(SIX, threshold="own"))
+    assert found["positives"] == 0.5
+    assert found["precision"] == pytest.approx(2 / 3)  # c, e, f are called bad; e and f are
+    assert found["recall"] == pytest.approx(2 / 3)
+    assert found["f1"] == pytest.approx(2 / 3)
+    assert found["auroc"] == pytest.approx(8 / 9)  # of nine pairs only d < c is out of order
+    assert found["average_precision"] == pytest.approx((1 + 1 + 3 / 4) / 3)
+    assert found["sensitivity"] == pytest.approx(2 / 3)
+    assert found["specificity"] == pytest.approx(2 / 3)
+    assert found["balanced_accuracy"] == pytest.approx(2 / 3)
+    assert found["best_balanced_accuracy"] == pytest.approx(5 / 6)  # from 0.4 on: all bad, and c
+    assert found["balanced_accuracy_lost"] == pytest.approx(1 / 6)
+    assert found["brier"] == pytest.approx((0.01 + 0.04 + 0.49 + 0.36 + 0.04 + 0.01) / 6)
+    assert found["calibration_error"] == pytest.approx((0.1 + 0.2 + 0.7 + 0.6 + 0.2 + 0.1) / 6)
+
+
+def test_a_threshold_is_a_score_from_which_on_answers_are_bad():
+    """At 0.75 only e and f are called bad, at 0 all; what is no score is refused."""
+    assert values(told(SIX, threshold=0.75))["precision"] == 1.0
+    assert values(told(SIX, threshold="0"))["recall"] == 1.0
+    with pytest.raises(UsageError, match="not a score"):
+        told(SIX, threshold=7)
+    with pytest.raises(UnknownName, match='no threshold "best"'):
+        told(SIX, threshold="best")
+
+
+def test_the_folds_do_not_see_their_own_labels():
+    """Scores that say nothing gain nothing from a threshold chosen elsewhere; separable ones lose nothing."""
+    parted = [said(f"t{at}", 0.9 if at % 2 else 0.1, int(at % 2 == 0)) for at in range(40)]
+    found = told(parted)
+    assert values(found)["f1"] == 1.0
+    assert found.cut == pytest.approx(0.5)
+    lone = [said(f"t{at}", 1 - at / 40, int(at == 39)) for at in range(40)]
+    assert values(told(lone))["f1"] == 0.0  # the only bad answer is never among the others
+
+
+def test_groups_stay_whole():
+    """An answer copied twenty times into one group widens the interval of the share instead of narrowing it."""
+    copied = [
+        (replace(trace, id=f"{trace.id}{at}", metadata={**trace.metadata, "source_id": trace.id}), seen)
+        for trace, seen in SIX
+        for at in range(20)
+    ]
+    copied = [(trace, replace(seen, trace=trace.id)) for trace, seen in copied]
+    whole, apart = told(copied, group="source_id").whole, told(copied, group="id").whole
+    assert (whole.groups, apart.groups) == (6, 120)
+    wide, narrow = whole.figure("positives"), apart.figure("positives")
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+def test_within_groups_style_gains_nothing():
+    """A judge that only knows the model has AUROC 0.5 within models, and the number of groups is told."""
+    pairs = [
+        said(f"{model}{at}", grounded, int(at < bad), model=model)
+        for model, grounded, bad in (("x", 0.1, 3), ("y", 0.9, 1))
+        for at in range(4)
+    ]
+    found = told(pairs, within="model")
+    assert values(found)["auroc_within"] == 0.5
+    assert values(found)["auroc"] == pytest.approx(0.75)
+    assert found.cells == 2
+
+
+def test_each_value_of_a_column_has_its_row():
+    """--by gives the same figures as measuring the traces of one value alone, at the judge's own word."""
+    pairs = [
+        (replace(t, metadata={**t.metadata, "task": "xy"[at % 2]}), seen) for at, (t, seen) in enumerate(SIX)
+    ]
+    found = told(pairs, by="task", threshold="own")
+    alone = told([pair for pair in pairs if pair[0].metadata["task"] == "x"], threshold="own")
+    assert [part.value for part in found.slices] == ["x", "y"]
+    assert found.slices[0].figures == alone.whole.figures
+    with pytest.raises(UnknownName, match=r'no column "tusk"\. Did you mean "task"'):
+        told(pairs, by="tusk")
+
+
+def test_figures_that_need_two_classes_say_which_is_absent():
+    """Where no answer is bad there is no AUROC, with the reason, and nothing is made up."""
+    found = told(SIX[:3])
+    assert found.whole.figure("auroc").value is None
+    assert found.whole.figure("auroc").reason == "none is positive"
+    assert "– none is positive" in render(found, width=120)
+
+
+def test_doubt_is_that_of_the_worst_claim():
+    """An answer is unsure where its least probable claim is, and accuracy is taken apart by that."""
+    pairs = [
+        said("a", 0.45, 0, (0.9, 0.45)),
+        said("b", 0.1, 1, (0.45, 0.1)),
+        said("c", 0.9, 0, (0.9, 0.95)),
+        said("d", 0.55, 0, (0.55, 0.9)),
+    ]
+    found = values(told(pairs))
+    assert found["unsure"] == 0.5
+    assert found["accuracy_sure"] == 1.0
+    assert found["accuracy_unsure"] == 0.5
+
+
+def test_without_a_probability_of_the_whole_the_worst_claim_stands_for_it():
+    """The score is one less the least probability of a claim; an answer that claims nothing is good."""
+    pairs = [said("a", None, 1, (0.9, 0.2)), said("b", None, 0, (0.7,)), said("c", None, 0)]
+    found = told(pairs, threshold=0.75)
+    assert values(found)["precision"] == 1.0
+    assert values(found)["auroc"] == 1.0
+
+
+# --- the levels below the answer -------------------------------------------------------------------
+
+
+def test_marked_spans_tell_of_claims_and_sentences():
+    """A claim is bad where it touches a marked span; a sentence likewise, with the worst of its claims."""
+    pairs = [
+        said("a", 0.1, 1, (0.9, 0.1), spans=[{"start": 29, "end": 35}]),
+        said("b", 0.9, 0, (0.9, 0.8), spans=[]),
+    ]
+    found = told(pairs, threshold="own")
+    assert [(view.unit, view.n, view.positives) for view in found.views] == [
+        ("answer", 2, 1),
+        ("claim", 4, 1),
+        ("sentence", 4, 1),
+    ]
+    assert all(view.figure("f1").value == 1.0 for view in found.views)
+    spanned = {figure.name: figure.value for figure in found.marked.figures}
+    assert spanned == {"found": 1.0, "precision": 6 / 24, "recall": 1.0, "f1": pytest.approx(12 / 30)}
+
+
+def test_support_is_measured_on_claims():
+    """Claims come from spans, from labels of their own, or are the whole answer; those not in it are judged apart."""
+    spanned = told([said("a", 0.1, 1, (0.9, 0.1), spans=[[29, 35]])], task="support")
+    assert (spanned.whole.unit, spanned.whole.n, spanned.whole.positives) == ("claim", 2, 1)
+    whole = told([said("a", 0.1, 1, (0.9, 0.1)), said("b", 0.9, 0, (0.9,))], task="support")
+    assert (whole.whole.n, values(whole)["auroc"]) == (2, 1.0)
+    listed = [
+        {"claim": "The office opens at 7:30.", "label": "supported"},
+        {"start": 26, "end": 50, "label": "refuted"},
+        {"claim": "It is never open.", "label": 1},
+        {"claim": "It is old.", "label": None},
+    ]
+    trace, seen = said("a", 0.1, None, (0.9, 0.1))
+    trace = replace(trace, metadata={"claims": listed})
+    apart = Verdicts(trace="a#claim-2", claim=(), answer=AnswerVerdict(relevance=1.0, grounded=0.2))
+    found = measure([trace], judge=Told([seen, apart]), resamples=20)
+    assert (found.task, found.whole.n, values(found)["auroc"]) == ("support", 3, 1.0)
+    assert found.notes == ("1 claims have no label and are left out",)
+
+
+def test_relevance_is_measured_on_chunks():
+    """A grade belongs to the only chunk, a list runs parallel, an object names ids, and gold is read last."""
+
+    def seen(name: str, *relevance: float) -> Verdicts:
+        chunk = tuple(
+            ChunkVerdict(chunk=f"{name}{at}", relevance=value, level="low")
+            for at, value in enumerate(relevance)
+        )
+        return Verdicts(trace=name, chunk=chunk)
+
+    def trace(name: str, size: int, **fields: Any) -> Trace:
+        chunks = tuple(Chunk(id=f"{name}{at}", text="x") for at in range(size))
+        return Trace(id=name, query="q", chunks=chunks, **fields)
+
+    pairs = [
+        (trace("a", 1, metadata={"grade": 3}), seen("a", 0.9)),
+        (trace("b", 2, metadata={"grade": [2, 0]}), seen("b", 0.8, 0.1)),
+        (trace("c", 2, metadata={"grade": {"c1": 1}}), seen("c", 0.3, 0.2)),
+    ]
+    found = told(pairs, positive=2, threshold="own")
+    assert (found.task, found.positive, found.whole.n, found.whole.positives) == (
+        "relevance",
+        "grade ≥ 2",
+        4,
+        2,
+    )
+    assert values(found)["f1"] == 1.0
+    assert values(told(pairs))["positives"] == 0.75
+    gold = [(trace("d", 2, gold=Gold(chunks={"d0": 1, "d1": 0, "z": 1})), seen("d", 0.9, 0.3))]
+    assert told(gold).whole.n == 2
+    assert values(told(gold))["unsure"] is None
+
+
+# --- labels ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "label", "bad"),
+    [
+        ("label", 1, True),
+        ("label", "0", False),
+        ("label", True, True),
+        ("label", "Not_Attributable", True),
+        ("label", "entailment", False),
+        ("is_grounded", 1, False),
+        ("supported", "no", True),
+    ],
+)
+def test_labels_are_read_as_people_write_them(column: str, label: Any, bad: bool):
+    """Numbers, truths and the usual words; in a column such as `supported` one is good."""
+    assert Rule("answer", column).positive(label) is bad
+
+
+def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):
+    """Every bad line and label is told at once with its line; passed over, they are counted."""
+    path = lines(
+        tmp_path / "t.jsonl",
+        [
+            row("a", "It opens at 7:30.", label="fine"),
+            row("b", "It opens at 9:00.", label=1),
+            {"id": "c"},
+            row("d", "It opens at 7:30.", label=0),
+            row("e", "It opens at 7:30.", label=3),
+            row("f", "It opens at 7:30.", label=None),
+        ],
+    )
+    with pytest.raises(BadTraces) as caught:
+        measure(path)
+    assert caught.value.count == 3
+    for part in (
+        "3 of 6 traces cannot be read",
+        't.jsonl:1: the label "fine" is not known to be bad or not - at `label`. Name the bad ones with --positive',
+        "t.jsonl:3: field `query` is missing",
+        't.jsonl:5: the label "3" is not known',
+    ):
+        assert part in str(caught.value)
+    found = measure(path, on_bad="skip", resamples=20)
+    assert (found.skipped, found.unlabelled, found.traces) == (3, 1, 2)
+    assert "1 without a label, 3 lines or labels that cannot be read" in render(found, width=120)
+
+
+def test_the_positive_labels_can_be_named(tmp_path: Path):
+    """--positive names the bad labels, however they are written; one that is nowhere is refused."""
+    pairs = [said("a", 0.1, "Generic"), said("b", 0.9, "fine"), said("c", 0.4, "not-quite")]
+    found = told(pairs, positive=["generic", "Not quite"])
+    assert (found.whole.positives, found.positive) == (2, "label = generic or not quite")
+    with pytest.raises(UnknownName, match=r'no label "genric"\. Did you mean "generic"'):
+        told(pairs, positive="genric")
+
+
+def test_spans_are_pairs_objects_or_texts_within_the_answer():
+    """A span that is not in the answer is a fault with its place."""
+    assert spans('[[0, 3], {"text": "7:30"}]', ANSWER, "spans") == ((0, 3), (20, 24))
+    for bad, problem in (
+        ([[0, 99]], r"the span 0–99 is not within the answer \(50 characters\) - at `spans\[0\]`"),
+        (["nowhere"], "neither start and end nor a text"),
+        ([[0.5, 2]], "not whole numbers"),
+        ({"start": 0}, "Expected `array`"),
+    ):
+        with pytest.raises(Wrong, match=problem):
+            spans(bad, ANSWER, "spans")
+
+
+def test_a_column_that_is_nowhere_is_told_with_those_there_are(tmp_path: Path):
+    """Neither a mapped column that is absent nor a file without labels is passed over in silence."""
+    path = lines(tmp_path / "t.jsonl", [row("a", "It opens at 7:30.", mark=1)])
+    with pytest.raises(InputError, match=r'no column `mork` to read `label` from. Did you mean "mark"'):
+        measure(path, map={"label": "mork"})
+    with pytest.raises(InputError, match=r"no column is known to hold what people said. There are: mark"):
+        measure(path)
+    assert measure(path, map={"label": "mark"}, resamples=20).whole.positives == 1
+
+
+# --- laws ------------------------------------------------------------------------------------------
+
+
+def sample(path: Path) -> list[dict[str, Any]]:
+    """Labelled answers over the handbook's office hours."""
+    hours = ("7:30", "8:15", "9:00", "10:45")
+    return [
+        row(
+            f"r{at}",
+            f"It opens at {hours[at % 4]}." + (" On Sundays it is closed." if at % 3 else ""),
+            label=int(at % 4 > 0),
+            source_id=f"s{at % 9}",
+        )
+        for at in range(60)
+    ]
+
+
+def same(one: Measurement, two: Measurement) -> bool:
+    """Whether two measurements agree in all but source and speed."""
+    alike = [msgspec.to_builtins(replace(each, source=(), speed=one.speed)) for each in (one, two)]
+    return alike[0] == alike[1]
+
+
+def test_figures_depend_neither_on_the_order_of_lines_nor_on_workers(tmp_path: Path):
+    """Backwards and on two processes every figure and interval is the same, also of a sample."""
+    rows = sample(tmp_path)
+    forth = lines(tmp_path / "forth.jsonl", rows)
+    back = lines(tmp_path / "back.jsonl", rows[::-1])
+    options: dict[str, Any] = {"resamples": 100, "within": "source_id", "limit": 40}
+    found = measure(forth, **options)
+    assert same(found, measure(back, **options))
+    assert same(found, measure(forth, workers=2, **options))
+    assert 40 <= found.traces < 60
+    assert not same(found, measure(forth, **{**options, "seed": 1}))
+
+
+def test_every_format_gives_the_same_figures(tmp_path: Path):
+    """JSONL, gzip, JSON, CSV and Parquet of the same labels are measured the same."""
+    rows = [{**each, "spans": [[0, 5]] if each["label"] else []} for each in sample(tmp_path)]
+    found = measure(lines(tmp_path / "t.jsonl", rows), resamples=20)
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(
+            {**each, "contexts": json.dumps(each["contexts"]), "spans": json.dumps(each["spans"])}
+            for each in rows
+        )
+    for name in ("t.json", "t.jsonl.gz", "t.parquet", "t.csv"):
+        assert same(found, measure(tmp_path / name, resamples=20)), name
+
+
+def test_the_failures_of_a_judge_are_counted_and_told():
+    """A trace on which the judge fails is left out with its reason; silence is counted apart."""
+    failed = (SIX[0][0], Verdicts(trace="a", failures={"*": "out of tea"}))
+    silent = (SIX[1][0], Verdicts(trace="b"))
+    found = told([failed, silent, *SIX[2:]])
+    assert (found.traces, found.failed, found.silent) == (4, 1, 1)
+    assert found.failures == {"out of tea": 1}
+    assert "failed on 1: out of tea" in render(found)
+    with pytest.raises(JudgeError, match='"told/1" cannot be measured here: out of tea'):
+        told([failed])
+
+
+def test_a_measurement_is_json():
+    """What is written as JSON is read back as the same measurement."""
+    found = told(SIX)
+    assert msgspec.json.decode(to_json(found), type=Measurement) == found
+
+
+def test_the_terminal_is_not_steered_by_labels():
+    """Escape sequences in values of a file do not reach the terminal."""
+    pairs = [said("a", 0.1, 1, kind="\x1b[31mred"), said("b", 0.9, 0, kind="plain")]
+    assert "\x1b" not in render(told(pairs, by="kind"))
+
+
+# --- the command line ------------------------------------------------------------------------------
+
+
+def test_the_verb_prints_a_table_and_writes_json_and_charts(tmp_path: Path, capsys: Any):
+    """The verb ends with 0, says what it guessed, and leaves JSON and a page; nothing is overwritten unasked."""
+    pytest.importorskip("altair")
+    rows = [{**each, "kind": "<script>"} for each in sample(tmp_path)]
+    path = lines(tmp_path / "t.jsonl", rows)
+    out, page = tmp_path / "m.json", tmp_path / "m.html"
+    command = ["judge", "measure", str(path), "-o", str(out), "--html", str(page), "--by", "kind"]
+    assert run(command) == 0
+    told = capsys.readouterr()
+    assert "task answer: people judged answers; label = 1 is bad; groups by source_id" in told.err
+    assert "AUROC" in told.out
+    assert msgspec.json.decode(out.read_bytes(), type=Measurement).whole.n == 60
+    text = page.read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in text
+    assert text.count("<script>") == 1
+    assert text.count("<svg") == 3
+    assert run(command) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_bad_lines_are_left_out_on_request(tmp_path: Path, capsys: Any):
+    """--skip-bad keeps bad lines and labels beside the output; without it they end the command with 2."""
+    path = lines(tmp_path / "t.jsonl", [*sample(tmp_path), {"id": "no"}, row("x", "It is.", label="hm")])
+    assert run(["judge", "measure", str(path)]) == 2
+    assert "2 of 62 traces cannot be read" in capsys.readouterr().err
+    out = tmp_path / "m.json"
+    assert run(["judge", "measure", str(path), "--skip-bad", "-q", "-o", str(out)]) == 0
+    assert len((tmp_path / "m.json.bad.jsonl").read_text().splitlines()) == 2
+    assert run(["judge", "measure", str(path), "--skip-bad", "--judge", "lexicon"]) == 2
+    assert 'no judge "lexicon". Did you mean "lexical"?' in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"the labelled data sets are not at {DATA}")
+@pytest.mark.parametrize(
+    ("name", "options", "area"),
+    [
+        ("wice_dev", {}, 0.815),
+        ("begin_dev", {"by": "subset"}, 0.731),
+        ("trec_dl19", {"positive": "2", "group": "query"}, 0.596),
+    ],
+)
+def test_the_labelled_sets_give_the_figures_of_the_docs(name: str, options: dict[str, Any], area: float):
+    """Without any map the sets are read, and the lexical judge has the AUROC that its page states."""
+    found = measure(DATA / f"{name}.jsonl.gz", resamples=20, **options)
+    assert found.unlabelled == found.failed == found.silent == 0
+    assert values(found)["auroc"] == pytest.approx(area, abs=0.02)
