@@ -31,6 +31,7 @@ VERBS = {
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),
     "judge": ("ragfault.cli.judge", "Measure a judge against people."),
     "metrics": ("ragfault.cli.catalogue", "List the metrics, or explain one."),
+    "lens": ("ragfault.cli.catalogue", "List the lenses of the domains, or print one as TOML."),
     "schema": ("ragfault.cli.catalogue", "Print the JSON schema of a trace."),
     "demo": ("ragfault.cli.files", "Write the demo handbook and its traces into a folder."),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from ragfault.runs import Run
 
 __all__ = ["margins", "rejudged"]
+
+LENS = re.compile(r" lens=([^\s:]+):")
+"""The lens in the fingerprint of a judge."""
 
 
 def margins(texts: Sequence[str]) -> dict[str, float]:
@@ -44,6 +48,7 @@ def rejudged(old: Run, new: Run, folder: Path) -> Run:
     """The baseline with the judge and the metrics of the candidate, in a folder."""
     from ragfault.evaluation import evaluate, rescore
     from ragfault.judges import JUDGES, load_judge
+    from ragfault.judges.lens import LENSES
 
     wanted = new.manifest.judge
     metrics = [measure.name for measure in new.manifest.metrics]
@@ -53,12 +58,21 @@ def rejudged(old: Run, new: Run, folder: Path) -> Run:
             return old
         return rescore(old, place, metrics=metrics)
     name = wanted.partition("/")[0]
-    there = load_judge(name) if name in JUDGES else None
+    lens = LENS.search(wanted)
+    known = name in JUDGES and (lens is None or lens[1] in LENSES)
+    there = load_judge(name, lens=lens[1] if lens else "general") if known else None
     if there is None or there.fingerprint != wanted:
-        here = f"the judge here is {there.fingerprint}" if there else f"there is none here called {name}"
+        here = (
+            f"the judge here is {there.fingerprint}" if there else f"there is none here {_called(name, lens)}"
+        )
         raise UsageError(
             f"{old.path} cannot be judged again as {new.path} was, by {wanted}: {here}. "
             "Evaluate both with one judge, or compare them all the same with --anyway."
         )
     click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {wanted}", err=True)
     return evaluate(old.traces(), place, judge=there, metrics=metrics)
+
+
+def _called(name: str, lens: re.Match[str] | None) -> str:
+    """A judge by its name, and by its lens where that is one of a user."""
+    return f'with the lens "{lens[1]}"' if lens else f"called {name}"

@@ -1,10 +1,10 @@
-"""`ragfault metrics` and `ragfault schema`."""
+"""`ragfault metrics`, `ragfault lens` and `ragfault schema`."""
 
 from __future__ import annotations
 
 import click
 
-__all__ = ["metrics", "schema"]
+__all__ = ["lens", "metrics", "schema"]
 
 LAYERS = {
     "retrieval": "Retrieval",
@@ -76,6 +76,34 @@ def _explain(text: str) -> None:
         )
     for label, value in rows.items():
         click.echo(f"  {label:<8}{value}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault lens
+  ragfault lens legal > house.toml
+  ragfault lens house.toml"""
+)
+@click.argument("name", required=False)
+def lens(name: str | None) -> None:
+    """List the lenses, or print the lens NAME as TOML, to be copied and changed; a file is checked first.
+
+    A lens says which identifiers must agree exactly in a domain, and from where its thresholds run. Use one
+    with: ragfault evaluate --lens NAME.
+    """
+    from ragfault.judges.lens import LENSES, lens_text, load_lens
+
+    if name is not None:
+        load_lens(name)
+        click.echo(lens_text(name).rstrip("\n"))
+        return
+    for one in LENSES:
+        found = load_lens(one)
+        click.echo(f"{click.style(f'{one:<11}', bold=True)}{found.about}")
+        if found.identifiers:
+            click.echo(f"{'':<11}{', '.join(kind.name for kind in found.identifiers)}")
+    click.echo("\nPrint one with: ragfault lens NAME")
 
 
 @click.command(epilog="\b\nExample:\n  ragfault schema > trace.schema.json")

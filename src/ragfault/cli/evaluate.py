@@ -22,6 +22,7 @@ Examples:
   ragfault evaluate traces.jsonl -o runs/today
   ragfault evaluate traces.parquet -o runs/today --workers 2 -m default -m rouge_l
   ragfault evaluate old.jsonl -o runs/old --map query=question --map chunks=docs
+  ragfault evaluate traces.jsonl -o runs/law --lens legal
   ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
   zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
 
@@ -39,6 +40,11 @@ were lost to failures; the summary says which."""
     help="A metric such as ndcg@10, a layer, `default` or `all`. Repeatable.  [default: default]",
 )
 @click.option("--judge", help="Who makes the observations: lexical, or none.  [default: lexical]")
+@click.option(
+    "--lens",
+    metavar="NAME|FILE",
+    help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
+)
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @click.option("--batch", type=click.IntRange(1), help="Traces judged and saved together.  [default: 64]")
 @reading

@@ -30,7 +30,14 @@ Routes = Annotated[
 ]
 
 KNOWN: dict[str, dict[str, Any]] = {
-    "evaluate": {"judge": Text, "metrics": Texts, "workers": Count, "batch": Count, "shape": Text},
+    "evaluate": {
+        "judge": Text,
+        "lens": Text,
+        "metrics": Texts,
+        "workers": Count,
+        "batch": Count,
+        "shape": Text,
+    },
     "map": {},
     "gate": {
         "bars": Texts,

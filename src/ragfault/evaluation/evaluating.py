@@ -11,6 +11,7 @@ from ragfault import __version__, judges
 from ragfault.errors import BadTraces, InputError, UsageError
 from ragfault.evaluation.spool import Side, Where, settled
 from ragfault.evaluation.work import Job, work_off
+from ragfault.judges.lens import Lens
 from ragfault.metrics import Metric, choose, definitions
 from ragfault.ports import Judge
 from ragfault.records import Trace
@@ -33,6 +34,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     out: str | Path,
     *,
     judge: str | Judge = "lexical",
+    lens: str | Path | Lens = "general",
     metrics: str | Sequence[str] = "default",
     workers: int = 1,
     batch: int = BATCH,
@@ -46,9 +48,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
 
     `where` is what `read_traces` takes (and `reading` its options: map, shape, qrels, …), or traces
     themselves. `judge` is a name or an object of the port's shape; where no metric reads a verdict, nothing
-    is judged. `metrics` is a set ("default", "all", a layer), or texts such as "ndcg@10". The result is the
-    same for any number of `workers` and any `batch`. `progress` is called with (traces done, traces in
-    all), `notice` with lines worth telling.
+    is judged. `lens` names what must agree exactly in a domain: "legal", "medical", "financial", "technical",
+    or a TOML file of yours (see `ragfault lens`). `metrics` is a set ("default", "all", a layer), or texts
+    such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `progress` is
+    called with (traces done, traces in all), `notice` with lines worth telling.
 
     Killed at any point and called again with the same arguments, it goes on where it stopped; the traces in
     flight are lost, `batch` for each worker at the most. A judge that fails on a trace gives `failed`
@@ -72,7 +75,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     check_free(out, force=force)
     chosen = choose(metrics)
     if isinstance(judge, str):
-        judge = judges.load_judge(judge if any(m.definition.verdicts for m in chosen) else "none")
+        asked = any(metric.definition.verdicts for metric in chosen)
+        judge = judges.load_judge(judge, lens=lens) if asked else judges.load_judge("none")
+    else:
+        judge = judges.through(judge, lens)
     for line in _left_out(metrics):
         notice(line)
     source = _names(where)

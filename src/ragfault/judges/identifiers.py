@@ -81,14 +81,21 @@ def misplaced(lens: Lens, claim: str, text: str) -> str | None:
     return found.reason if found else None
 
 
-def conflict(lens: Lens, claim: str, texts: Sequence[str]) -> Conflict | None:
-    """The first identifier of a claim that passages, taken together, do not bear out."""
-    said = mentions(lens, claim)
+def conflict(lens: Lens, claim: str, texts: Sequence[str], query: str = "") -> Conflict | None:
+    """The first identifier of a claim that passages, taken together, do not bear out.
+
+    A value that the query gives, as in "after six years" or "I take 20 mg", need not be borne out; a section or
+    version that it asks about must.
+    """
+    said, asked = mentions(lens, claim), mentions(lens, query) if query else {}
     for kind in lens.identifiers:
         if "support" not in kind.where:
             continue
         ours = [one for one in said.get(kind.name, ()) if not one.aside]
+        given = asked.get(kind.name, ()) if "relevance" not in kind.where else ()
         for mention in ours:
+            if any(_agree(kind, mention, one) for one in given):
+                continue
             found = _borne(kind, mention, ours, claim, _units(lens, kind, texts))
             if found:
                 return found

@@ -183,7 +183,8 @@ def _kind(table: Any, place: str) -> Kind:
         raise InputError(f"{place}: the identifier {name} needs a pattern, or spellings to be found by.")
     for pattern in (kind.pattern, kind.unless, kind.aside):
         try:
-            checked(pattern) if pattern else None
+            if pattern and place not in LENSES:
+                checked(pattern)
         except InputError as error:
             raise InputError(f"{place}: identifier {name}: {error}") from None
     return kind

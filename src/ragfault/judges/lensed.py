@@ -35,8 +35,8 @@ class Lensed:
     'contradicted'
     """
 
-    def __init__(self, scorer: Scorer, lens: Lens) -> None:
-        self.scorer, self.lens = scorer, lens
+    def __init__(self, scorer: Scorer, lens: Lens, query: str = "") -> None:
+        self.scorer, self.lens, self.query = scorer, lens, query
 
     @property
     def offers(self) -> frozenset[Part]:
@@ -50,18 +50,20 @@ class Lensed:
 
     def read(self) -> Through:
         """Begin the reading of one trace."""
-        return Through(self.scorer.read(), self.lens)
+        return Through(self.scorer.read(), self.lens, self.query)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """The verdicts on each trace, each made from that trace alone."""
-        return [assemble(trace, self, self.lens.levels) for trace in traces]
+        return [
+            assemble(trace, Lensed(self.scorer, self.lens, trace.query), self.lens.levels) for trace in traces
+        ]
 
 
 class Through:
     """A reading of one trace through a lens."""
 
-    def __init__(self, reading: Reading, lens: Lens) -> None:
-        self._reading, self._lens = reading, lens
+    def __init__(self, reading: Reading, lens: Lens, query: str = "") -> None:
+        self._reading, self._lens, self._query = reading, lens, query
         self._lowered: set[Entailment] = set()
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
@@ -97,7 +99,7 @@ class Through:
         if seen.support not in HOLDS:
             return seen
         bars = self._lens.support
-        found = conflict(self._lens, claim, texts)
+        found = conflict(self._lens, claim, texts, self._query)
         if found is None and seen.p < bars.inferred:
             found = Conflict(
                 f"p = {seen.p:.2f} is below {bars.inferred:g}, the bar of the lens", direct=False
