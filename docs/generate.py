@@ -14,13 +14,14 @@ import click
 import msgspec
 
 from ragfault import bisect, evaluate
+from ragfault.agreement import measure
 from ragfault.cards import known_cards, load_card
 from ragfault.cli import VERBS, cli
 from ragfault.datasets import write_handbook
 from ragfault.metrics import DEFAULT, Definition, definitions, parse
 from ragfault.metrics.grammar import write
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.report import bisection
+from ragfault.report import agreement, bisection
 from ragfault.report.card import figures
 from ragfault.runs import Manifest
 from ragfault.sources.schema import descriptions
@@ -135,11 +136,20 @@ def judge() -> str:
     return text
 
 
+def measured() -> str:
+    """The page of `judge measure` with the real output of its example, save the speed."""
+    text = (HERE / "measure.md").read_text(encoding="utf-8")
+    shown = agreement.render(measure(HERE / "labelled.jsonl"), width=110).rstrip().rpartition("\n")[0]
+    before, rest = text.split("```text\n", 1)
+    return f"{before}```text\n{shown}\n```{rest.split('```', 1)[1]}"
+
+
 PAGES = {
     "cli.md": reference,
     "metrics.md": catalogue,
     "columns.md": columns,
     "judge.md": judge,
+    "measure.md": measured,
     "../README.md": readme,
 }
 

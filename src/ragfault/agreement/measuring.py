@@ -14,7 +14,8 @@ from ragfault.agreement.making import Frame, Said, made
 from ragfault.agreement.records import Measurement, Task
 from ragfault.agreement.units import derived
 from ragfault.errors import UnknownName, UsageError
-from ragfault.judges import load_judge
+from ragfault.judges import load_judge, through
+from ragfault.judges.lens import Lens
 from ragfault.ports import Judge
 from ragfault.records import Trace
 from ragfault.sources.desk import OnBad
@@ -32,6 +33,7 @@ def measure(  # noqa: PLR0913 - the options of one verb
     where: Where | Iterable[Trace],
     *,
     judge: str | Judge = "lexical",
+    lens: str | Path | Lens = "general",
     options: Mapping[str, Any] | None = None,
     task: Task | None = None,
     positive: str | float | Sequence[str | float] = (),
@@ -50,6 +52,7 @@ def measure(  # noqa: PLR0913 - the options of one verb
 ) -> Measurement:
     """How far a judge agrees with people, on traces with labels.
 
+    `judge` is a name (made with `options`) or an object of the port's shape, looking through a `lens`.
     `where` and `reading` are what `read_traces` takes; `map` has four keys more, `label`, `spans`, `claims` and
     `grades`, for the columns of what people said, which are else known by their names. `task` is what people judged:
     "answer" as a whole (with marked `spans` also by claim and by sentence), "support" of single claims, or
@@ -78,8 +81,8 @@ def measure(  # noqa: PLR0913 - the options of one verb
     """
     columns = _columns(within)
     level = _checked(task, threshold, workers, limit)
-    if isinstance(judge, str):
-        judge = load_judge(judge, **(options or {}))
+    judge = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
+    judge = through(judge, lens)
     given = gather(where, Asked(task, _texts(positive), group, limit, seed), on_bad, notice, reading)
     traces = [one.trace for one in given.labelled]
     checked([*columns, *([by] if by else [])], traces)

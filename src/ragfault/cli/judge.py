@@ -35,6 +35,9 @@ Examples:
 @click.argument("labels", nargs=-1, required=True)
 @click.option("--judge", "name", default="lexical", show_default=True, help="Who is measured.")
 @click.option(
+    "--lens", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
+)
+@click.option(
     "--task",
     type=click.Choice(["answer", "support", "relevance"]),
     help="What people judged: answers, single claims, or chunks.  [default: told by the columns]",

@@ -141,7 +141,7 @@ def closing(found: Measurement) -> list[str]:
     rate = f"{speed.rate:,.0f} traces/s on one core" if speed.rate else "too few traces to time"
     memory = f", {speed.memory / 2**20:,.0f} MiB at the peak" if speed.memory else ""
     shown = f"{100 * found.confidence:g} % intervals over groups, {found.resamples:,} resamples, seed {found.seed}"
-    return [*lines, f"{rate}{memory}; {shown}"]
+    return [*lines, shown, f"{rate}{memory}"]
 
 
 def title(name: str, found: Measurement) -> str:
