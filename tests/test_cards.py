@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.cards import Card, Measured, card_of, known_cards, load_card, read_card
-from ragfault.cli import run
+from ragfault.cli import run as command
+from ragfault.datasets import write_handbook
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.evaluation import evaluate
 from ragfault.findings import find, scorecard
 from ragfault.judges import JUDGES, load_judge
 from ragfault.metrics import DEFAULT, parse
@@ -104,11 +106,11 @@ def test_a_card_says_what_it_stands_on(name):
 
 
 @pytest.mark.parametrize("name", known_cards())
-def test_one_set_corrects_a_kind_of_verdict(name):
-    """No kind of verdict is corrected by two entries of a card, and what corrects has both rates."""
-    kinds = [each.corrects for each in load_card(name).measured if each.corrects]
-    assert len(kinds) == len(set(kinds))
-    assert all(load_card(name).figures(kind).sensitivity for kind in kinds)  # type: ignore[union-attr]
+def test_one_set_corrects_a_kind_of_verdict_on_a_shape(name):
+    """No kind of verdict is corrected by two entries of one shape, and what corrects has both rates."""
+    those = [each for each in load_card(name).measured if each.corrects]
+    assert len(those) == len({(each.corrects, each.shape) for each in those})
+    assert all(each.sensitivity and each.specificity for each in those)
 
 
 def test_the_default_judge_has_a_card():
@@ -185,6 +187,24 @@ def test_a_kind_of_verdict_that_was_not_measured_says_so(tmp_path: Path):
     assert found.corrected.reason == "the error of chunk verdicts is not on the card"
 
 
+def test_figures_are_of_the_shape_that_is_named(tmp_path: Path):
+    """By name the error on another shape corrects; a kind measured on one shape alone is corrected by that."""
+    card = load_card("lexical")
+    assert card.shapes[0] == "long answer"
+    assert card.figures("claim") is card.figures("claim", "long answer")
+    assert card.figures("citation", "summary") is card.figures("citation")
+    write_handbook(tmp_path / "handbook")
+    run = evaluate(tmp_path / "handbook/traces-v2.jsonl", tmp_path / "run", metrics=["groundedness"])
+    found = only(scorecard(run, corrected="summary"), "groundedness")
+    by = card.figures("claim", "summary")
+    bad = Interval(1 - found.interval.mean, 1 - found.interval.high, 1 - found.interval.low, 1, 1)
+    rest = correct(bad, by.sensitivity, by.specificity).interval
+    assert found.corrected.interval.mean == pytest.approx(1 - rest.mean)
+    assert only(scorecard(run, corrected=True), "groundedness").corrected != found.corrected
+    with pytest.raises(UnknownName, match="There is: long answer, summary"):
+        scorecard(run, corrected="sonnet")
+
+
 def test_a_judge_without_a_card_is_an_error(tmp_path: Path):
     """A run of a judge that has no card, or of none at all, is not corrected but told."""
     with pytest.raises(UsageError, match='the judge "told" has no card'):
@@ -242,24 +262,26 @@ def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
 def test_report_corrected_from_the_command_line(tmp_path: Path, monkeypatch, capsys):
     """A run of the default judge is reported with corrected figures; without a card the message says what to do."""
     monkeypatch.chdir(tmp_path)
-    assert run(["demo", "handbook"]) == 0
-    assert run(["evaluate", "handbook/traces-v2.jsonl", "-o", "v2", "-q"]) == 0
-    assert run(["report", "v2", "--corrected"]) == 0
+    assert command(["demo", "handbook"]) == 0
+    assert command(["evaluate", "handbook/traces-v2.jsonl", "-o", "v2", "-q"]) == 0
+    assert command(["report", "v2", "--corrected"]) == 0
     assert CORRECTED in capsys.readouterr().out.lower()
+    assert command(["report", "v2", "--like", "summary"]) == 0
+    assert "RAGTruth Summary" in capsys.readouterr().out
     some(tmp_path / "told")
-    assert run(["report", "told/run", "--corrected"]) == 2
+    assert command(["report", "told/run", "--corrected"]) == 2
     assert "has no card" in capsys.readouterr().err
 
 
 def test_cards_are_shown_in_three_forms(capsys):
     """`ragfault judge card` prints the card for the terminal, as Markdown and as JSON; another name is an error."""
-    assert run(["judge", "card"]) == 0
+    assert command(["judge", "card"]) == 0
     assert "Known weaknesses" in capsys.readouterr().out
-    assert run(["judge", "card", "lexical", "--markdown"]) == 0
+    assert command(["judge", "card", "lexical", "--markdown"]) == 0
     assert "| Set |" in capsys.readouterr().out
-    assert run(["judge", "card", "--json"]) == 0
+    assert command(["judge", "card", "--json"]) == 0
     assert msgspec.json.decode(capsys.readouterr().out, type=Card) == load_card("lexical")
-    assert run(["judge", "card", "lexicall"]) == 2
+    assert command(["judge", "card", "lexicall"]) == 2
     assert 'Did you mean "lexical"' in capsys.readouterr().err
 
 

@@ -87,6 +87,15 @@ class Card(Struct, frozen=True, kw_only=True):
     weaknesses: tuple[str, ...]
     """What it is known to get wrong."""
 
-    def figures(self, kind: Judged) -> Measured | None:
-        """The sensitivity and specificity of a kind of verdict; None where they were not measured."""
-        return next((each for each in self.measured if each.corrects == kind), None)
+    def figures(self, kind: Judged, shape: str | None = None) -> Measured | None:
+        """The entry that corrects a kind of verdict: on this shape where there is one, else the first.
+
+        None where the error of that kind was not measured.
+        """
+        found = [each for each in self.measured if each.corrects == kind]
+        return next((each for each in found if each.shape == shape), found[0] if found else None)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of answers on which the error of claim verdicts was measured, the usual one first."""
+        return tuple(each.shape for each in self.measured if each.corrects == "claim")

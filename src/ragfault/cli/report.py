@@ -44,6 +44,11 @@ Examples:
 @click.option(
     "--corrected", is_flag=True, help="Also correct rates of verdicts for the judge's error, by its card."
 )
+@click.option(
+    "--like",
+    metavar="SHAPE",
+    help='Correct by the error on answers of this shape: "long answer" (usual), summary, "structured data", …',
+)
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 @setup
 def report(
@@ -53,6 +58,7 @@ def report(
     by: str,
     worst: int,
     corrected: bool,
+    like: str | None,
     force: bool,
     config: str | None,
 ) -> None:
@@ -64,7 +70,7 @@ def report(
     from ragfault.runs import Run
 
     kind = kind or _format(out)
-    options = {"n": worst, "by": by, "corrected": corrected, **targets(settings(config))}
+    options = {"n": worst, "by": by, "corrected": like or corrected, **targets(settings(config))}
     text = _render(Run.open(run), kind, options, out is None)
     if out is None:
         click.echo(text, nl=False)

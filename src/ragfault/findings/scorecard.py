@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.cards import Card
 from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.correcting import Asked, correction
 from ragfault.findings.correcting import corrected as correct
-from ragfault.findings.correcting import correction
 from ragfault.findings.grid import FAILED, NONE, SCORED, UNDEFINED, Codes, Grid, bare, labels, open_grid, span
 from ragfault.findings.records import Aggregate, Pair, Reason, Scorecard
 from ragfault.runs import Run
@@ -42,7 +41,7 @@ SHOWN = 3
 """How many reasons of a kind an aggregate names."""
 
 
-def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: bool | Card = False) -> Scorecard:
+def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: Asked = False) -> Scorecard:
     """Every metric over all traces of a run, in the run's order.
 
     The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
@@ -51,9 +50,11 @@ def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: bool | 
     its exact text.
 
     With `corrected` the metrics that are a rate of one kind of verdict are given a second time, corrected for the
-    error of the run's judge by its card (or by the card given); targets are decided on the metrics as judged.
+    error of the run's judge by its card: by what was measured on long answers, or on the shape that is named
+    ("summary"); or by a card of your own. Targets are decided on the metrics as judged.
 
-    Raises UsageError where the run's judge has no card, or one of another version or other settings.
+    Raises UsageError where the run's judge has no card, or one of another version or other settings, UnknownName for
+    a shape that is not on it.
     """
     grid = open_grid(source)
     found = _card(grid, None, _table(targets))
@@ -63,10 +64,9 @@ def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: bool | 
     return replace(
         found,
         aggregates=tuple(
-            replace(each, corrected=correct(each.metric, each.interval, known[0]))
-            for each in found.aggregates
+            replace(each, corrected=correct(each.metric, each.interval, known)) for each in found.aggregates
         ),
-        correction=known[1],
+        correction=known,
     )
 
 

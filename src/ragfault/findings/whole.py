@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragfault.cards import Card
 from ragfault.findings.chunks import open_chunks
+from ragfault.findings.correcting import Asked
 from ragfault.findings.grid import Grid
 from ragfault.findings.health import health, quality, rag
 from ragfault.findings.insights import insights
@@ -24,7 +24,7 @@ def find(
     by: str = "route",
     targets: Bars = TARGETS,
     routes: Mapping[str, Bars] | None = None,
-    corrected: bool | Card = False,
+    corrected: Asked = False,
 ) -> Findings:
     """Everything that is found in a run, reading it once.
 

@@ -139,8 +139,9 @@ def errors(found: Correction) -> list[str]:
     ]
     return [
         *lines,
-        "The correction assumes that the judge errs here as it did on those labelled data. Targets are decided on the "
-        "figures as judged; metrics that are not a rate of one kind of verdict stand as judged.",
+        "The correction assumes that the judge errs here as it did on those labelled data; on answers of another shape "
+        "the corrected figures can be further off than those as judged. Targets are decided on the figures as judged; "
+        "metrics that are not a rate of one kind of verdict stand as judged.",
     ]
 
 

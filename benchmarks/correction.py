@@ -1,0 +1,137 @@
+"""What the correction for the judge's error is worth on real runs: does it come nearer to what people say?
+
+    python -m benchmarks.correction DATA_FOLDER [JUDGE]
+
+The sources of RAGTruth that no weights were fitted on are cut in two halves. On one, sensitivity and specificity by
+claim are measured; on the other are the runs, whose mean share of bad claims by people is known: the answers of one
+generator to one task, or one in six of the sources of a task with the answers of all generators. Both halves take
+their turn. The error is measured on the same task as the run, or on another one. The assumption of the correction
+holds for mixed runs of the same task alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.judge import held, rows, trace
+
+from ragfault.judges import load_judge
+from ragfault.stats import Interval, correct, mean_interval
+
+Runs = dict[tuple[str, int, str], list["Answer"]]
+HOLDS = ("supported", "inferred")
+TASKS = {"QA": "questions and answers", "Summary": "summaries", "Data2txt": "records to text"}
+
+
+def drawn(text: str) -> int:
+    """A number drawn by a text."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
+
+
+class Answer(NamedTuple):
+    """The claims of one answer: whether the judge calls each bad, and whether people do."""
+
+    source: str
+    task: str
+    model: str
+    called: tuple[bool, ...]
+    marked: tuple[bool, ...]
+
+    @property
+    def half(self) -> int:
+        """The half of the sources that it belongs to."""
+        return drawn(f"half {self.source}") % 2
+
+
+def answers(folder: Path, name: str) -> Iterator[Answer]:
+    """Every held-out answer that makes a claim, as the judge and as people see it."""
+    kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    for row, one in zip(kept, load_judge(name).observe([trace(row) for row in kept]), strict=True):
+        claims = one.claim or ()
+        if claims:
+            marked = (any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in claims)
+            called = (claim.support not in HOLDS for claim in claims)
+            yield Answer(row["source_id"], row["task"], row["model"], tuple(called), tuple(marked))
+
+
+def rates(found: Iterable[Answer]) -> tuple[Interval, Interval]:
+    """Sensitivity and specificity by claim, with intervals over sources."""
+    sides: dict[bool, list[tuple[bool, str]]] = {True: [], False: []}
+    for one in found:
+        for called, marked in zip(one.called, one.marked, strict=True):
+            sides[marked].append((called is marked, one.source))
+    bad, good = (
+        mean_interval([right for right, _ in side], [source for _, source in side], bounds=(0, 1))
+        for side in (sides[True], sides[False])
+    )
+    return bad, good
+
+
+def main(folder: Path, name: str) -> None:
+    """Print the table."""
+    found = list(answers(folder, name))
+    known = {
+        (task, half): rates(one for one in found if (one.task, one.half) == (task, half))
+        for task in TASKS
+        for half in (0, 1)
+    }
+    single: Runs = defaultdict(list)
+    mixed: Runs = defaultdict(list)
+    for one in found:
+        single[one.task, one.half, one.model].append(one)
+        mixed[one.task, one.half, str(drawn(f"part {one.source}") % 6)].append(one)
+    heads = (
+        "run",
+        "error measured on",
+        "runs",
+        "distance as judged",
+        "corrected",
+        "held as judged",
+        "corrected",
+    )
+    print(f"| {' | '.join(heads)} | undefined |\n{'|---' * 8}|")
+    for title, runs in (("all generators", mixed), ("one generator", single)):
+        for task, words in TASKS.items():
+            for other in sorted(TASKS, key=lambda each: each != task):
+                print(line(f"{words}, {title}", task, other, runs, known))
+
+
+def line(
+    title: str,
+    task: str,
+    other: str,
+    runs: Runs,
+    known: dict[tuple[str, int], tuple[Interval, Interval]],
+) -> str:
+    """The runs of a task, corrected by the error on a task."""
+    apart, held_in, count, undefined = [0.0, 0.0], [0, 0], 0, 0
+    for (of, half, _), these in runs.items():
+        if of != task:
+            continue
+        truth = sum(sum(one.marked) / len(one.marked) for one in these) / len(these)
+        sources = [one.source for one in these]
+        raw = mean_interval([sum(one.called) / len(one.called) for one in these], sources, bounds=(0, 1))
+        fixed = correct(raw, *known[other, 1 - half]).interval
+        count += 1
+        if fixed is None:
+            undefined += 1
+            continue
+        for at, span in enumerate((raw, fixed)):
+            apart[at] += abs(span.mean - truth)
+            held_in[at] += span.low <= truth <= span.high
+    told = max(1, count - undefined)
+    return (
+        f"| {title} | {'the same' if task == other else TASKS[other]} | {count} | {apart[0] / told:.3f} | "
+        f"{apart[1] / told:.3f} | {held_in[0]} | {held_in[1]} | {undefined} |"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) == 3 else "lexical")
