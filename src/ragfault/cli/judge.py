@@ -28,7 +28,7 @@ def judge() -> None:
 Examples:
   ragfault judge measure labelled.jsonl
   ragfault judge measure labelled.jsonl.gz --within task,model --by task --limit 2000
-  ragfault judge measure claims.csv --map answer=claim --map chunks=evidence --map label=verdict --positive refuted
+  ragfault judge measure claims.csv --map query=claim --map answer=claim --map chunks=evidence --positive refuted
   ragfault judge measure passages.parquet --task relevance --positive 2 --within query
   ragfault judge measure labelled.jsonl -o agreement.json --html agreement.html"""
 )
