@@ -13,14 +13,17 @@ from ragfault.judges.passages import read
 from ragfault.judges.patterns import compiled
 from ragfault.judges.rarity import rarity
 from ragfault.text import content
+from ragfault.text.measures import measures
 
 __all__ = ["Conflict", "conflict", "disagreement", "misplaced"]
 
 Form = tuple[str, ...]
 COVERED = 0.6
 """A stretch that says so much of a claim but for its identifier is about the same thing."""
-LESS = 0.6
-"""An identifier whose own stretch says less of the claim than this share of another's stands in the wrong place."""
+NEARLY, LESS = 0.8, 0.5
+"""An identifier stands in the wrong place where another's stretch says nearly all of the claim, its own less than half
+of that."""
+UNIT = re.compile(r"[ -]?([^\W\d_]+)")
 FIGURE = re.compile(r"\d[\d,]*(?:\.\d+)*")
 LOOSE = re.compile(
     r"\bin (?:[a-z$€£]+ ){0,2}(?:thousand|million|billion)s?\b|\(?[$€£]? ?(?:000s?|mn?|bn)\)", re.IGNORECASE
@@ -120,7 +123,7 @@ def _borne(
             best, rival = weight, others
         neutral += [one for one in unit.held if one.what == mention.what and not _rivals(kind, mention, one)]
     same = rival is not None and best >= COVERED * whole
-    if own >= 0 and not (same and best > 0 and own < LESS * best):
+    if own >= 0 and (len(ours) > 1 or not 0 < NEARLY * whole <= best or own >= LESS * best):
         return None
     if rival:
         return Conflict(f"the claim says {mention.shown}, the passage {_listed(rival)}", direct=same)
@@ -175,7 +178,7 @@ def _rivals(kind: Kind, asked: Mention, held: Mention) -> bool:
 def _there(kind: Kind, mention: Mention, text: str, raw: str) -> bool:
     """Whether an identifier stands in a text without the looks that the pattern asks for."""
     if kind.form in {"quantity", "money"}:
-        return _figured(mention, text)
+        return _figured(kind.form, mention, text)
     if kind.form == "date":
         return False
     if kind.form == "parts" and "." not in mention.label:
@@ -183,20 +186,37 @@ def _there(kind: Kind, mention: Mention, text: str, raw: str) -> bool:
     return _word(mention.label).search(text) is not None
 
 
-def _figured(mention: Mention, text: str) -> bool:
-    """Whether the bare figure of a quantity stands in a text, as in a table whose heading has the unit."""
+def _figured(form: str, mention: Mention, text: str) -> bool:
+    """Whether a quantity stands in a text by its bare figure, as in a table, or with a unit of another spelling."""
     figure = FIGURE.search(mention.label)
     if figure is None:
         return False
     loose = LOOSE.search(text) is not None
-    bare = (match.group() for match in FIGURE.finditer(text) if _bare(text, match))
-    return any(_digits(one, loose) == _digits(figure.group(), loose) for one in bare)
+    wanted = _digits(figure.group(), loose)
+    for match in FIGURE.finditer(text):
+        if _bare(text, match):
+            if _digits(match.group(), loose) == wanted:
+                return True
+            continue
+        unit = UNIT.match(text, match.end())
+        found = measures(f"{match.group()} {unit[1]}") if unit and form == "quantity" else ()
+        if any(
+            one.unit and mention.what.endswith(one.unit) and (f"{one.value:f}",) in mention.forms
+            for one in found
+        ):
+            return True
+    return False
 
 
 def _bare(text: str, match: re.Match[str]) -> bool:
     """Whether a figure has no unit of its own."""
     before, after = text[: match.start()][-1:], text[match.end() :][:14].lstrip(" -")
-    return not (before.isalnum() or before in {"$", "€", "£", "¥"} or after[:1] == "%" or after[:1].isalpha())
+    return not (
+        before.isalnum()
+        or before in {"$", "€", "£", "¥"}
+        or after[:1] == "%"
+        or (after[:1].isalpha() and not after.startswith("degree"))
+    )
 
 
 def _digits(figure: str, loose: bool) -> str:

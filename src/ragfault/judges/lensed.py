@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragfault.judges.assemble import HOLDS, OFFERS, assemble
+from ragfault.judges.claims import bare
 from ragfault.judges.identifiers import Conflict, conflict, disagreement
 from ragfault.judges.lens import Lens
 from ragfault.judges.relevance import TASK
@@ -99,7 +100,7 @@ class Through:
         if seen.support not in HOLDS:
             return seen
         bars = self._lens.support
-        found = conflict(self._lens, claim, texts, self._query)
+        found = conflict(self._lens, bare(claim), texts, self._query)
         if found is None and seen.p < bars.inferred:
             found = Conflict(
                 f"p = {seen.p:.2f} is below {bars.inferred:g}, the bar of the lens", direct=False

@@ -28,7 +28,7 @@ NUMBERED = 100
 SCALES = rf"(?:[ -]?(?:{BIG}|mn|bn|[bkm](?![\w/])))?"
 NUMBER = r"\d[\d,]*+(?:\.\d+)?"
 MONEY = rf"(?:{CURRENCY}){NUMBER}{SCALES}(?!\w)|(?<![\d.,]){NUMBER}{SCALES} ?(?:{COINS})(?!\w)"
-NAMED = "|".join(MONTHS)
+NAMED = "|".join("(?-i:May|MAY)" if name == "may" else name for name in MONTHS)
 ORDINAL = {"first": "1", "second": "2", "third": "3", "fourth": "4"}
 YEAR = r"(?:,? ?(?:of |in )?(?:the )?(?:fiscal (?:year )?|financial year |fy ?)?'?(?P<year>(?:19|20)\d\d|\d\d(?!\w)))"
 QUARTER = r"\b(?:q(?P<q>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|[1-4](?:st|nd|rd|th))"

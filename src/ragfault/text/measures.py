@@ -34,9 +34,11 @@ SIZES: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 """Unit → its base unit, and how many of those it is; what is not here is its own base."""
 MORE = {
-    "unit": "iu", "ug": "µg", "μmol": "µmol", "umol": "µmol", "μl": "µl", "ul": "µl", "bps": "bp",
-    "basis point": "bp", "percentage point": "%", "per cent": "%", "d": "day", "nanogram": "ng",
-    "deciliter": "dl", "decilitre": "dl", "millimole": "mmol", "kilobase": "kb",
+    "unit": "iu", "ug": "µg", "μmol": "µmol", "umol": "µmol", "μl": "µl", "ul": "µl", "d": "day", "c": "°c", "f": "°f",
+    "bps": "bp", "basis point": "bp", "percentage point": "%", "per cent": "%", "nanogram": "ng", "deciliter": "dl",
+    "decilitre": "dl", "millimole": "mmol", "degree c": "°c", "degree f": "°f", "degree celsius": "°c",
+    "degree fahrenheit": "°f", "degrees c": "°c", "degrees f": "°f", "degrees celsius": "°c",
+    "degrees fahrenheit": "°f",
 }  # fmt: skip
 """Spellings that only a measure is looked for in."""
 NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+"
