@@ -136,6 +136,19 @@ def test_the_bootstrap_covers_the_area():
     assert hits / 200 >= 0.9
 
 
+def test_what_chance_makes_larger_is_mirrored():
+    """The distance of a mean from its truth is inflated: mirrored, its interval reaches lower, and holds the value."""
+    values = np.random.default_rng(3).normal(size=30)
+
+    def distance(weights: np.ndarray) -> np.ndarray:
+        return np.abs(weights @ values / weights.sum(axis=1))[:, None]
+
+    plain, mirrored = (bootstrap(distance, range(30), inflated=places)[0] for places in ((), (0,)))
+    assert mirrored.value == plain.value
+    assert mirrored.low < plain.low
+    assert mirrored.low <= mirrored.value <= mirrored.high
+
+
 def test_what_resamples_do_not_tell_has_no_interval():
     """One cluster, or a statistic that is the same in every resample, has a value and no interval."""
     values = np.array([0.2, 0.4, 0.9])

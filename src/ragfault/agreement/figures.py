@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ragfault.agreement.gathering import rank
 from ragfault.agreement.records import Agreement, Bar, Curves, Figure, Marked
 from ragfault.agreement.units import BAR, Bools, Stretch, Units
-from ragfault.stats import best_cut, bootstrap, calibration_bins, mean_interval
+from ragfault.stats import Estimate, best_cut, bootstrap, calibration_bins, mean_interval
 from ragfault.stats.calibration import masses
 from ragfault.stats.discrimination import Ranked, cells
 from ragfault.stats.groups import Floats
@@ -112,6 +112,12 @@ ORDER = (
 """The order of the figures."""
 
 
+INFLATED = ("best_balanced_accuracy", "balanced_accuracy_lost", "calibration_error")
+"""The figures that chance makes larger."""
+NOISE = "noise"
+"""The calibration error that the resampling makes; the true one is no further from the error found."""
+
+
 def _mean(name: str, values: NDArray[np.generic], groups: NDArray[np.object_], reason: str) -> Figure:
     """A share or a mean in [0, 1]; Wilson's interval, widened where values of one group move together."""
     if not values.size:
@@ -157,15 +163,26 @@ def _areas(
         resamples=terms.resamples,
         seed=terms.seed,
         confidence=terms.confidence,
+        inflated=[at for at, name in enumerate(names) if name in INFLATED],
     )
-    sizes = {"auroc_within": sum(place.size for place, _ in found)}
+    told = dict(zip(names, estimates, strict=True))
+    noise = told.pop(NOISE)
+    error = told["calibration_error"]
+    if error.value is not None and error.low is not None and noise.high is not None:
+        told["calibration_error"] = error._replace(low=min(error.low, error.value - noise.high))
+    inside = sum(place.size for place, _ in found)
     made = [
-        Figure(name=name, value=one.value, low=one.low, high=one.high, n=sizes.get(name, label.size))
-        for name, one in zip(names, estimates, strict=True)
+        _figure(name, one, inside if name == "auroc_within" else label.size) for name, one in told.items()
     ]
     if inner is not None and not found:
         made.append(Figure(name="auroc_within", value=None, reason="no group has positives and negatives"))
     return made
+
+
+def _figure(name: str, found: Estimate, n: int) -> Figure:
+    """An estimate as a figure in [0, 1]."""
+    low, high = (None if end is None else min(1.0, max(0.0, end)) for end in found[1:])
+    return Figure(name=name, value=found.value, low=low, high=high, n=n)
 
 
 class _Part(NamedTuple):
@@ -223,15 +240,17 @@ def _matches(units: Units, called: Bools) -> _Part:
 
 
 def _calibration(units: Units) -> _Part:
-    """The calibration error, over bins that stay as they are."""
+    """The calibration error over bins that stay as they are, and how much of it resampling alone makes."""
     index = masses(units.score)
     member = (index[:, None] == np.unique(index)[None, :]).astype(np.float64)
     gap = member * (units.score - units.label)[:, None]
+    whole = gap.sum(axis=0) / units.score.size
 
     def statistic(weights: Floats) -> Floats:
-        return _ratio(np.abs(weights @ gap).sum(axis=1), weights.sum(axis=1))[:, None]
+        gaps = weights @ gap / weights.sum(axis=1)[:, None]
+        return np.stack([np.abs(gaps).sum(axis=1), np.abs(gaps - whole).sum(axis=1)], axis=1)
 
-    return _Part(("calibration_error",), statistic)
+    return _Part(("calibration_error", NOISE), statistic)
 
 
 def _within(found: Sequence[tuple[NDArray[np.intp], Ranked]]) -> _Part:

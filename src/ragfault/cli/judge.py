@@ -18,7 +18,12 @@ from ragfault.errors import Fault
 __all__ = ["judge"]
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  ragfault judge measure labelled.jsonl --by task
+  ragfault judge card"""
+)
 def judge() -> None:
     """Measure a judge against people, and show what is known of one."""
 

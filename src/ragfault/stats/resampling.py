@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -161,6 +161,7 @@ def bootstrap(
     resamples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
+    inflated: Collection[int] = (),
 ) -> list[Estimate]:
     """Statistics of a sample, each with its bias-corrected percentile interval over resampled clusters.
 
@@ -168,6 +169,10 @@ def bootstrap(
     statistics, NaN where it is undefined. The bias correction is Efron's (1987), without acceleration; the
     confidence is expanded for few clusters. No interval where fewer than two clusters were given, where most
     resamples do not define the statistic, or where all that do are alike.
+
+    Statistics that chance makes larger (the best of many, a sum of distances) are `inflated`, named by their
+    places: resamples inflate them once more, by about as much, so their interval is the one mirrored at the value
+    (the basic interval of Davison & Hinkley 1997), widened to hold it.
 
     >>> values = np.arange(20.0)
     >>> mean = lambda weights: (weights @ values / weights.sum(axis=1))[:, None]
@@ -187,8 +192,10 @@ def bootstrap(
         counts = np.bincount(drawn.ravel(), minlength=len(drawn) * groups).reshape(len(drawn), groups)
         found.append(statistic(counts[:, index].astype(np.float64)))
     wide = expanded(confidence, groups - 1)
+    table = np.vstack(found).T
     return [
-        _estimate(value, each, wide) for value, each in zip(values.tolist(), np.vstack(found).T, strict=True)
+        _estimate(value, each, wide, at in inflated)
+        for at, (value, each) in enumerate(zip(values.tolist(), table, strict=True))
     ]
 
 
@@ -196,14 +203,15 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _estimate(value: float, replicates: Floats, confidence: float) -> Estimate:
+def _estimate(value: float, replicates: Floats, confidence: float, mirrored: bool) -> Estimate:
     """A statistic with the interval that its replicates give."""
     sound = replicates[~np.isnan(replicates)]
     if math.isnan(value) or 2 * sound.size < replicates.size or np.ptp(sound) < 1e-12:
         return Estimate(_known(value), None, None)
     confidence = min(confidence, 1 - 1 / sound.size)
-    ends = bca(sound, value, [np.array([1.0, -1.0])], confidence)
+    ends = None if mirrored else bca(sound, value, [np.array([1.0, -1.0])], confidence)
     if ends is None:
         low, high = np.quantile(sound, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+        low, high = (2 * value - high, 2 * value - low) if mirrored else (low, high)
         ends = min(low, value), max(high, value)
     return Estimate(value, *ends)
