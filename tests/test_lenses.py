@@ -15,7 +15,7 @@ from ragfault.datasets import write_handbook
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.assemble import level
-from ragfault.judges.identifiers import disagreement, misplaced
+from ragfault.judges.identifiers import disagreement, misplaced, respelled
 from ragfault.judges.lens import FORMS, LENSES, Lens, Levels, lens_text, load_lens
 from ragfault.judges.mentions import READERS, mentions
 from ragfault.judges.patterns import WINDOW, checked, found
@@ -243,18 +243,19 @@ def test_general_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_never_raises(tmp_path: Path) -> None:
-    """No lens makes a passage more relevant or a claim more probable, and it fails on no trace of the demo."""
+    """But for other spellings, no lens makes a chunk more relevant or a claim more probable; it fails on no trace."""
     write_handbook(tmp_path / "handbook")
     traces = list(read_traces(tmp_path / "handbook" / "traces-v2.jsonl"))
     plain = load_judge("lexical").observe(traces)
-    for lens in DOMAINS:
-        for one, other in zip(plain, load_judge("lexical", lens=lens).observe(traces), strict=True):
+    for lens in map(load_lens, DOMAINS):
+        judge = load_judge("lexical", lens=lens)
+        for trace, one, other in zip(traces, plain, judge.observe(traces), strict=True):
             assert not other.failures
-            pairs = zip(one.chunk or (), other.chunk or (), strict=True)
-            assert all(b.relevance <= a.relevance for a, b in pairs)
-            assert len(one.claim or ()) == len(other.claim or ())
-            pairs_ = zip(one.claim or (), other.claim or (), strict=True)
-            assert all((b.p or 0.0) <= (a.p or 0.0) for a, b in pairs_)
+            for chunk, a, b in zip(trace.chunks or (), one.chunk or (), other.chunk or (), strict=True):
+                assert b.relevance <= a.relevance or respelled(lens, trace.query, [chunk.text]) != trace.query
+            texts = [chunk.text for chunk in trace.chunks or ()]
+            for said, seen in zip(one.claim or (), other.claim or (), strict=True):
+                assert (seen.p or 0.0) <= (said.p or 0.0) or respelled(lens, said.claim, texts) != said.claim
 
 
 def test_chunk() -> None:
@@ -276,11 +277,43 @@ def test_claim() -> None:
     assert wrong.claim is not None
     assert wrong.claim[0].support == "contradicted"
     assert (wrong.claim[0].p or 0.0) < load_lens("medical").support.inferred
-    right = seen(
-        "medical", "What is the dose?", chunk, "The starting dose of digoxin is 0.125 mg once daily."
-    )
-    assert right.claim is not None
-    assert "125" in (right.claim[0].reason or "0.125")
+
+
+@pytest.mark.parametrize(
+    ("lens", "query", "chunk", "answer"),
+    [
+        (
+            "medical",
+            "What dose?",
+            "The starting dose of digoxin is 125 mcg.",
+            "The starting dose of digoxin is 0.125 mg.",
+        ),
+        ("legal", "What does Article IV say?", "Article 4 regulates trade.", "Article IV regulates trade."),
+        (
+            "financial",
+            "Revenue in Q3 2023?",
+            "Revenue in the third quarter of 2023 rose.",
+            "Revenue in Q3 2023 rose.",
+        ),
+        (
+            "technical",
+            "How long is it?",
+            "The timeout is 0.5 minutes by default.",
+            "The timeout is 30 seconds by default.",
+        ),
+    ],
+)
+def test_other_spelling(lens: str, query: str, chunk: str, answer: str) -> None:
+    """The same thing in another spelling supports a claim, and makes a chunk relevant, as in the same spelling."""
+    found = seen(lens, query, chunk, answer)
+    assert found.claim is not None
+    assert found.chunk is not None
+    assert [one.support for one in found.claim] == ["supported"]
+    same = load_judge("lexical").observe(
+        [Trace(id="1", query=query, chunks=(Chunk(id="a", text=chunk),), answer=answer)]
+    )[0]
+    assert same.chunk is not None
+    assert found.chunk[0].relevance >= same.chunk[0].relevance
 
 
 def test_answer() -> None:

@@ -15,7 +15,7 @@ from ragfault.judges.rarity import rarity
 from ragfault.text import content
 from ragfault.text.measures import measures
 
-__all__ = ["Conflict", "conflict", "disagreement", "misplaced"]
+__all__ = ["Conflict", "conflict", "disagreement", "misplaced", "respelled"]
 
 Form = tuple[str, ...]
 COVERED = 0.6
@@ -103,6 +103,26 @@ def conflict(lens: Lens, claim: str, texts: Sequence[str], query: str = "") -> C
             if found:
                 return found
     return None
+
+
+def respelled(lens: Lens, text: str, others: Sequence[str]) -> str:
+    """A text with its identifiers spelled as other texts spell the very same ones, so that any judge sees them agree.
+
+    >>> from ragfault.judges.lens import load_lens
+    >>> respelled(load_lens("medical"), "Give 0.5 g by mouth.", ["Give 500 mg orally."])
+    'Give 500 mg orally.'
+    """
+    spelled = even(text)
+    for kind, ours in mentions(lens, text).items():
+        theirs = [one for other in others for one in mentions(lens, other).get(kind, ())]
+        for one in ours:
+            same = [
+                other.shown for other in theirs if (one.what, one.forms[0]) == (other.what, other.forms[0])
+            ]
+            listed = sum(other.start == one.start for other in ours) > 1
+            if same and not listed and one.shown.casefold() not in {shown.casefold() for shown in same}:
+                spelled = spelled.replace(one.shown, same[0], 1)
+    return text if spelled == even(text) else spelled
 
 
 def _borne(

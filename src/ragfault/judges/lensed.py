@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ragfault.judges.assemble import HOLDS, OFFERS, assemble
 from ragfault.judges.claims import bare
-from ragfault.judges.identifiers import Conflict, conflict, disagreement
+from ragfault.judges.identifiers import Conflict, conflict, disagreement, respelled
 from ragfault.judges.lens import Lens
 from ragfault.judges.relevance import TASK
 from ragfault.judges.scorer import Entailment, Passage, Reading, Relevance, Scorer
@@ -24,7 +24,9 @@ AGAINST = 0.5
 
 
 class Lensed:
-    """A scorer seen through a lens: it can lower what the scorer says, and never raises it.
+    """A scorer seen through a lens: what names another thing is lowered, what names the same in other words is not.
+
+    Identifiers reach the scorer in the spelling of the passages; beyond that a lens never raises anything.
 
     >>> from ragfault.judges import load_judge
     >>> from ragfault.judges.lens import load_lens
@@ -49,9 +51,9 @@ class Lensed:
         """That of the scorer, and the lens by name and digest."""
         return f"{self.scorer.fingerprint} lens={self.lens.name}:{self.lens.digest}"
 
-    def read(self) -> Through:
+    def read(self, query: str = "") -> Through:
         """Begin the reading of one trace."""
-        return Through(self.scorer.read(), self.lens, self.query)
+        return Through(self.scorer.read(query), self.lens, self.query)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """The verdicts on each trace, each made from that trace alone."""
@@ -69,15 +71,20 @@ class Through:
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """As the scorer says, but for passages that speak about something else than the query asks for."""
-        seen = self._reading.relevance(query, passages)
+        seen = list(self._reading.relevance(query, passages))
         if TASK.match(query):
-            return list(seen)
+            return seen
+        for place, passage in enumerate(passages):
+            asked = respelled(self._lens, query, [passage.text])
+            if asked != query:
+                seen[place] = max(seen[place], self._reading.relevance(asked, [passage])[0], key=_value)
         return [self._about(query, passage, one) for passage, one in zip(passages, seen, strict=True)]
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """As the scorer says, but for claims that name another thing than the passages."""
         texts = [passage.text for passage in passages]
-        seen = self._reading.entailment(claims, passages)
+        said = [respelled(self._lens, claim, texts) for claim in claims]
+        seen = self._reading.entailment(said, passages)
         return [self._borne(claim, texts, one) for claim, one in zip(claims, seen, strict=True)]
 
     def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:
@@ -117,3 +124,7 @@ class Through:
         )
         self._lowered.add(lowered)
         return lowered
+
+
+def _value(seen: Relevance) -> float:
+    return seen.value
