@@ -73,7 +73,7 @@ def level(relevance: float, levels: Levels = LEVELS) -> Level:
 def _parts(trace: Trace, scorer: Scorer, levels: Levels) -> dict[str, Any]:
     """Every part whose inputs are there."""
     chunks = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
-    reading = scorer.read()
+    reading = scorer.read(trace.query)
     parts: dict[str, Any] = {}
     known: list[Entailment] = []
     said = claims(trace.answer, _meant(trace.query, chunks, reading)) if trace.answer is not None else []

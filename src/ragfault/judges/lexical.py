@@ -96,7 +96,7 @@ class Lexical:
         bars = self._bars
         return f"lexical/{VERSION} rarity={rarity().digest} supported={bars.supported:g} inferred={bars.inferred:g}"
 
-    def read(self) -> Words:
+    def read(self, query: str = "") -> Words:  # noqa: ARG002
         """Begin the reading of one trace."""
         return Words(rarity(), self._bars)
 

@@ -67,6 +67,6 @@ class Scorer(Protocol):
         """What must be equal for two readings to be comparable."""
         ...
 
-    def read(self) -> Reading:
-        """Begin the reading of one trace."""
+    def read(self, query: str = "") -> Reading:
+        """Begin the reading of one trace, which has this query."""
         ...
