@@ -20,10 +20,14 @@ JUDGES = {
     "none": "ragfault.judges.blind:Blind",
 }
 """Name → where the judge is made; imported only when asked for."""
+EXPORTED = "onnx"
+"""Before a colon: a model on this machine, which stands behind it."""
 
 
 def load_judge(name: str = "lexical", *, lens: str | Path | Lens = "general", **options: Any) -> Judge:
     """The judge of a name, made with its options, and looking through a lens (see `load_lens`).
+
+    "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.
 
     >>> load_judge("lexical").fingerprint.split()[0]
     'lexical/2'
@@ -33,11 +37,17 @@ def load_judge(name: str = "lexical", *, lens: str | Path | Lens = "general", **
     """
     from importlib import import_module
 
-    if name not in JUDGES:
-        raise UnknownName("judge", name, JUDGES)
-    room, _, maker = JUDGES[name].partition(":")
+    given: tuple[str, ...] = ()
+    kind, colon, address = name.partition(":")
+    if colon and kind == EXPORTED:
+        made, given = "ragfault.judges.exported.scorer:Exported", (address,)
+    elif name in JUDGES:
+        made = JUDGES[name]
+    else:
+        raise UnknownName("judge", name, [*JUDGES, f"{EXPORTED}:PATH"])
+    room, _, maker = made.partition(":")
     try:
-        judge: Judge = getattr(import_module(room), maker)(**options)
+        judge: Judge = getattr(import_module(room), maker)(*given, **options)
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
     return through(judge, lens)
