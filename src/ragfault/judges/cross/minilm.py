@@ -107,7 +107,7 @@ class Pairs:
         """The exact checks on top of what the model says."""
         strange = elsewhere(question, passage.text)
         if strange:
-            return Relevance(min(value * 0.4, 0.2), strange, other=True)
+            return Relevance(min(value * 0.4, 0.2), strange)
         return Relevance(value, plain.reason if value < 0.5 or question.task else None)
 
     def _row(self, claim: str, one: Check, index: Index) -> Pair:
