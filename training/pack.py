@@ -34,7 +34,7 @@ from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import rarity
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/delta.xz"
-STEPS = tuple(4.0 * 0.84**power for power in range(30))
+STEPS = tuple(1.6 * 0.84**power for power in range(25))
 """The sizes of step that are tried, the coarsest first, in root mean squares of the difference."""
 NAMES = {"float32": "F32", "float16": "F16", "int8": "I8"}
 
