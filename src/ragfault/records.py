@@ -42,7 +42,7 @@ Layer = Literal["retrieval", "generation", "crosscut", "operation"]
 """The part of a RAG system that a metric speaks about."""
 
 Level = Literal["high", "medium", "low", "none"]
-"""Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none."""
+"""Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none; a lens may set other levels."""
 
 Support = Literal["supported", "inferred", "unsupported", "contradicted"]
 """How the chunks stand to a claim."""

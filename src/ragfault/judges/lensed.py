@@ -38,8 +38,8 @@ class Lensed:
     'contradicted'
     """
 
-    def __init__(self, scorer: Scorer, lens: Lens, query: str = "") -> None:
-        self.scorer, self.lens, self.query = scorer, lens, query
+    def __init__(self, scorer: Scorer, lens: Lens) -> None:
+        self.scorer, self.lens = scorer, lens
 
     @property
     def offers(self) -> frozenset[Part]:
@@ -53,13 +53,11 @@ class Lensed:
 
     def read(self, query: str = "") -> Through:
         """Begin the reading of one trace."""
-        return Through(self.scorer.read(query), self.lens, self.query)
+        return Through(self.scorer.read(query), self.lens, query)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """The verdicts on each trace, each made from that trace alone."""
-        return [
-            assemble(trace, Lensed(self.scorer, self.lens, trace.query), self.lens.levels) for trace in traces
-        ]
+        return [assemble(trace, self, self.lens.levels) for trace in traces]
 
 
 class Through:
@@ -83,8 +81,12 @@ class Through:
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """As the scorer says, but for claims that name another thing than the passages."""
         texts = [passage.text for passage in passages]
-        said = [respelled(self._lens, claim, texts) for claim in claims]
-        seen = self._reading.entailment(said, passages)
+        seen = list(self._reading.entailment(claims, passages))
+        said = {place: respelled(self._lens, claim, texts) for place, claim in enumerate(claims)}
+        other = [place for place, claim in enumerate(claims) if said[place] != claim]
+        again = self._reading.entailment([said[place] for place in other], passages) if other else ()
+        for place, one in zip(other, again, strict=True):
+            seen[place] = max(seen[place], one, key=_sure)
         return [self._borne(claim, texts, one) for claim, one in zip(claims, seen, strict=True)]
 
     def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:
@@ -128,3 +130,7 @@ class Through:
 
 def _value(seen: Relevance) -> float:
     return seen.value
+
+
+def _sure(seen: Entailment) -> float:
+    return seen.p

@@ -1,0 +1,57 @@
+"""How often a lens steps in where its domain is not spoken of, and whether people agree with it.
+
+    python -m benchmarks.lenses DATA_FOLDER
+
+Of the claims of RAGTruth (sources that the judge was not fitted on): how many the lens lowered for an identifier
+or raised for another spelling, and how many of those people had marked. Of the sentences of WikiQA: how many it
+refused, and how many of those people had marked as answers. Neither is of the domain of a lens.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.judge import held, rows, trace
+
+from ragfault.judges import load_judge
+from ragfault.judges.identifiers import disagreement
+from ragfault.judges.lens import LENSES, load_lens
+
+
+def main(folder: Path) -> None:
+    kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    traces = [trace(row) for row in kept]
+    start = time.process_time()
+    plain = load_judge("lexical").observe(traces)
+    once = time.process_time() - start
+    pairs = rows(folder, "wikiqa")
+    print(f"{len(kept)} answers, {sum(len(one.claim or ()) for one in plain)} claims; {len(pairs)} sentences")
+    for name in LENSES:
+        lens = load_lens(name)
+        start = time.process_time()
+        seen = load_judge("lexical", lens=name).observe(traces)
+        spent = time.process_time() - start
+        changed = [
+            (
+                now.p > claim.p,
+                any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]),
+            )
+            for row, one, other in zip(kept, plain, seen, strict=True)
+            for claim, now in zip(one.claim or (), other.claim or (), strict=True)
+            if now.support != claim.support and "bar of the lens" not in (now.reason or "")
+        ]
+        lowered = [marked for up, marked in changed if not up]
+        raised = [marked for up, marked in changed if up]
+        refused = [
+            float(row["label"]) > 0 for row in pairs if disagreement(lens, row["query"], row["passage"])
+        ]
+        print(
+            f"{name:10} lowered {len(lowered)} claims, {sum(lowered)} marked; raised {len(raised)}, {sum(raised)} marked"
+            f"; refused {len(refused)} sentences, {sum(refused)} answers; {spent / once:.2f} times the time"
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
