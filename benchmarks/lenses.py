@@ -48,8 +48,8 @@ def main(folder: Path) -> None:
             float(row["label"]) > 0 for row in pairs if disagreement(lens, row["query"], row["passage"])
         ]
         print(
-            f"{name:10} lowered {len(lowered)} claims, {sum(lowered)} marked; raised {len(raised)}, {sum(raised)} marked"
-            f"; refused {len(refused)} sentences, {sum(refused)} answers; {spent / once:.2f} times the time"
+            f"{name:10} lowers {len(lowered)} claims, {sum(lowered)} marked; raises {len(raised)}, {sum(raised)} marked"
+            f"; refuses {len(refused)} sentences, {sum(refused)} answers; {spent / once:.2f} times the time"
         )
 
 

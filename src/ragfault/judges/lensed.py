@@ -102,7 +102,8 @@ class Through:
         reason = disagreement(self._lens, query, passage.text)
         if reason is None:
             return seen
-        value = max(0.0, min(LOWER * seen.value, self._lens.levels.low - BELOW))
+        low = self._lens.levels.low
+        value = seen.value if seen.value < low else max(0.0, min(LOWER * seen.value, low - BELOW))
         return Relevance(value, reason, other=True)
 
     def _borne(self, claim: str, texts: Sequence[str], seen: Entailment) -> Entailment:
