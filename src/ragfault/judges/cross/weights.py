@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,6 +69,7 @@ def parse(packed: bytes | memoryview) -> tuple[dict[str, Array], dict[str, str]]
     return tensors, said
 
 
+@lru_cache(maxsize=1)
 def base(folder: Path, expected: str | None = None) -> dict[str, Array]:
     """The published weights under the names of the graph; UsageError where they are not those `expected`."""
     packed = (folder / "model.safetensors").read_bytes()
