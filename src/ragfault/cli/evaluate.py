@@ -39,7 +39,11 @@ were lost to failures; the summary says which."""
     multiple=True,
     help="A metric such as ndcg@10, a layer, `default` or `all`. Repeatable.  [default: default]",
 )
-@click.option("--judge", help="Who makes the observations: lexical, or none.  [default: lexical]")
+@click.option(
+    "--judge",
+    help="Who makes the observations: lexical, minilm (a small model), none, or onnx:PATH for a model in ONNX: "
+    "a folder, a file, or OWNER/NAME in the cache of the Hugging Face hub.  [default: lexical]",
+)
 @click.option(
     "--lens",
     metavar="NAME|FILE",
