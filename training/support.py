@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ragfault.judges.claims import bare, claims
-from ragfault.judges.entailment import check
+from ragfault.judges.entailment import check, measured
 from ragfault.judges.features import NAMES
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import rarity
@@ -44,7 +44,7 @@ def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
             for claim in claims(record["answer"]):
                 seen = check(bare(claim.text), index, rarity())
                 if seen is not None:
-                    rows.append(seen.values)
+                    rows.append(measured(seen, index))
                     spans = record["spans"]
                     labels.append(any(claim.start < one["end"] and one["start"] < claim.end for one in spans))
     return np.array(rows), np.array(labels, float)

@@ -16,7 +16,7 @@ from ragfault.judges.weights import BIAS, WEIGHTS
 from ragfault.records import Evidence, Support
 from ragfault.text import words
 
-__all__ = ["Bars", "Check", "check", "entail", "verdict"]
+__all__ = ["Bars", "Check", "check", "entail", "measured", "verdict"]
 
 STEM = re.compile(r"<([^<>]+)>")
 TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
@@ -52,8 +52,6 @@ class Check(NamedTuple):
     """The field of a record that it goes against."""
     nowhere: str | None
     """The name or number that stands nowhere."""
-    values: tuple[float, ...]
-    """The features."""
 
 
 def check(claim: str, index: Index, rarity: Rarity) -> Check | None:
@@ -64,9 +62,13 @@ def check(claim: str, index: Index, rarity: Rarity) -> Check | None:
     found = align(statement, index)
     against = _against(statement, found, index)
     opposed = field(statement, index)
-    nowhere = _nowhere(statement, found, index, rarity)
-    flags = (float(against is not None), float(opposed is not None), float(nowhere is not None))
-    return Check(statement, found, against, opposed, nowhere, (*features(statement, found, index), *flags))
+    return Check(statement, found, against, opposed, _nowhere(statement, found, index, rarity))
+
+
+def measured(seen: Check, index: Index) -> tuple[float, ...]:
+    """The features of a claim, in the order of `features.NAMES`."""
+    flags = (seen.against is not None, seen.opposed is not None, seen.nowhere is not None)
+    return (*features(seen.statement, seen.found, index), *map(float, flags))
 
 
 def entail(claim: str, index: Index, rarity: Rarity, bars: Bars) -> Entailment:
@@ -74,7 +76,7 @@ def entail(claim: str, index: Index, rarity: Rarity, bars: Bars) -> Entailment:
     seen = check(claim, index, rarity)
     if seen is None:
         return Entailment("unsupported", 0.0, share=(0.0,) * len(index.passages))
-    return verdict(claim, seen, index, _probability(seen.values), bars)
+    return verdict(claim, seen, index, _probability(measured(seen, index)), bars)
 
 
 def verdict(claim: str, seen: Check, index: Index, p: float, bars: Bars, *, most: float = MOST) -> Entailment:

@@ -33,14 +33,12 @@ class Words:
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How much of the query each passage covers."""
-        question = self._questions.get(query)
-        if question is None:
-            question = self._questions[query] = ask(query, self._rarity)
-        return [relevance(question, self._index((passage,))) for passage in passages]
+        question = self.question(query)
+        return [relevance(question, self.index((passage,))) for passage in passages]
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """Where the passages say what each claim says."""
-        index = self._index(tuple(passages))
+        index = self.index(tuple(passages))
         return [entail(bare(claim), index, self._rarity, self._bars) for claim in claims]
 
     def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:  # noqa: ARG002
@@ -53,7 +51,15 @@ class Words:
         norm = math.sqrt(sum(v * v for v in one.values()) * sum(v * v for v in two.values()))
         return min(1.0, sum(value * two.get(key, 0.0) for key, value in one.items()) / norm) if norm else 0.0
 
-    def _index(self, passages: tuple[Passage, ...]) -> Index:
+    def question(self, query: str) -> Question:
+        """A query made ready, once."""
+        question = self._questions.get(query)
+        if question is None:
+            question = self._questions[query] = ask(query, self._rarity)
+        return question
+
+    def index(self, passages: tuple[Passage, ...]) -> Index:
+        """The sentences of some passages, made once."""
         index = self._indexes.get(passages)
         if index is None:
             index = self._indexes[passages] = Index(passages)

@@ -94,7 +94,7 @@ class Pairs:
     ) -> Entailment:
         """The word for a claim, and where nothing exact speaks against it, which words are doubtful."""
         logits = seen[row.ids]
-        p = round(probability(logits, one.values), DIGITS)
+        p = round(probability(logits, ()), DIGITS)
         found = verdict(claim, one, index, p, self._bars, most=1.0)
         if found.support != "unsupported" or one.opposed or one.nowhere:
             return found
