@@ -498,7 +498,7 @@ def test_library(tmp_path: Path) -> None:
     """`evaluate` passes the lens on, to a judge by name or by object; where nothing is judged there is none."""
     trace = Trace(id="1", query="Section 12?", chunks=(Chunk(id="a", text="Section 9."),), answer="Yes.")
     by_name = evaluate([trace], tmp_path / "a", lens="legal")
-    by_object = evaluate([trace], tmp_path / "b", judge=load_judge("lexical"), lens="legal")
+    by_object = evaluate([trace], tmp_path / "b", judge=load_judge(), lens="legal")
     assert by_name.manifest.judge == by_object.manifest.judge
     assert "lens=legal:" in by_name.manifest.judge
     assert evaluate([trace], tmp_path / "c", metrics=["error"], lens="legal").manifest.judge == "none"

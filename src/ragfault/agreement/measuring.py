@@ -14,7 +14,7 @@ from ragfault.agreement.making import Frame, Said, made
 from ragfault.agreement.records import Measurement, Task
 from ragfault.agreement.units import derived
 from ragfault.errors import UnknownName, UsageError
-from ragfault.judges import load_judge, through
+from ragfault.judges import DEFAULT, load_judge, through
 from ragfault.judges.lens import Lens
 from ragfault.ports import Judge
 from ragfault.records import Trace
@@ -32,7 +32,7 @@ def _quiet(*_: object) -> None:
 def measure(  # noqa: PLR0913 - the options of one verb
     where: Where | Iterable[Trace],
     *,
-    judge: str | Judge = "lexical",
+    judge: str | Judge = DEFAULT,
     lens: str | Path | Lens = "general",
     options: Mapping[str, Any] | None = None,
     task: Task | None = None,

@@ -6,6 +6,7 @@ error, 1 where a bar is failed, 3 where the data cannot tell or some scores were
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -77,6 +78,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # work is spread over processes, not within one
     sys.exit(run(arguments))
 
 

@@ -41,8 +41,9 @@ were lost to failures; the summary says which."""
 )
 @click.option(
     "--judge",
-    help="Who makes the observations: lexical, minilm (a small model), none, or onnx:PATH for a model in ONNX: "
-    "a folder, a file, or OWNER/NAME in the cache of the Hugging Face hub.  [default: lexical]",
+    help="Who makes the observations: embedded (trained, in the package), lexical (words alone), minilm (a small "
+    "language model), none, or onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the "
+    "Hugging Face hub.  [default: embedded]",
 )
 @click.option(
     "--lens",

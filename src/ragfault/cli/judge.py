@@ -38,7 +38,7 @@ Examples:
   ragfault judge measure labelled.jsonl -o agreement.json --html agreement.html"""
 )
 @click.argument("labels", nargs=-1, required=True)
-@click.option("--judge", "name", default="lexical", show_default=True, help="Who is measured.")
+@click.option("--judge", "name", default="embedded", show_default=True, help="Who is measured.")
 @click.option(
     "--lens", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
 )
@@ -153,7 +153,7 @@ Examples:
   ragfault judge card
   ragfault judge card lexical --markdown > judge.md"""
 )
-@click.argument("name", default="lexical")
+@click.argument("name", default="embedded")
 @click.option("--json", "kind", flag_value="json", help="As JSON, in full.")
 @click.option("--markdown", "kind", flag_value="markdown", help="As Markdown.")
 def card(name: str, kind: str | None) -> None:

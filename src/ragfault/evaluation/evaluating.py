@@ -33,7 +33,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     where: Where | Iterable[Trace],
     out: str | Path,
     *,
-    judge: str | Judge = "lexical",
+    judge: str | Judge = judges.DEFAULT,
     lens: str | Path | Lens = "general",
     metrics: str | Sequence[str] = "default",
     workers: int = 1,

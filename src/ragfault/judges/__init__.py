@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from ragfault.judges.lens import Lens
     from ragfault.judges.scorer import Scorer
 
-__all__ = ["JUDGES", "load_judge", "through"]
+__all__ = ["DEFAULT", "JUDGES", "load_judge", "through"]
+
+DEFAULT = "embedded"
+"""The judge where none is named."""
 
 JUDGES = {
+    "embedded": "ragfault.judges.embedded.meaning:Embedded",
     "lexical": "ragfault.judges.lexical:Lexical",
     "minilm": "ragfault.judges.cross.minilm:MiniLM",
     "none": "ragfault.judges.blind:Blind",
@@ -24,7 +28,7 @@ EXPORTED = "onnx"
 """Before a colon: a model on this machine, which stands behind it."""
 
 
-def load_judge(name: str = "lexical", *, lens: str | Path | Lens = "general", **options: Any) -> Judge:
+def load_judge(name: str = DEFAULT, *, lens: str | Path | Lens = "general", **options: Any) -> Judge:
     """The judge of a name, made with its options, and looking through a lens (see `load_lens`).
 
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.

@@ -33,7 +33,7 @@ def answered(query: str, answer: str, evidence: str, best: float, reading: Readi
     found = []
     for part in aspects(query):
         passages = [Passage("answer", answer), Passage("evidence", evidence)]
-        own, drawn = reading.relevance(part, passages)
+        own, drawn = reading.coverage(part, passages)
         value = max(own.value, 0.9 * min(1.0, drawn.value / max(best, ANSWERED)))
         kind = expects(part)
         if own.other:

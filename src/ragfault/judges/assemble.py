@@ -152,7 +152,7 @@ def _meant(query: str, chunks: Sequence[Passage], reading: Reading) -> Callable[
     """Whether a sentence that sounds like small talk is what the query or a chunk is about."""
 
     def meant(text: str) -> bool:
-        if not personal(text) and reading.relevance(query, [Passage("claim", text)])[0].value >= MEANT:
+        if not personal(text) and reading.coverage(query, [Passage("claim", text)])[0].value >= MEANT:
             return True
         seen = reading.entailment([text], chunks)[0] if chunks else None
         return seen is not None and (

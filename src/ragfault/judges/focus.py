@@ -86,7 +86,7 @@ def _astray(
     near: set[int] = set()
     for claim, places in zip(said, sources, strict=True):
         passage = [Passage("claim", claim.text)]
-        if places and any(reading.relevance(part, passage)[0].value >= OWN for part in parts):
+        if places and any(reading.coverage(part, passage)[0].value >= OWN for part in parts):
             near.update(places)
     return [
         claim

@@ -46,6 +46,7 @@ class Index:
                 self.owner.append(number)
                 for word in sentence.content:
                     self.postings[word].append(place)
+        self._near: dict[tuple[str, bool], bool] = {}
         self.fields = tuple(
             dict.fromkeys((one.key, one.polarity) for one in self.sentences if one.key and one.polarity)
         )
@@ -78,6 +79,12 @@ class Index:
 
     def near(self, word: str, *, name: bool = False) -> bool:
         """Whether a word not in the index is there in another form: as an alias, derived, or in two words."""
+        known = self._near.get((word, name))
+        if known is None:
+            known = self._near[word, name] = self._formed(word, name)
+        return known
+
+    def _formed(self, word: str, name: bool) -> bool:
         if not ALIASES.get(word, NONE).isdisjoint(self.postings):
             return True
         if not word.isalpha():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ragfault.judges.assemble import HOLDS, OFFERS, assemble
 from ragfault.judges.claims import bare
@@ -69,14 +69,11 @@ class Through:
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """As the scorer says, but for passages that speak about something else than the query asks for."""
-        seen = list(self._reading.relevance(query, passages))
-        if TASK.match(query):
-            return seen
-        for place, passage in enumerate(passages):
-            asked = respelled(self._lens, query, [passage.text])
-            if asked != query:
-                seen[place] = max(seen[place], self._reading.relevance(asked, [passage])[0], key=_value)
-        return [self._about(query, passage, one) for passage, one in zip(passages, seen, strict=True)]
+        return self._speaks(self._reading.relevance, query, passages)
+
+    def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """As the scorer says, but for texts that speak about something else than the query asks for."""
+        return self._speaks(self._reading.coverage, query, passages)
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """As the scorer says, but for claims that name another thing than the passages."""
@@ -97,6 +94,22 @@ class Through:
     def similarity(self, left: str, right: str) -> float:
         """As the scorer says."""
         return self._reading.similarity(left, right)
+
+    def _speaks(
+        self,
+        tell: Callable[[str, Sequence[Passage]], Sequence[Relevance]],
+        query: str,
+        passages: Sequence[Passage],
+    ) -> list[Relevance]:
+        """What the scorer tells, asked in the spelling of each passage too, and held against the lens."""
+        seen = list(tell(query, passages))
+        if TASK.match(query):
+            return seen
+        for place, passage in enumerate(passages):
+            asked = respelled(self._lens, query, [passage.text])
+            if asked != query:
+                seen[place] = max(seen[place], tell(asked, [passage])[0], key=_value)
+        return [self._about(query, passage, one) for passage, one in zip(passages, seen, strict=True)]
 
     def _about(self, query: str, passage: Passage, seen: Relevance) -> Relevance:
         reason = disagreement(self._lens, query, passage.text)

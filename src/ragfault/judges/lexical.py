@@ -36,6 +36,10 @@ class Words:
         question = self.question(query)
         return [relevance(question, self.index((passage,))) for passage in passages]
 
+    def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """The same: words are all there is."""
+        return self.relevance(query, passages)
+
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """Where the passages say what each claim says."""
         index = self.index(tuple(passages))

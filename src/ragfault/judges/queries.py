@@ -57,7 +57,7 @@ def missing(query: str, chunks: Sequence[Passage], reading: Reading) -> tuple[st
     prefixes = {word[:6] for word in held if len(word) >= 6}
     found: list[str] = []
     for part in parts:
-        best = max(seen.value for seen in reading.relevance(part, chunks))
+        best = max(seen.value for seen in reading.coverage(part, chunks))
         if best < FEW and len(parts) > 1:
             found.append(part.strip(" ?."))
         else:

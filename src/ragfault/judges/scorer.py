@@ -46,6 +46,10 @@ class Reading(Protocol):
         """How much each passage says about the query; blind to anything else."""
         ...
 
+    def coverage(self, query: str, passages: Sequence[Passage]) -> Sequence[Relevance]:
+        """How much of what a query asks each text takes up, by its words; of answers and parts of queries, too."""
+        ...
+
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:
         """How the passages, taken together, stand to each claim."""
         ...

@@ -61,7 +61,7 @@ def _terse(query: str, claim: str, answers: Sequence[str], reading: Reading) -> 
     if any(_retold(query, claim, answer) for answer in answers):
         agrees = any(figures(claim).keys() & figures(answer).keys() - items(query) for answer in answers)
         return "unknown" if agrees else "contradicted"
-    if not brief and reading.relevance(query, [Passage("claim", claim)])[0].value < MEANT:
+    if not brief and reading.coverage(query, [Passage("claim", claim)])[0].value < MEANT:
         return "unknown"
     return "contradicted" if all(_other(query, claim, answer) for answer in answers) else "unknown"
 

@@ -52,6 +52,12 @@ def _caveat(made: Manifest) -> str:
             "its verdicts on the traces below before you act on a figure; runs of other judges cannot be "
             "compared with this one."
         )
+    if made.judge.startswith("embedded"):
+        return (
+            "The embedded judge was trained on answers that people marked; how often it agrees with them is known: "
+            "`ragfault judge card`. It can be wrong on any single trace, so read its verdicts below before you act on "
+            "a figure; runs of other judges cannot be compared with this one."
+        )
     return (
         "A judge observes and can be wrong. Read its verdicts on the traces below before you act on a "
         "figure; runs of other judges cannot be compared with this one."

@@ -60,6 +60,11 @@ class Pairs:
             found.append(self._told(question, passage, round(value, DIGITS), plain))
         return found
 
+    def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """How much of a query each text takes up, by its words."""
+        question = ask(query, self._rarity)
+        return [relevance(question, self._index((passage,))) for passage in passages]
+
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How the best sentences of the passages, read with each claim, stand to it."""
         index = self._index(tuple(passages))

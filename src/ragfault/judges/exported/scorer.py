@@ -78,6 +78,10 @@ class Reading:
                 found.append(Relevance(value, words.reason if value < 0.5 else None))
         return found
 
+    def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """How much of a query each text takes up, by its words."""
+        return self._words.coverage(query, passages)
+
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How the stretch of the passages that supports each claim best stands to it."""
         if self._made.model.serves != "entailment":

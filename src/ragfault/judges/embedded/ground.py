@@ -1,0 +1,100 @@
+"""Ground: the passages of a trace as arrays, ready to hold claims against."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from functools import cached_property
+
+import numpy as np
+
+from ragfault.judges.embedded.vectors import Array, Vectors
+from ragfault.judges.index import Index
+from ragfault.judges.rarity import Rarity
+
+__all__ = ["Ground", "foreign"]
+
+KNOWN, ENOUGH = 0.5, 4
+"""A text of at least so many words is foreign where the table knows a smaller share of them."""
+
+
+def foreign(rows: Array, table: Vectors) -> bool:
+    """Whether words, by their rows, are of a language that the table does not know; numbers are of none."""
+    unknown = int((rows == table.unknown).sum())
+    told = len(rows) - int((rows == table.number).sum())
+    return told >= ENOUGH and told - unknown < KNOWN * told
+
+
+class Ground:
+    """What is known of some passages: their words by number, their runs of words, their sentences as vectors.
+
+    Every array here is made from the passages alone.
+    """
+
+    def __init__(self, index: Index, table: Vectors, rarity: Rarity) -> None:
+        self.index, self.table, self.rarity = index, table, rarity
+        sentences = index.sentences
+        self.numbers: dict[str, int] = {}
+        """Stem → its number in this trace."""
+        number = self.numbers
+        self.tokens: Array = np.array(
+            [number.setdefault(word, len(number)) for one in sentences for word in one.tokens], np.int64
+        )
+        self.sizes: Array = np.array([len(one.tokens) for one in sentences], np.int64)
+        self.starts: Array = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+        stems = list(number)
+        self.rows: Array = table.lines(stems)
+        told = table.told(self.rows)
+        get, unseen = rarity.levels.get, rarity.unseen
+        self.weights: Array = np.array([get(word, unseen) for word in stems], np.float32) * told
+        self.vectors: Array = table.table[self.rows] * told[:, None]
+        self.lengths: Array = table.lengths[self.rows]
+        places = np.unique(np.repeat(np.arange(len(sentences)), self.sizes) * self.base + self.tokens)
+        self.mass: Array = np.bincount(
+            places // self.base, self.weights.astype(float)[places % self.base], len(sentences)
+        )
+        """For each sentence, what its words of content tell together."""
+        self.negated: Array = np.array([one.negated for one in sentences], bool)
+        self.keyed: Array = np.array([bool(one.key) for one in sentences], bool)
+
+    @property
+    def base(self) -> int:
+        """The base in which runs of words are written as one number."""
+        return len(self.numbers) + 1
+
+    def runs(self, size: int) -> Array:
+        """All runs of so many words, as sorted numbers."""
+        return self._runs[size]
+
+    @cached_property
+    def _runs(self) -> dict[int, Array]:
+        found = {}
+        code = self.tokens
+        for size in (2, 3, 4):
+            code = code[:-1] * self.base + self.tokens[size - 1 :] if len(self.tokens) >= size else code[:0]
+            found[size] = np.sort(code)
+        return found
+
+    @cached_property
+    def meanings(self) -> Array:
+        """For each sentence its vector of length 1: the weighted sum of those of its words."""
+        sums = np.zeros((len(self.sizes), self.vectors.shape[1]))
+        if len(self.tokens):
+            some = self.sizes > 0
+            weighted = self.vectors[self.tokens].astype(float) * self.weights[self.tokens, None]
+            sums[some] = np.add.reduceat(weighted, self.starts[:-1][some], axis=0)
+        unit: Array = sums / (np.sqrt((sums**2).sum(1, keepdims=True)) + 1e-9)
+        return unit
+
+    @cached_property
+    def foreign(self) -> bool:
+        """Whether the passages are in a language that the table does not know."""
+        return foreign(self.rows, self.table)
+
+    @cached_property
+    def keys(self) -> dict[str, Set[str]]:
+        """What records say: the stems of keys that are absent, that say no, and that say yes."""
+        said: dict[str, set[str]] = {"absent": set(), "no": set(), "yes": set()}
+        for key, polarity in self.index.fields:
+            said[polarity] |= key
+        yes = frozenset(said["yes"])
+        return {"absent": said["absent"] - yes, "no": said["no"] - yes, "yes": yes}

@@ -1,0 +1,149 @@
+"""The embedded judge: words and what they mean, weighed by what people said of many answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from ragfault.judges.assemble import OFFERS, assemble
+from ragfault.judges.claims import bare
+from ragfault.judges.embedded.asking import relevant
+from ragfault.judges.embedded.examining import Examined, examine
+from ragfault.judges.embedded.features import PLACE
+from ragfault.judges.embedded.ground import Ground, foreign
+from ragfault.judges.embedded.shapes import Shape, shape
+from ragfault.judges.embedded.supporting import model
+from ragfault.judges.embedded.vectors import Array, vectors
+from ragfault.judges.entailment import Bars, verdict
+from ragfault.judges.lexical import Words
+from ragfault.judges.rarity import rarity
+from ragfault.judges.scorer import Entailment, Passage, Relevance
+from ragfault.ports import Part
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["UNSURE", "Embedded"]
+
+VERSION = 1
+UNSURE = (1 / 3, 2 / 3)
+"""Between these probabilities the judge is wrong more than one time in three, and says that it is unsure."""
+COPY = 0.5
+"""Where claim and sentence share so much of all that they say, one word that differs is the point; where less, the
+exact checks only tell what is wrong with a claim that is improbable already."""
+SHORT = ("claim", "dialogue")
+"""Shapes in which an answer is no more probable than its worst claim; in longer ones exact checks are often wrong."""
+UNKNOWN, FOREIGN = 0.5, "written in another language than the chunks"
+
+
+class Meanings:
+    """A reading of one trace by its words and what they mean."""
+
+    def __init__(self, query: str, bars: Bars) -> None:
+        self._query, self._bars = query, bars
+        self._words = Words(rarity(), bars)
+        self._grounds: dict[tuple[Passage, ...], Ground] = {}
+        self._seen: dict[tuple[str, ...], tuple[Array, Array, Shape]] = {}
+
+    def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """How probably each passage is relevant; what is about something else stays low."""
+        question = self._words.question(query)
+        if question.task:
+            return [Relevance(1.0, "the query is about the passage itself")] * len(passages)
+        return relevant(question, self._ground(tuple(passages)))
+
+    def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
+        """How much of a query each text takes up, by its words."""
+        return self._words.coverage(query, passages)
+
+    def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
+        """How probably the passages support each claim, and where."""
+        texts = [bare(claim) for claim in claims]
+        ground = self._ground(tuple(passages))
+        seen = examine(texts, ground, self._query)
+        if seen is None:
+            return [Entailment("unsupported", 0.0, share=(0.0,) * len(passages)) for _ in texts]
+        odds, kind = model().odds(seen), shape(self._query, texts, float(ground.keyed.mean()))
+        self._seen[tuple(claims)] = (odds, seen.features, kind)
+        p = model().support(odds, kind)
+        return [
+            self._entail(text, ground, seen, number, float(p[number])) for number, text in enumerate(texts)
+        ]
+
+    def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:  # noqa: ARG002
+        """The probability that all claims are supported; what claims nothing is grounded."""
+        known = self._seen.get(tuple(claims))
+        least = min((one.p for one in seen), default=1.0)
+        if known is None or any(one.reason == FOREIGN for one in seen):
+            return least
+        sure = model().grounded(*known)
+        return min(sure, least) if known[2] in SHORT and least < self._bars.inferred else sure
+
+    def similarity(self, left: str, right: str) -> float:
+        """The cosine of the rare words and the letters of two texts."""
+        return self._words.similarity(left, right)
+
+    def _ground(self, passages: tuple[Passage, ...]) -> Ground:
+        ground = self._grounds.get(passages)
+        if ground is None:
+            ground = self._grounds[passages] = Ground(self._words.index(passages), vectors(), rarity())
+        return ground
+
+    def _entail(self, text: str, ground: Ground, seen: Examined, number: int, p: float) -> Entailment:
+        """The verdict on one claim."""
+        check = seen.checks[number]
+        if check is None:
+            return Entailment("unsupported", 0.0, share=(0.0,) * len(ground.index.passages))
+        rows = seen.states.rows[seen.states.owner == number]
+        if foreign(rows, ground.table) != ground.foreign:
+            shares = verdict(text, check, ground.index, UNKNOWN, self._bars).share
+            return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
+        if p >= self._bars.inferred and seen.features[number, PLACE["joint"]] < COPY:
+            check = check._replace(against=None, nowhere=None)
+        found = verdict(text, check, ground.index, p, self._bars, most=1.0)
+        return found._replace(unsure=UNSURE[0] < found.p < UNSURE[1])
+
+
+class Embedded:
+    """The judge that comes with the package: trained on what people marked, run in numpy, the same everywhere.
+
+    >>> from ragfault.records import Chunk
+    >>> chunks = (Chunk(id="a", text="The clinic employs four physicians and a nurse."),)
+    >>> trace = Trace(id="1", query="Who works there?", chunks=chunks, answer="Four doctors and a nurse work there.")
+    >>> verdicts = Embedded().observe([trace])[0]
+    >>> verdicts.claim[0].p > 0.5, verdicts.answer.grounded > 0.5
+    (True, True)
+    """
+
+    def __init__(self, *, supported: float = 0.7, inferred: float = 0.5) -> None:
+        self._bars = Bars(supported, inferred)
+
+    @property
+    def offers(self) -> frozenset[Part]:
+        """Everything but harm."""
+        return OFFERS
+
+    @property
+    def fingerprint(self) -> str:
+        """Version, weights and thresholds, in one line."""
+        bars = self._bars
+        return (
+            f"embedded/{VERSION} weights={_digest()} supported={bars.supported:g} inferred={bars.inferred:g}"
+        )
+
+    def read(self, query: str = "") -> Meanings:
+        """Begin the reading of one trace."""
+        return Meanings(query, self._bars)
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """The verdicts on each trace, each made from that trace alone."""
+        return [assemble(trace, self) for trace in traces]
+
+
+@cache
+def _digest() -> str:
+    """Names all weights, and the table of rarity."""
+    whole = sha256(rarity().digest.encode())
+    for name in ("vectors.npz", "support.npz", "relevance.npz"):
+        whole.update(files(__package__).joinpath(name).read_bytes())
+    return whole.hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""How the weights of the embedded judge are made: `python -m training.embedded DATA`."""

@@ -1,0 +1,93 @@
+"""Boosted trees and the table of words: fitted with libraries, used without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightgbm
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+
+from ragfault.judges.embedded.vectors import Array
+
+__all__ = ["bag", "bagged", "boost", "pack"]
+
+CLAIMS = {"num_leaves": 31, "learning_rate": 0.05, "min_child_samples": 40, "feature_fraction": 0.6}
+ANSWERS = {"num_leaves": 15, "learning_rate": 0.04, "min_child_samples": 30, "feature_fraction": 0.3}
+COMMON = {
+    "objective": "binary", "lambda_l2": 2, "bagging_fraction": 0.8, "bagging_freq": 1, "num_threads": 1,
+    "verbose": -1, "seed": 0, "deterministic": True,
+}  # fmt: skip
+LEAST = 8
+"""A word counts where so many claims have it in that state."""
+RIDGE = 0.05
+
+
+def boost(rows: Array, labels: Array, weights: Array | None, rounds: int, **options: Any) -> lightgbm.Booster:
+    """Fit trees."""
+    return lightgbm.train({**COMMON, **options}, lightgbm.Dataset(rows, labels, weight=weights), rounds)
+
+
+def pack(model: lightgbm.Booster) -> dict[str, Array]:
+    """The trees as one table of nodes (see `ragfault.judges.embedded.trees`)."""
+    roots: list[int] = []
+    nodes: list[list[float]] = []
+
+    def add(node: dict[str, Any]) -> tuple[int, int]:
+        at = len(nodes)
+        if "leaf_value" in node:
+            nodes.append([0, 0, at, at, node["leaf_value"]])
+            return at, 0
+        nodes.append([node["split_feature"], node["threshold"], 0, 0, 0])
+        left, deep = add(node["left_child"])
+        right, deeper = add(node["right_child"])
+        nodes[at][2:4] = [left, right]
+        return at, 1 + max(deep, deeper)
+
+    depth = 0
+    for tree in model.dump_model()["tree_info"]:
+        root, deep = add(tree["tree_structure"])
+        roots.append(root)
+        depth = max(depth, deep)
+    feature, bar, left, right, value = np.array(nodes).T
+    return {
+        "roots": np.array(roots, np.int32),
+        "feature": feature.astype(np.int16),
+        "bar": bar,
+        "left": left.astype(np.int32),
+        "right": right.astype(np.int32),
+        "value": value.astype(np.float32),
+        "depth": np.array(depth),
+    }
+
+
+def bag(owner: Array, codes: Array, labels: Array, count: int) -> dict[str, Array]:
+    """Fit what each word in each state says of a claim that has it: a sparse logistic regression."""
+    known, seen = np.unique(codes, return_counts=True)
+    known = known[seen >= LEAST]
+    matrix = _matrix(owner, codes, known, count)
+    model = LogisticRegression(C=RIDGE, solver="liblinear", max_iter=100, random_state=0).fit(matrix, labels)
+    weights = model.coef_[0]
+    scale = np.abs(weights).max() / 127
+    return {
+        "codes": known.astype(np.int32),
+        "weights": (weights / scale).round().astype(np.int8),
+        "scale": np.array(scale, np.float32),
+        "bias": np.array(model.intercept_[0], np.float32),
+    }
+
+
+def _matrix(owner: Array, codes: Array, known: Array, count: int) -> csr_matrix:
+    at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    hit = known[at] == codes
+    return csr_matrix((np.ones(hit.sum(), np.float32), (owner[hit], at[hit])), shape=(count, len(known)))
+
+
+def bagged(table: dict[str, Array], owner: Array, codes: Array, count: int) -> Array:
+    """What the words of each claim say together."""
+    at = np.minimum(np.searchsorted(table["codes"], codes), len(table["codes"]) - 1)
+    hit = table["codes"][at] == codes
+    summed = np.bincount(owner[hit], table["weights"][at[hit]].astype(float), count)
+    told: Array = summed * float(table["scale"]) + float(table["bias"])
+    return told

@@ -1,0 +1,120 @@
+"""Make the examples that the embedded judge is trained on: features and words of claims that people judged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ragfault.judges.claims import Claim, bare, claims
+from ragfault.judges.embedded.examining import Examined, examine
+from ragfault.judges.embedded.ground import Ground
+from ragfault.judges.embedded.shapes import Shape, shape
+from ragfault.judges.embedded.vectors import Array, vectors
+from ragfault.judges.index import Index, Passage
+from ragfault.judges.passages import even
+from ragfault.judges.rarity import rarity
+from ragfault.text import words
+
+__all__ = ["FOLDS", "SETS", "Answer", "answers"]
+
+SETS = ("ragtruth_train", "attributionbench_dev", "wice_dev", "begin_dev")
+FOLDS = 5
+
+
+class Answer(NamedTuple):
+    """An answer that people judged, with all that the judge sees of it."""
+
+    set: str
+    id: str
+    fold: int
+    """Answers of one source are in one fold."""
+    task: str
+    model: str
+    shape: Shape
+    bad: int
+    """Whether people found something in it that the passages do not support."""
+    seen: Examined | None
+    """None where nothing is claimed, or there is nothing to hold it against."""
+    marks: Array
+    """For each claim whether people marked it; -1 where they judged the answer as a whole and it has more."""
+    tokens: list[Array | None]
+    """For each claim which of its words people marked; None where they marked none."""
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The records of one file."""
+    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
+    """Every labelled answer of some sets."""
+    last: tuple[object, ...] = ()
+    for name in sets:
+        for row in rows(folder, name):
+            texts = row["contexts"] if "contexts" in row else [row["passage"]]
+            if (*texts,) != last:
+                last = (*texts,)
+                index = Index([Passage(str(place), text) for place, text in enumerate(texts)])
+                ground = Ground(index, vectors(), rarity())
+            yield _answer(name.split("_")[0], row, ground)
+
+
+def _answer(name: str, row: dict[str, Any], ground: Ground) -> Answer:
+    found = claims(row["answer"])
+    seen = examine([bare(claim.text) for claim in found], ground, row.get("query") or "")
+    spans = row.get("spans")
+    if spans is None:
+        marks = [row["label"] if len(found) == 1 or not row["label"] else -1] * len(found)
+    else:
+        marks = [int(bool(_within(claim, spans))) for claim in found]
+    return Answer(
+        name,
+        str(row["id"]),
+        zlib.crc32(row["source_id"].encode()) % FOLDS,
+        row.get("task") or row.get("subset") or name,
+        row.get("model") or "",
+        shape(
+            row.get("query") or "",
+            [bare(claim.text) for claim in found],
+            float(ground.keyed.mean()) if len(ground.keyed) else 0.0,
+        ),
+        int(row["label"]),
+        seen,
+        np.array(marks),
+        [_words(claim, _within(claim, spans)) if spans else None for claim in found],
+    )
+
+
+def _within(claim: Claim, spans: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The marked stretches that touch a claim."""
+    return [
+        (one["start"], one["end"]) for one in spans if claim.start < one["end"] and one["start"] < claim.end
+    ]
+
+
+def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
+    """Which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
+    if not marked:
+        return None
+    told = words(even(bare(claim.text))) or (".",)
+    hit = np.zeros(len(told), np.float32)
+    for start, end in marked:
+        part = words(even(bare(claim.text[max(0, start - claim.start) : end - claim.start])))
+        if len(part) >= len(told) - 1:
+            hit[:] = 1
+            continue
+        place = next(
+            (at for at in range(len(told) - len(part) + 1) if told[at : at + len(part)] == part), None
+        )
+        if place is None:
+            hit[[at for at, word in enumerate(told) if word in part]] = 1
+        else:
+            hit[place : place + len(part)] = 1
+    return hit

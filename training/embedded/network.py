@@ -1,0 +1,161 @@
+"""The network that reads the words of a claim in a row, trained on the words that people marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ragfault.judges.embedded.states import SIZE
+from ragfault.judges.embedded.vectors import Array, vectors
+
+__all__ = ["Claims", "arrays", "predict", "train"]
+
+HIDDEN, OWN, SHARED = 64, 32, 32
+EPOCHS, BATCH = 4, 128
+LONGEST = 80
+
+
+class Claims(NamedTuple):
+    """Claims as the network takes them; all lists have one entry for each claim."""
+
+    rows: list[Array]
+    rivals: list[Array]
+    values: list[Array]
+    features: Array
+    """Scaled."""
+    marks: Array
+    tokens: list[Array | None]
+
+    def pick(self, at: Sequence[int]) -> Claims:
+        """Some of them."""
+        lists = ([part[i] for i in at] for part in (self.rows, self.rivals, self.values))
+        return Claims(*lists, self.features[at], self.marks[at], [self.tokens[i] for i in at])
+
+
+class Network(nn.Module):
+    """Two convolutions over the words, and a small layer over what is strongest in them and the features."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        table = vectors()
+        self.register_buffer("table", torch.tensor(table.table / table.lengths[:, None]))
+        self.own = nn.Embedding(len(table.table), OWN)
+        nn.init.normal_(self.own.weight, std=0.05)
+        self.shared = nn.Linear(table.table.shape[1], SHARED, bias=False)
+        self.first = nn.Conv1d(OWN + 2 * SHARED + SIZE, HIDDEN, 5, padding=2)
+        self.second = nn.Conv1d(HIDDEN, HIDDEN, 3, padding=1)
+        self.word = nn.Linear(HIDDEN, 1)
+        self.middle = nn.Linear(2 * HIDDEN + 1 + features, 64)
+        self.last = nn.Linear(64, 1)
+
+    def forward(
+        self, rows: Tensor, rivals: Tensor, values: Tensor, mask: Tensor, features: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        one, two, own = self.shared(self.table[rows]), self.shared(self.table[rivals]), self.own(rows)
+        if self.training:
+            own = own * (torch.rand(own.shape[:2]) > 0.15)[..., None]
+        put = functional.dropout(torch.cat([own, one * two, one - two, values], 2), 0.1, self.training)
+        held = torch.relu(self.first((put * mask[..., None]).transpose(1, 2)))
+        held = functional.dropout(held, 0.1, self.training)
+        held = torch.relu(self.second(held * mask[:, None])).transpose(1, 2) * mask[..., None]
+        words = self.word(held).squeeze(2)
+        most = words.masked_fill(mask == 0, -9).max(1, keepdim=True)[0]
+        mean = held.sum(1) / mask.sum(1, keepdim=True)
+        features = functional.dropout(features, 0.1, self.training)
+        told = torch.relu(self.middle(torch.cat([held.max(1)[0], mean, most, features], 1)))
+        return self.last(functional.dropout(told, 0.2, self.training)).squeeze(1), words
+
+
+def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
+    longest = min(LONGEST, max(len(claims.rows[i]) for i in at))
+    blank = vectors().blank
+    rows = np.full((len(at), longest), blank)
+    rivals = np.full((len(at), longest), blank)
+    values = np.zeros((len(at), longest, SIZE), np.float32)
+    mask, marked = np.zeros((len(at), longest), np.float32), np.zeros((len(at), longest), np.float32)
+    for row, i in enumerate(at):
+        size = min(longest, len(claims.rows[i]))
+        rows[row, :size], rivals[row, :size] = claims.rows[i][:size], claims.rivals[i][:size]
+        values[row, :size], mask[row, :size] = claims.values[i][:size], 1
+        known = claims.tokens[i]
+        if known is not None:
+            marked[row, :size] = known[:size]
+    told = (rows, rivals, values, mask, claims.features[at], marked, claims.marks[at].astype(np.float32))
+    return tuple(torch.tensor(part) for part in told)
+
+
+def _batches(claims: Claims, random: np.random.Generator) -> Iterator[tuple[Tensor, ...]]:
+    """Batches of claims of like length, in random order."""
+    sizes = np.array([len(rows) for rows in claims.rows])
+    order = random.permutation(len(sizes))
+    many = 40 * BATCH
+    pieces = []
+    for start in range(0, len(order), many):
+        part = order[start : start + many]
+        part = part[np.argsort(sizes[part], kind="stable")]
+        pieces += [part[at : at + BATCH] for at in range(0, len(part) - BATCH + 1, BATCH)]
+    for piece in random.permutation(len(pieces)):
+        yield _batch(claims, pieces[piece])
+
+
+def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
+    """Train a network on claims."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    network = Network(claims.features.shape[1])
+    rest = [part for name, part in network.named_parameters() if name != "own.weight"]
+    rates = (3e-3, 2e-3)
+    optimiser = torch.optim.AdamW(
+        [
+            {"params": [network.own.weight], "weight_decay": 1e-3},
+            {"params": rest, "weight_decay": 1e-2},
+        ]
+    )
+    total, step = epochs * (len(claims.rows) // BATCH), 0
+    loss_of = functional.binary_cross_entropy_with_logits
+    network.train()
+    for _ in range(epochs):
+        for *put, marked, label in _batches(claims, random):
+            share = min(1, step / total / 0.05) * max(0.02, 1 - step / total)
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = rate * share
+            told, words = network(*put)
+            inside = put[3] > 0
+            loss = loss_of(told, label) + 0.7 * loss_of(words[inside], marked[inside])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            step += 1
+    return network.eval()
+
+
+def predict(network: Network, claims: Claims) -> Array:
+    """The log-odds that each claim is bad."""
+    order = np.argsort([len(rows) for rows in claims.rows], kind="stable")
+    found = np.zeros(len(order))
+    with torch.inference_mode():
+        for start in range(0, len(order), 256):
+            at = order[start : start + 256]
+            found[at] = network(*_batch(claims, at)[:5])[0].numpy()
+    return found
+
+
+def arrays(network: Network, known: Array) -> dict[str, Array]:
+    """The weights of a network; of the words' own vectors those of the rows that it has seen, in eight bits."""
+    state: dict[str, Any] = {name: part.numpy() for name, part in network.state_dict().items()}
+    own = state.pop("own.weight")[known]
+    del state["table"]
+    scale = np.abs(own).max() / 127
+    packed = {name: part.astype(np.float32) for name, part in state.items()}
+    return {
+        **packed,
+        "own.rows": known.astype(np.int32),
+        "own.weight": (own / scale).round().astype(np.int8),
+        "own.scale": np.array(scale, np.float32),
+    }

@@ -1,0 +1,153 @@
+"""Train what the embedded judge says of the relevance of a passage to a query.
+
+    python -m training.embedded.relevance DATA
+
+A logistic regression of few numbers. Graded pairs come from WikiQA, TREC DL 2019 and Cranfield; of the others
+the passage that a question was asked of is relevant, and of those that share most words with it some are not.
+Prints the AUROC on each set by a judge that has not seen a fifth of its sources, and by one that never saw the set.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from training.embedded.examples import FOLDS, rows
+
+from ragfault.judges.embedded.asking import NAMES, asked
+from ragfault.judges.embedded.ground import Ground
+from ragfault.judges.embedded.vectors import Array, vectors
+from ragfault.judges.lexical import Lexical
+from ragfault.judges.rarity import rarity
+from ragfault.judges.scorer import Passage
+from ragfault.stats import auroc
+
+TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/relevance.npz"
+RIDGE = 0.1
+
+
+class Pair(NamedTuple):
+    """A query and a passage that is relevant to it or not."""
+
+    set: str
+    fold: int
+    query: str
+    passage: str
+    relevant: int
+
+
+def fold(source: object) -> int:
+    """The fold of a source."""
+    return zlib.crc32(str(source).encode()) % FOLDS
+
+
+def graded(folder: Path) -> Iterator[Pair]:
+    """Pairs that people graded."""
+    chance = random.Random(1)
+    for row in rows(folder, "wikiqa"):
+        if row["label"] or chance.random() < 0.35:
+            yield Pair("wikiqa", fold(row["source_id"]), row["query"], row["passage"], int(row["label"] > 0))
+    for row in rows(folder, "trec_dl19"):
+        yield Pair("trec_dl19", fold(row["query"]), row["query"], row["passage"], int(row["label"] >= 2))
+    texts = {row["docid"]: row["text"] for row in rows(folder, "cranfield_docs")}
+    queries = {row["qid"]: row["query"] for row in rows(folder, "cranfield_queries")}
+    for row in rows(folder, "cranfield_qrels"):
+        if chance.random() < 0.5 and row["docid"] in texts:
+            query, other = queries[row["qid"]], texts[chance.choice(list(texts))]
+            yield Pair("cranfield", fold(row["qid"]), query, texts[row["docid"]], int(row["label"] >= 1))
+            yield Pair("cranfield", fold(row["qid"]), query, other, 0)
+
+
+def mined(folder: Path) -> Iterator[Pair]:
+    """Pairs of questions and the passages that they were asked of, with others that share words."""
+    paragraphs = rows(folder, "squad2_paragraphs")
+    place = {one["pid"]: at for at, one in enumerate(paragraphs)}
+    asked_ = [one for one in rows(folder, "squad2_questions") if one["answerable"]]
+    chosen = random.Random(2).sample(asked_, 1500)
+    yield from beside("squad", [(one["query"], {place[one["gold_pid"]]}, one["gold_pid"]) for one in chosen],
+                      [one["text"] for one in paragraphs], 2)  # fmt: skip
+    natural = rows(folder, "clapnq_dev")
+    yield from beside("clapnq", [(one["query"], {at}, one["id"]) for at, one in enumerate(natural)],
+                      [one["contexts"][0] for one in natural], 2)  # fmt: skip
+    texts: list[str] = []
+    queries = []
+    for source, row in {
+        row["source_id"]: row for row in rows(folder, "ragtruth_train") if row["task"] == "QA"
+    }.items():
+        queries.append((row["query"], set(range(len(texts), len(texts) + len(row["contexts"]))), source))
+        texts += row["contexts"]
+    yield from beside("marco", queries, texts, 3)
+
+
+def beside(
+    name: str, queries: Sequence[tuple[str, set[int], object]], texts: Sequence[str], count: int
+) -> Iterator[Pair]:
+    """Each query with its own passages, and with some of those that are likest to it."""
+    chance = random.Random(3)
+    told = TfidfVectorizer(sublinear_tf=True, stop_words="english", ngram_range=(1, 2)).fit(texts)
+    known = told.transform(texts)
+    for query, own, source in queries:
+        likest = np.argsort(-(known @ told.transform([query]).T).toarray()[:, 0], kind="stable")
+        others = [int(at) for at in likest[:30] if at not in own][:12]
+        for at in [*sorted(own), *chance.sample(others, count)]:
+            yield Pair(name, fold(source), query, texts[at], int(at in own))
+
+
+def numbers(pairs: Sequence[Pair]) -> Array:
+    """What the judge sees of each pair."""
+    table, found = vectors(), []
+    for pair in pairs:
+        reading = Lexical().read(pair.query)
+        passage = (Passage("passage", pair.passage),)
+        ground = Ground(reading.index(passage), table, rarity())
+        question = reading.question(pair.query)
+        held = question.total and len(ground.tokens)
+        found.append(asked(question, ground)[0][0] if held else np.zeros(len(NAMES)))
+    return np.array(found)
+
+
+def fit(values: Array, labels: Array, sets: Array) -> LogisticRegression:
+    """Fit; each set counts the same, and in each set relevant and other pairs."""
+    weight = np.zeros(len(labels))
+    for one in np.unique(sets):
+        for label in (0, 1):
+            held = (sets == one) & (labels == label)
+            weight[held] = 1 / max(1, held.sum())
+    return LogisticRegression(C=RIDGE, max_iter=1000).fit(
+        values, labels, sample_weight=weight / weight.mean()
+    )
+
+
+def main(folder: Path) -> None:
+    """Measure, fit on everything, write."""
+    pairs = [*graded(folder), *mined(folder)]
+    values, labels = numbers(pairs), np.array([one.relevant for one in pairs])
+    sets, folds = np.array([one.set for one in pairs]), np.array([one.fold for one in pairs])
+    mean, deviation = values.mean(0), values.std(0) + 1e-6
+    scaled = (values - mean) / deviation
+    crossed = np.zeros(len(pairs))
+    for one in range(FOLDS):
+        crossed[folds == one] = fit(
+            scaled[folds != one], labels[folds != one], sets[folds != one]
+        ).decision_function(scaled[folds == one])
+    for one in dict.fromkeys(sets):
+        held = sets == one
+        never = fit(scaled[~held], labels[~held], sets[~held]).decision_function(scaled[held])
+        print(f"{one:10} n {held.sum():6,}  AUROC {auroc(crossed[held], labels[held]):.3f}  "
+              f"never seen {auroc(never, labels[held]):.3f}")  # fmt: skip
+    model = fit(scaled, labels, sets)
+    np.savez_compressed(
+        TARGET, mean=mean, deviation=deviation, weights=model.coef_[0], bias=model.intercept_[0]
+    )
+    print("  ".join(f"{name} {weight:.2f}" for name, weight in zip(NAMES, model.coef_[0], strict=True)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

