@@ -1,0 +1,72 @@
+"""Altering: claims that no longer hold, made from claims that do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+
+__all__ = ["altered"]
+
+NUMBER = re.compile(r"\b\d[\d,.]*\b")
+NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+"""Capitalised words inside a sentence."""
+VERB = re.compile(r"\b(?:is|are|was|were|can|will|has|have|does|did)\b")
+LONGEST = 6000
+"""Names are taken from so many characters of a passage."""
+
+
+def altered(claim: str, texts: Sequence[str], chance: Random) -> str | None:
+    """A claim with one digit, name or negation changed, or with two names exchanged; None where nothing can be.
+
+    The other name comes from the passages that the claim was drawn from. Which of the four is tried first is
+    left to chance.
+
+    >>> altered("It was founded in 1921.", [], Random(0))
+    'It was not founded in 1921.'
+    """
+    ways: list[Callable[[str, Sequence[str], Random], str | None]] = [number, name, negation, exchange]
+    chance.shuffle(ways)
+    made = (way(claim, texts, chance) for way in ways)
+    return next((one for one in made if one is not None), None)
+
+
+def number(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
+    """One digit of one number is another."""
+    found = list(NUMBER.finditer(claim))
+    if not found:
+        return None
+    start = chance.choice(found).start()
+    size = len(NUMBER.match(claim, start)[0])  # type: ignore[index]
+    at = chance.choice([at for at in range(start, start + size) if claim[at].isdigit()])
+    return claim[:at] + chance.choice([one for one in "123456789" if one != claim[at]]) + claim[at + 1 :]
+
+
+def name(claim: str, texts: Sequence[str], chance: Random) -> str | None:
+    """One name is another of the passages."""
+    found = list(NAME.finditer(claim))
+    if not found:
+        return None
+    one = chance.choice(found)
+    known = {other for text in texts for other in NAME.findall(text[:LONGEST])}
+    others = sorted(other for other in known if other not in claim and one[0] not in other)
+    return claim[: one.start()] + chance.choice(others) + claim[one.end() :] if others else None
+
+
+def negation(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
+    """What is, is not."""
+    found = VERB.search(claim)
+    if found is None or " not" in claim:
+        return None
+    return f"{claim[: found.end()]} not{claim[found.end() :]}"
+
+
+def exchange(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
+    """Two names stand in each other's place."""
+    found = list(NAME.finditer(claim))
+    if len(found) < 2:
+        return None
+    one, two = sorted(chance.sample(found, 2), key=lambda each: each.start())
+    if one[0] == two[0]:
+        return None
+    return claim[: one.start()] + two[0] + claim[one.end() : two.start()] + one[0] + claim[two.end() :]

@@ -1,0 +1,107 @@
+"""Make the examples that the cross-encoder is trained on: claims with their evidence, queries with passages.
+
+The evidence is chosen by the function that chooses it at run time, so that what is trained on is what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from training.embedded.examples import SETS, rows
+from training.embedded.relevance import fold, graded, mined
+from training.minilm.altering import altered
+
+from ragfault.judges.claims import Claim, bare, claims
+from ragfault.judges.cross.evidence import evidence, said
+from ragfault.judges.features import state
+from ragfault.judges.index import Index, Passage
+from ragfault.judges.rarity import rarity
+
+__all__ = ["Example", "examples"]
+
+FIRST = 2
+"""Claims of sources in this fold and beyond are trained on; those before are for stacking and for measuring."""
+RELEVANCE = 1
+"""Queries in this fold and beyond are trained on."""
+ALTERED = 0.12
+"""Of the claims that people did not mark, this share is altered as well."""
+
+
+class Example(NamedTuple):
+    """Two texts, and what people said of them."""
+
+    kind: str
+    """`marked` and `unmarked` claims of RAGTruth, `altered` ones, those of `other` sets, and `relevance`."""
+    one: str
+    """A claim or a query."""
+    others: tuple[str, ...]
+    """The sentences that are evidence, or one passage."""
+    label: int
+    """1: a claim that does not hold, or a passage that is relevant."""
+    spans: tuple[tuple[int, int], ...] | None = None
+    """The marked stretches of the claim; None where they are not known."""
+
+
+def examples(folder: Path) -> Iterator[Example]:
+    """All examples, in the same order every time."""
+    chance = Random(0)
+    for name in SETS:
+        last: tuple[str, ...] = ()
+        for row in rows(folder, name):
+            if fold(row["source_id"]) < FIRST:
+                continue
+            texts = tuple(row["contexts"] if "contexts" in row else [row["passage"]])
+            if texts != last:
+                last, index = texts, Index([Passage(str(place), text) for place, text in enumerate(texts)])
+            yield from (_marked(row, index, chance) if "spans" in row else _judged(row, index))
+    yield from relevance(folder)
+
+
+def relevance(folder: Path) -> Iterator[Example]:
+    """Queries with passages; never those of TREC DL 2019, nor those of the development part of WikiQA."""
+    kept = {row["query"] for row in rows(folder, "wikiqa") if row["split"] != "train"}
+    for pairs in (graded(folder), mined(folder)):
+        for one in pairs:
+            if one.set == "trec_dl19" or one.fold < RELEVANCE or (one.set == "wikiqa" and one.query in kept):
+                continue
+            yield Example("relevance", one.query, (one.passage,), one.relevant)
+
+
+def _marked(row: dict[str, Any], index: Index, chance: Random) -> Iterator[Example]:
+    """The claims of an answer in which people marked stretches; and some of the others, altered."""
+    for claim in claims(row["answer"]):
+        text, spans = bare(claim.text), _within(claim, row["spans"])
+        # where a mark of a citation was taken out, the offsets no longer fit
+        known = spans if text == claim.text or not spans else None
+        yield Example(
+            "marked" if spans else "unmarked", text, _evidence(text, index), int(bool(spans)), known
+        )
+        if not spans and chance.random() < ALTERED:
+            other = altered(text, [passage.text for passage in index.passages], chance)
+            if other is not None and other != text:
+                yield Example("altered", other, _evidence(other, index), 1)
+
+
+def _judged(row: dict[str, Any], index: Index) -> Iterator[Example]:
+    """The claims of an answer that people judged as a whole: a bad one tells only where it has one claim."""
+    found = claims(row["answer"])
+    if len(found) == 1 or not row["label"]:
+        for claim in found:
+            text = bare(claim.text)
+            yield Example("other", text, _evidence(text, index), int(row["label"]))
+
+
+def _evidence(text: str, index: Index) -> tuple[str, ...]:
+    return tuple(said(index, place) for place in evidence(state(text, rarity()), index))
+
+
+def _within(claim: Claim, spans: list[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
+    """The marked stretches of an answer that touch a claim, by its own offsets."""
+    return tuple(
+        (max(0, one["start"] - claim.start), min(claim.end, one["end"]) - claim.start)
+        for one in spans
+        if claim.start < one["end"] and one["start"] < claim.end
+    )
