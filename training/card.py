@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import sys
 import tempfile
 import time
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,9 @@ from ragfault.cards import Card, Measured, Shape
 from ragfault.judges import load_judge
 from ragfault.rules import Judged
 from ragfault.stats import Estimate, Interval
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from training.unseen import unseen
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent / "src/ragfault"
@@ -109,7 +114,12 @@ def traces(folder: Path, source: Labelled, place: Path) -> Path:
                 }
                 if source.task == "answer" and "spans" in row:
                     columns["spans"] = [[span["start"], span["end"]] for span in row["spans"]]
-                line = {"id": f"{at}", "query": row.get("query") or "", "chunks": chunks, **columns}
+                line = {
+                    "id": str(row.get("id", at)),
+                    "query": row.get("query") or "",
+                    "chunks": chunks,
+                    **columns,
+                }
                 if row.get("answer") is not None:
                     line["answer"] = row["answer"]
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -177,12 +187,29 @@ def size(files: list[str]) -> str:
     return f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.0f} kB"
 
 
+def narrowed(source: Labelled, judge: str) -> Labelled:
+    """The set without the sources that the model of minilm was trained on."""
+    if judge != "minilm" or source.keep is not bool or source.key == "trec_dl19":
+        return source
+    folds = (0,) if source.task == "relevance" else (0, 1)
+    keep = partial(of_folds, folds=folds)
+    return source._replace(keep=keep, split=f"{source.split}; sources that the model was not trained on")
+
+
+def of_folds(row: Row, folds: tuple[int, ...]) -> bool:
+    """Whether the source of a row is in some folds."""
+    return zlib.crc32(row["source_id"].encode()) % 5 in folds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--judge", default="lexical")
     parser.add_argument("--limit", type=int, help="of each set, in whole groups drawn at random")
     parser.add_argument("-w", "--workers", type=int, default=1)
+    parser.add_argument(
+        "--kept", type=Path, help="what `python -m training.embedded --keep` left: see training/unseen.py"
+    )
     parser.add_argument("-o", "--out", type=Path, help="instead of the card in the package")
     given = parser.parse_args()
     said = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
@@ -190,17 +217,17 @@ def main() -> None:
         parser.error(
             f"training/cards.toml has no section [{given.judge}]: say there what the card is to say in words"
         )
-    command = f"python training/card.py DATA --judge {given.judge}" + (
-        f" --limit {given.limit}" if given.limit else ""
-    )
+    command = f"python training/card.py DATA --judge {given.judge}"
+    command += f" --limit {given.limit}" if given.limit else ""
+    command += " --kept kept.npz" if given.kept else ""
     measured: list[Measured] = []
     speed = ""
     with tempfile.TemporaryDirectory() as place:
-        for source in SETS:
+        for source in map(partial(narrowed, judge=given.judge), SETS):
             start = time.perf_counter()
             found = measure(
                 traces(given.data, source, Path(place)),
-                judge=given.judge,
+                judge=unseen(given.judge, given.kept, source.key) if given.kept else given.judge,
                 task=source.task,
                 positive=(source.positive,),
                 group="query" if source.task == "relevance" else "source_id",

@@ -72,27 +72,33 @@ def measure(data: Data, odds: Array) -> Array:
 def transfer(data: Data, inner: Array, odds: Array) -> None:
     """Each task and set, judged by parts that have seen nothing of it."""
     kinds = np.array([one.task if one.set == "ragtruth" else one.set for one in data.answers])
-    for kind in np.unique(kinds):
-        other = kinds != kind
+    tasks = np.array([one.task for one in data.answers])
+    for kind in np.unique(kinds[kinds != "invented"]):
+        other = (kinds != kind) & ~((kinds == "invented") & (tasks == kind))
         mixed = odds.copy()
-        at = np.flatnonzero(~other[data.owner])
+        held = kinds == kind
+        at = np.flatnonzero(held[data.owner])
         mixed[at] = apply(fit(data, other[data.owner], inner), data, at)
-        told = np.zeros(len(kinds))
-        told[~other] = stacked(data, mixed, other, ~other)
-        report([one for one in data.answers if (one.task if one.set == "ragtruth" else one.set) == kind],
-               told[~other], f"{kind}, never seen")  # fmt: skip
+        told = stacked(data, mixed, other, held)
+        report(
+            [one for one, inside in zip(data.answers, held, strict=True) if inside],
+            told,
+            f"{kind}, never seen",
+        )
 
 
 def lines(data: Data, odds: Array, told: Array) -> dict[str, Array]:
     """For each shape slope and intercept of the calibration of claims and of answers."""
     kinds = np.array([SHAPES.index(one.shape) for one in data.answers])
     bad = np.array([one.bad for one in data.answers])
+    real = np.array([one.set != "invented" for one in data.answers])
     marks = data.claims.marks
     claims, whole_ = [], []
     for kind in range(len(SHAPES)):
-        inside = (kinds[data.owner] == kind) & (marks >= 0)
+        inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
         claims.append(calibrate(odds[inside], marks[inside], PRIOR["claim"]))
-        whole_.append(calibrate(told[kinds == kind], bad[kinds == kind], PRIOR["answer"]))
+        held = (kinds == kind) & real
+        whole_.append(calibrate(told[held], bad[held], PRIOR["answer"]))
     return {"claim_line": np.array(claims), "answer_line": np.array(whole_)}
 
 
@@ -125,12 +131,16 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--transfer", action="store_true", help="measure tasks and sets that were never seen")
+    parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
     data = arrange([one for one in answers(options.data) if one.seen is not None])
     print(f"{len(data.answers):,} answers, {len(data.owner):,} claims", flush=True)
     inner = bag_out(data)
     odds = crossed(data, inner)
     told = measure(data, odds)
+    if options.keep:
+        ids = np.array([f"{one.set} {one.id}" for one in data.answers])
+        np.savez_compressed(options.keep, ids=ids, start=data.start, odds=odds, answers=told)
     if options.transfer:
         transfer(data, inner, odds)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ __all__ = ["FOLDS", "SETS", "Answer", "answers"]
 
 SETS = ("ragtruth_train", "attributionbench_dev", "wice_dev", "begin_dev")
 FOLDS = 5
+EVERY, BACK = 8, 20
+"""One answer in so many is repeated with an invented statement, taken from so many answers before it in its fold."""
 
 
 class Answer(NamedTuple):
@@ -56,6 +59,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
     """Every labelled answer of some sets."""
     last: tuple[object, ...] = ()
+    others: list[deque[dict[str, Any]]] = [deque(maxlen=BACK + 1) for _ in range(FOLDS)]
     for name in sets:
         for row in rows(folder, name):
             texts = row["contexts"] if "contexts" in row else [row["passage"]]
@@ -64,6 +68,26 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
                 index = Index([Passage(str(place), text) for place, text in enumerate(texts)])
                 ground = Ground(index, vectors(), rarity())
             yield _answer(name.split("_")[0], row, ground)
+            if row.get("spans") is not None:
+                others[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)
+                if zlib.crc32(row["id"].encode()) // FOLDS % EVERY == 0:
+                    strange = others[fold][0]
+                    if strange["source_id"] != row["source_id"]:
+                        yield _answer("invented", invented(row, strange), ground)
+
+
+def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
+    """An answer with a statement of another source before or after it, which nothing here supports."""
+    said = claims(strange["answer"])
+    text = (
+        said[zlib.crc32(row["id"].encode()) % len(said)].text if said else "The harbour was closed by then."
+    )
+    first = zlib.crc32(text.encode()) % 2
+    answer = f"{text} {row['answer']}" if first else f"{row['answer'].rstrip()} {text}"
+    shift = len(text) + 1 if first else 0
+    spans = [{"start": one["start"] + shift, "end": one["end"] + shift} for one in row["spans"]]
+    own = {"start": 0, "end": len(text)} if first else {"start": len(answer) - len(text), "end": len(answer)}
+    return {**row, "answer": answer, "spans": [*spans, own], "label": 1}
 
 
 def _answer(name: str, row: dict[str, Any], ground: Ground) -> Answer:

@@ -61,8 +61,8 @@ def arrange(kept: list[Answer]) -> Data:
     lists: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
     for one, size in zip(seen, sizes, strict=True):
         cuts = np.searchsorted(one.states.owner, np.arange(1, size))
-        for part, whole in zip(lists, one.states[:3], strict=True):
-            part += np.split(whole.astype(np.float16) if whole.ndim > 1 else whole, cuts)
+        for pieces, part in zip(lists, one.states[:3], strict=True):
+            pieces.extend(np.split(part.astype(np.float16) if part.ndim > 1 else part, cuts))
     claims = network.Claims(
         *lists, np.clip((features - scale[0]) / scale[1], -4, 4).astype(np.float32),
         np.concatenate([one.marks for one in kept]), [tokens for one in kept for tokens in one.tokens],
@@ -135,7 +135,7 @@ def whole(data: Data, odds: Array, *, style: bool = False) -> Array:
 
 def weights(data: Data) -> Array:
     """How much each answer counts."""
-    return np.where([one.set == "ragtruth" for one in data.answers], 1.0, OTHERS)
+    return np.where([one.set in {"ragtruth", "invented"} for one in data.answers], 1.0, OTHERS)
 
 
 def calibrate(odds: Array, labels: Array, prior: float) -> tuple[float, float]:

@@ -1,12 +1,20 @@
-"""Calibration: the probabilities that a judge stands by, from what its model put out."""
+"""Calibration: the probabilities that a judge stands by, from what its model put out and what words say."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["Logits", "doubtful", "probability", "relevant"]
+import msgspec
+import numpy as np
+
+from ragfault.judges.embedded.shapes import SHAPES, Shape
+from ragfault.judges.embedded.summing import logistic
+from ragfault.judges.embedded.vectors import Array
+
+__all__ = ["Logits", "Stack", "doubtful", "sides", "stack", "summary"]
 
 GAP = 3
 """Doubtful tokens so many characters apart belong to one stretch."""
@@ -23,18 +31,65 @@ class Logits(NamedTuple):
     """How much speaks against each token of the first."""
 
 
-def probability(logits: Logits, features: Sequence[float]) -> float:  # noqa: ARG001
-    """The probability that the evidence supports a claim; `features` are those of its words.
+class Stack(msgspec.Struct, frozen=True):
+    """What words and model weigh together; the last number of each row is the intercept."""
 
-    >>> round(probability(Logits(-2.0, 0.0, ()), ()), 3)
-    0.881
+    claims: tuple[float, ...]
+    """For the odds of the embedded judge, the model's own, and those of its worst and its mean token."""
+    answers: tuple[float, ...]
+    """For the odds of the embedded judge, and what `summary` says of the claims."""
+    relevance: tuple[float, float, float]
+    """For the model's logit and the cosine of query and passage."""
+    claim_lines: tuple[tuple[float, float], ...]
+    """For each shape slope and intercept of the calibration."""
+    answer_lines: tuple[tuple[float, float], ...]
+
+    def odds(self, rows: Array) -> Array:
+        """The log-odds that each claim is bad, from rows of `sides`."""
+        summed: Array = rows @ np.array(self.claims[:-1]) + self.claims[-1]
+        return summed
+
+    def support(self, odds: Array, shape: Shape) -> Array:
+        """The calibrated probability that each claim is supported."""
+        slope, intercept = self.claim_lines[SHAPES.index(shape)]
+        return logistic(-(slope * odds + intercept))
+
+    def grounded(self, whole: float, odds: Array, shape: Shape) -> float:
+        """The calibrated probability that all claims are supported."""
+        told = float(np.array([whole, *summary(odds)]) @ np.array(self.answers[:-1]) + self.answers[-1])
+        slope, intercept = self.answer_lines[SHAPES.index(shape)]
+        return float(logistic(-(slope * np.array(told) + intercept)))
+
+    def relevant(self, logit: float, cosine: float) -> float:
+        """The probability that a passage speaks to a query."""
+        model, alike, intercept = self.relevance
+        return float(logistic(np.array(model * logit + alike * cosine + intercept)))
+
+
+@cache
+def stack() -> Stack:
+    """The numbers that the package carries, fitted by training/stacking.py."""
+    return msgspec.json.decode(files(__package__).joinpath("stack.json").read_bytes(), type=Stack)
+
+
+def sides(odds: float, logits: Logits) -> tuple[float, ...]:
+    """What the embedded judge and the model say of a claim.
+
+    >>> sides(-1.0, Logits(0.5, 0.0, (1.0, -1.0)))
+    (-1.0, 0.5, 1.0, 0.0)
     """
-    return _logistic(-logits.bad)
+    tokens = logits.tokens or (logits.bad,)
+    return odds, logits.bad, max(tokens), sum(tokens) / len(tokens)
 
 
-def relevant(logits: Logits) -> float:
-    """The probability that a passage speaks to a query."""
-    return _logistic(logits.relevant)
+def summary(odds: Array) -> list[float]:
+    """The claims of an answer in few numbers: the worst's log-odds, the second's probability, mean and share of bad.
+
+    >>> [round(value, 3) for value in summary(np.array([0.0, -2.0]))]
+    [0.0, 0.119, 0.31, 0.5]
+    """
+    p = np.sort(logistic(odds))[::-1]
+    return [float(odds.max()), float(p[1]) if len(p) > 1 else 0.0, float(p.mean()), float((p > 0.15).mean())]
 
 
 def doubtful(claim: str, spans: Sequence[tuple[int, int]], tokens: Sequence[float]) -> str | None:
@@ -55,7 +110,3 @@ def doubtful(claim: str, spans: Sequence[tuple[int, int]], tokens: Sequence[floa
         if total > most:
             best, most = claim[start:end], total
     return best or None
-
-
-def _logistic(value: float) -> float:
-    return 1.0 / (1.0 + math.exp(-max(-60.0, min(60.0, value))))

@@ -10,16 +10,18 @@ import numpy as np
 
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assemble import OFFERS, assemble
-from ragfault.judges.claims import bare
-from ragfault.judges.cross.calibration import Logits, doubtful, probability, relevant
+from ragfault.judges.cross.calibration import Logits, doubtful, sides, stack
 from ragfault.judges.cross.encoder import alone, embedder, encoder, tokenizer
 from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair, pieces
 from ragfault.judges.cross.evidence import evidence, said
 from ragfault.judges.cross.weights import delta, where
-from ragfault.judges.entailment import Bars, Check, check, verdict
+from ragfault.judges.embedded.meaning import Meanings, Weighed, digest, least
+from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.entailment import Bars
+from ragfault.judges.features import state
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import rarity
-from ragfault.judges.relevance import Question, ask, elsewhere, relevance
+from ragfault.judges.relevance import Question, ask, elsewhere
 from ragfault.judges.scorer import Entailment, Relevance
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
@@ -34,59 +36,76 @@ DIGITS = 4
 
 
 class Pairs:
-    """A reading of one trace by a model that sees two texts together."""
+    """A reading of one trace by a model that sees two texts together, beside the reading of the embedded judge."""
 
-    def __init__(self, folder: Path, bars: Bars, threads: int) -> None:
+    def __init__(self, folder: Path, bars: Bars, threads: int, query: str) -> None:
         self._model = encoder(folder, threads)
         self._split = tokenizer(folder)
         self._folder, self._bars, self._threads = folder, bars, threads
         self._rarity = rarity()
+        self.words = Meanings(query, bars)
         self._seen: dict[tuple[int, ...], Logits] = {}
+        self._odds: dict[tuple[str, ...], tuple[Weighed, Array]] = {}
         self._indexes: dict[tuple[Passage, ...], Index] = {}
+        self._meanings: dict[str, Array] = {}
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
-        """How much each passage speaks to the query, in its best stretch."""
+        """How much each passage speaks to the query, in its best stretch and in its meaning."""
         question = ask(query, self._rarity)
-        rows: list[list[Pair]] = []
-        for passage in passages:
-            blank = question.task or not question.total or not passage.text.strip()
-            stretches = [] if blank else self._stretches(question, self._index((passage,)))
-            rows.append([pair(self._split, query, [text], QUERY, PASSAGE) for text in stretches])
-        seen = self._run([row for each in rows for row in each])
+        plain = self.words.relevance(query, passages)
+        if question.task or not question.total:
+            return plain
+        self._run([row for passage in passages for row in self._asked(question, passage)])
         found = []
-        for passage, each in zip(passages, rows, strict=True):
-            plain = relevance(question, self._index((passage,)))
-            value = max((relevant(seen[row.ids]) for row in each), default=plain.value)
-            found.append(self._told(question, passage, round(value, DIGITS), plain))
+        for passage, one in zip(passages, plain, strict=True):
+            if not passage.text.strip():
+                found.append(one)
+                continue
+            logit = self.logit(query, passage)
+            value = round(stack().relevant(logit, self.similarity(query, passage.text)), DIGITS)
+            found.append(self._told(question, passage, value, one))
         return found
 
     def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How much of a query each text takes up, by its words."""
-        question = ask(query, self._rarity)
-        return [relevance(question, self._index((passage,))) for passage in passages]
+        return self.words.coverage(query, passages)
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How the best sentences of the passages, read with each claim, stand to it."""
-        index = self._index(tuple(passages))
-        plain = [bare(claim) for claim in claims]
-        checks = [check(claim, index, self._rarity) for claim in plain]
-        rows = {
-            claim: self._row(claim, one, index)
-            for claim, one in zip(plain, checks, strict=True)
-            if one is not None
-        }
-        seen = self._run(list(rows.values()))
-        found = []
-        for claim, one in zip(plain, checks, strict=True):
-            if one is None:
-                found.append(Entailment("unsupported", 0.0, share=(0.0,) * len(index.passages)))
-            else:
-                found.append(self._word(claim, one, index, rows[claim], seen))
-        return found
+        looked = self.look(claims, passages)
+        if looked is None:
+            return self.words.entailment(claims, passages)
+        weighed, logits, rows = looked
+        odds = stack().odds(
+            np.array([sides(*both) for both in zip(weighed.odds.tolist(), logits, strict=True)])
+        )
+        self._odds.setdefault(tuple(claims), (weighed, odds))
+        p = stack().support(odds, weighed.shape).round(DIGITS).tolist()
+        return [
+            self._word(weighed, number, p[number], row, one)
+            for number, (row, one) in enumerate(zip(rows, logits, strict=True))
+        ]
+
+    def look(
+        self, claims: Sequence[str], passages: Sequence[Passage]
+    ) -> tuple[Weighed, list[Logits], list[Pair]] | None:
+        """What words and model say of each claim, and the row that the model read."""
+        weighed = self.words.weigh(claims, passages)
+        if weighed is None:
+            return None
+        index = weighed.ground.index
+        rows = [self._row(text, index) for text in weighed.texts]
+        seen = self._run(rows)
+        return weighed, [seen[row.ids] for row in rows], rows
 
     def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:  # noqa: ARG002
-        """As probable as its least probable claim; what claims nothing is grounded."""
-        return min((one.p for one in seen), default=1.0)
+        """The probability that all claims are supported; what claims nothing is grounded."""
+        known = self._odds.get(tuple(claims))
+        if known is None:
+            return least(seen)
+        weighed, odds = known
+        whole = self.words.whole(weighed)
+        return self.words.bounded(round(stack().grounded(whole, odds, weighed.shape), DIGITS), weighed, seen)
 
     def similarity(self, left: str, right: str) -> float:
         """The cosine of the meanings of two texts, as the model was published."""
@@ -94,29 +113,37 @@ class Pairs:
         norm = float(np.linalg.norm(one) * np.linalg.norm(two))
         return round(min(1.0, max(0.0, float(one @ two) / norm)), DIGITS) if norm else 0.0
 
-    def _word(
-        self, claim: str, one: Check, index: Index, row: Pair, seen: dict[tuple[int, ...], Logits]
-    ) -> Entailment:
+    def _word(self, weighed: Weighed, number: int, p: float, row: Pair, logits: Logits) -> Entailment:
         """The word for a claim, and where nothing exact speaks against it, which words are doubtful."""
-        logits = seen[row.ids]
-        p = round(probability(logits, ()), DIGITS)
-        found = verdict(claim, one, index, p, self._bars, most=1.0)
-        if found.support != "unsupported" or one.opposed or one.nowhere:
+        found, check = self.words.word(weighed, number, p), weighed.seen.checks[number]
+        if found.support != "unsupported" or found.unsure or check is None or check.opposed or check.nowhere:
             return found
+        claim = weighed.texts[number]
         stretch = doubtful(claim, row.spans, logits.tokens)
         if stretch is None or len(stretch) > 0.8 * len(claim):
             return found
         return found._replace(reason=f"the chunks do not say “{stretch}”")
 
+    def logit(self, query: str, passage: Passage) -> float:
+        """What the model says of a passage and a query, in its best stretch."""
+        rows = self._asked(ask(query, self._rarity), passage)
+        seen = self._run(rows)
+        return max((seen[row.ids].relevant for row in rows), default=0.0)
+
+    def _asked(self, question: Question, passage: Passage) -> list[Pair]:
+        """The rows in which a passage is read with a query."""
+        stretches = self._stretches(question, self._index((passage,))) if passage.text.strip() else []
+        return [pair(self._split, question.text, [text], QUERY, PASSAGE) for text in stretches]
+
     def _told(self, question: Question, passage: Passage, value: float, plain: Relevance) -> Relevance:
         """The exact checks on top of what the model says."""
         strange = elsewhere(question, passage.text)
         if strange:
-            return Relevance(min(value * 0.4, 0.2), strange)
-        return Relevance(value, plain.reason if value < 0.5 or question.task else None)
+            return Relevance(min(value * 0.4, 0.2), strange, other=True)
+        return Relevance(value, plain.reason if value < 0.5 else None)
 
-    def _row(self, claim: str, one: Check, index: Index) -> Pair:
-        texts = [said(index, place) for place in evidence(one.statement, index)]
+    def _row(self, claim: str, index: Index) -> Pair:
+        texts = [said(index, place) for place in evidence(state(claim, self._rarity), index)]
         return pair(self._split, claim, texts, CLAIM, EVIDENCE)
 
     def _stretches(self, question: Question, index: Index) -> list[str]:
@@ -136,10 +163,14 @@ class Pairs:
         self._seen |= {row.ids: one for row, one in zip(fresh, self._model.run(fresh), strict=True)}
         return self._seen
 
-    def _meaning(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-        rows = alone(self._split, text)
-        each = embedder(self._folder, self._threads).embed(rows)
-        return np.asarray(np.array([row.first for row in rows], np.float32) @ each, np.float32)
+    def _meaning(self, text: str) -> Array:
+        if text not in self._meanings:
+            rows = alone(self._split, text)
+            each = embedder(self._folder, self._threads).embed(rows)
+            self._meanings[text] = np.asarray(
+                np.array([row.first for row in rows], np.float32) @ each, np.float32
+            )
+        return self._meanings[text]
 
     def _index(self, passages: tuple[Passage, ...]) -> Index:
         if passages not in self._indexes:
@@ -184,13 +215,13 @@ class MiniLM:
         """Version, weights, rarity table and thresholds, in one line."""
         bars = self._bars
         return (
-            f"minilm/{VERSION} weights={delta().digest} rarity={rarity().digest} "
+            f"minilm/{VERSION} weights={delta().digest} words={digest()} "
             f"supported={bars.supported:g} inferred={bars.inferred:g}"
         )
 
-    def read(self, query: str = "") -> Pairs:  # noqa: ARG002
+    def read(self, query: str = "") -> Pairs:
         """Begin the reading of one trace."""
-        return Pairs(self._folder, self._bars, self._threads)
+        return Pairs(self._folder, self._bars, self._threads, query)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """The verdicts on each trace, each made from that trace alone."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import NamedTuple
 
 from ragfault.judges.assemble import OFFERS, assemble
 from ragfault.judges.claims import bare
@@ -23,7 +24,7 @@ from ragfault.judges.scorer import Entailment, Passage, Relevance
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
 
-__all__ = ["UNSURE", "Embedded"]
+__all__ = ["UNSURE", "Embedded", "Meanings", "Weighed", "digest", "least"]
 
 VERSION = 1
 UNSURE = (1 / 3, 2 / 3)
@@ -36,6 +37,17 @@ SHORT = ("claim", "dialogue")
 UNKNOWN, FOREIGN = 0.5, "written in another language than the chunks"
 
 
+class Weighed(NamedTuple):
+    """Claims, and what some passages say for and against them."""
+
+    texts: list[str]
+    ground: Ground
+    seen: Examined
+    odds: Array
+    """The log-odds that each is bad, before calibration."""
+    shape: Shape
+
+
 class Meanings:
     """A reading of one trace by its words and what they mean."""
 
@@ -43,7 +55,7 @@ class Meanings:
         self._query, self._bars = query, bars
         self._words = Words(rarity(), bars)
         self._grounds: dict[tuple[Passage, ...], Ground] = {}
-        self._seen: dict[tuple[str, ...], tuple[Array, Array, Shape]] = {}
+        self._seen: dict[tuple[str, ...], Weighed] = {}
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How probably each passage is relevant; what is about something else stays low."""
@@ -58,26 +70,41 @@ class Meanings:
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How probably the passages support each claim, and where."""
+        weighed = self.weigh(claims, passages)
+        if weighed is None:
+            return [Entailment("unsupported", 0.0, share=(0.0,) * len(passages)) for _ in claims]
+        p = model().support(weighed.odds, weighed.shape)
+        return [self.word(weighed, number, float(one)) for number, one in enumerate(p)]
+
+    def weigh(self, claims: Sequence[str], passages: Sequence[Passage]) -> Weighed | None:
+        """What the passages say for and against claims; None where there is nothing to compare."""
         texts = [bare(claim) for claim in claims]
         ground = self._ground(tuple(passages))
         seen = examine(texts, ground, self._query)
         if seen is None:
-            return [Entailment("unsupported", 0.0, share=(0.0,) * len(passages)) for _ in texts]
-        odds, kind = model().odds(seen), shape(self._query, texts, float(ground.keyed.mean()))
-        self._seen[tuple(claims)] = (odds, seen.features, kind)
-        p = model().support(odds, kind)
-        return [
-            self._entail(text, ground, seen, number, float(p[number])) for number, text in enumerate(texts)
-        ]
+            return None
+        kind = shape(self._query, texts, float(ground.keyed.mean()))
+        weighed = Weighed(texts, ground, seen, model().odds(seen), kind)
+        self._seen.setdefault(tuple(claims), weighed)  # against all chunks first, later against single ones
+        return weighed
 
     def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:  # noqa: ARG002
         """The probability that all claims are supported; what claims nothing is grounded."""
-        known = self._seen.get(tuple(claims))
-        least = min((one.p for one in seen), default=1.0)
-        if known is None or any(one.reason == FOREIGN for one in seen):
-            return least
-        sure = model().grounded(*known)
-        return min(sure, least) if known[2] in SHORT and least < self._bars.inferred else sure
+        weighed = self._seen.get(tuple(claims))
+        if weighed is None:
+            return least(seen)
+        return self.bounded(model().grounded(self.whole(weighed), weighed.shape), weighed, seen)
+
+    def whole(self, weighed: Weighed) -> float:
+        """The log-odds that some of the claims is bad, before calibration."""
+        return model().whole(weighed.odds, weighed.seen.features)
+
+    def bounded(self, sure: float, weighed: Weighed, seen: Sequence[Entailment]) -> float:
+        """A probability that all claims are supported, bounded by the worst claim where the answer is short."""
+        if any(one.reason == FOREIGN for one in seen):
+            return least(seen)
+        short = weighed.shape in SHORT and least(seen) < self._bars.inferred
+        return min(sure, least(seen)) if short else sure
 
     def similarity(self, left: str, right: str) -> float:
         """The cosine of the rare words and the letters of two texts."""
@@ -89,8 +116,9 @@ class Meanings:
             ground = self._grounds[passages] = Ground(self._words.index(passages), vectors(), rarity())
         return ground
 
-    def _entail(self, text: str, ground: Ground, seen: Examined, number: int, p: float) -> Entailment:
-        """The verdict on one claim."""
+    def word(self, weighed: Weighed, number: int, p: float) -> Entailment:
+        """The verdict on one claim that is supported with this probability."""
+        ground, seen, text = weighed.ground, weighed.seen, weighed.texts[number]
         check = seen.checks[number]
         if check is None:
             return Entailment("unsupported", 0.0, share=(0.0,) * len(ground.index.passages))
@@ -100,19 +128,24 @@ class Meanings:
             return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
         if p >= self._bars.inferred and seen.features[number, PLACE["joint"]] < COPY:
             check = check._replace(against=None, nowhere=None)
-        found = verdict(text, check, ground.index, p, self._bars, most=1.0)
+        found = verdict(text, check, ground.index, p, self._bars)
         return found._replace(unsure=UNSURE[0] < found.p < UNSURE[1])
+
+
+def least(seen: Sequence[Entailment]) -> float:
+    """The probability of the least probable claim; 1 where nothing is claimed."""
+    return min((one.p for one in seen), default=1.0)
 
 
 class Embedded:
     """The judge that comes with the package: trained on what people marked, run in numpy, the same everywhere.
 
     >>> from ragfault.records import Chunk
-    >>> chunks = (Chunk(id="a", text="The clinic employs four physicians and a nurse."),)
-    >>> trace = Trace(id="1", query="Who works there?", chunks=chunks, answer="Four doctors and a nurse work there.")
-    >>> verdicts = Embedded().observe([trace])[0]
-    >>> verdicts.claim[0].p > 0.5, verdicts.answer.grounded > 0.5
-    (True, True)
+    >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
+    >>> trace = Trace(id="1", query="Who is there?", chunks=chunks, answer="The clinic has four doctors and one nurse.")
+    >>> verdict = Embedded().observe([trace])[0].claim[0]
+    >>> verdict.support, verdict.p > 0.5
+    ('inferred', True)
     """
 
     def __init__(self, *, supported: float = 0.7, inferred: float = 0.5) -> None:
@@ -128,7 +161,7 @@ class Embedded:
         """Version, weights and thresholds, in one line."""
         bars = self._bars
         return (
-            f"embedded/{VERSION} weights={_digest()} supported={bars.supported:g} inferred={bars.inferred:g}"
+            f"embedded/{VERSION} weights={digest()} supported={bars.supported:g} inferred={bars.inferred:g}"
         )
 
     def read(self, query: str = "") -> Meanings:
@@ -141,7 +174,7 @@ class Embedded:
 
 
 @cache
-def _digest() -> str:
+def digest() -> str:
     """Names all weights, and the table of rarity."""
     whole = sha256(rarity().digest.encode())
     for name in ("vectors.npz", "support.npz", "relevance.npz"):

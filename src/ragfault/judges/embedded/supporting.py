@@ -47,11 +47,14 @@ class Model(NamedTuple):
         slope, intercept = self.claim_line[SHAPES.index(shape)]
         return logistic(-(slope * odds + intercept)).round(4)
 
-    def grounded(self, odds: Array, features: Array, shape: Shape) -> float:
+    def whole(self, odds: Array, features: Array) -> float:
+        """The log-odds that some claim of an answer is bad, before calibration."""
+        return float(self.answers(summed(odds, features)[None])[0])
+
+    def grounded(self, whole: float, shape: Shape) -> float:
         """The calibrated probability that all claims of an answer are supported."""
         slope, intercept = self.answer_line[SHAPES.index(shape)]
-        whole = self.answers(summed(odds, features)[None])
-        return round(float(logistic(-(slope * whole + intercept))[0]), 4)
+        return round(float(logistic(-(slope * np.array(whole) + intercept))), 4)
 
 
 @cache

@@ -1,0 +1,85 @@
+"""A trained judge that says of each answer what its parts say that have not seen its source.
+
+Its shipped weights have seen every labelled answer, and would measure better on them than on others. So each claim
+gets the odds of the fold in which its source was left out; all that follows is as in the judge itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from ragfault.judges import load_judge
+from ragfault.judges.assemble import assemble
+from ragfault.judges.embedded.meaning import Meanings, Weighed
+from ragfault.judges.scorer import Passage
+from ragfault.ports import Judge, Part
+from ragfault.records import Trace, Verdicts
+
+__all__ = ["Unseen", "unseen"]
+
+
+def unseen(name: str, kept: Path, key: str) -> Judge:
+    """The judge of a name, on answers of one set."""
+    return Unseen(name, kept, key.split("_", maxsplit=1)[0])
+
+
+class Unseen:
+    """A judge whose weights are taken from the folds in which a source was left out."""
+
+    def __init__(self, name: str, kept: Path, key: str) -> None:
+        self._judge: Any = load_judge(name)
+        with np.load(kept) as packed:
+            start, odds, whole = packed["start"], packed["odds"], packed["answers"]
+            self._known = {
+                one.partition(" ")[2]: (odds[start[at] : start[at + 1]], float(whole[at]))
+                for at, one in enumerate(packed["ids"].tolist())
+                if one.startswith(f"{key} ")
+            }
+        self._trace = ""
+
+    @property
+    def offers(self) -> frozenset[Part]:
+        """As the judge."""
+        return self._judge.offers  # type: ignore[no-any-return]
+
+    @property
+    def fingerprint(self) -> str:
+        """As the judge."""
+        return str(self._judge.fingerprint)
+
+    def read(self, query: str = "") -> Any:
+        """Begin the reading of the trace at hand."""
+        reading = self._judge.read(query)
+        known = self._known.get(self._trace)
+        if known is not None:
+            swap(reading if isinstance(reading, Meanings) else reading.words, *known)
+        return reading
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """The verdicts on each trace."""
+        found = []
+        for trace in traces:
+            self._trace = trace.id
+            found.append(assemble(trace, self))
+        return found
+
+
+def swap(words: Meanings, odds: np.ndarray[Any, Any], whole: float) -> None:
+    """Let a reading take the odds of all claims of an answer, and of the answer, from elsewhere."""
+    weigh = words.weigh
+
+    def other(self: Meanings, claims: Sequence[str], passages: Sequence[Passage]) -> Weighed | None:
+        weighed = weigh(claims, passages)
+        if weighed is None or len(weighed.odds) != len(odds):
+            return weighed
+        weighed = weighed._replace(odds=odds)
+        self._seen[tuple(claims)] = weighed
+        return weighed
+
+    words.weigh = MethodType(other, words)  # type: ignore[method-assign]
+    words.whole = lambda weighed: whole  # type: ignore[method-assign] # noqa: ARG005
