@@ -1,0 +1,254 @@
+"""Traces a second on one core, and peak memory, of each judge that is installed, side by side in one run.
+
+    python -m benchmarks.judge_speed [DATA] [--count 200] [--slow 20]
+
+Without DATA the traces are those of the demo handbook, both versions; with DATA, a folder that holds RAGTruth's
+training file, one answer of each of so many sources. No two traces share a chunk: in the demo every sentence of a
+chunk gets a word of its own, so that nothing is remembered from one trace to the next. `minilm` judges `--slow` of
+them, spread over all, and is compared with `lexical` on just those.
+
+Each judge has a process of its own, one thread and, where the system can, one core; the first trace is judged
+before the clock starts, and neither it nor loading counts. Five rounds in which the judges take turns; seconds are
+those of the processor, medians of five. Peak memory is that of the whole process, loading and traces included. For
+comparison `cross-encoder`: the model of minilm alone, in 32-bit floats, on each claim with its evidence and nothing
+else, neither relevance nor words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ragfault.errors import MissingExtra
+from ragfault.judges import JUDGES, load_judge
+from ragfault.records import Trace
+
+ROOT = Path(__file__).parent.parent
+ROUNDS = 5
+MODEL = "cross-encoder"
+"""The model of minilm by itself."""
+SLOW = ("minilm", MODEL)
+MEASURE = "lexical"
+"""What the others are compared with."""
+ALONE = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM")}
+
+
+class Spent(NamedTuple):
+    """What one process needed for its traces."""
+
+    rate: float
+    """Traces for each second of the processor."""
+    memory: float
+    """MiB at the most."""
+
+
+def demo(count: int) -> list[Trace]:
+    """Traces of the demo, in which no two chunks share a sentence."""
+    from msgspec.structs import replace
+
+    from ragfault.datasets import handbook
+
+    found = [trace for traces in handbook().traces.values() for trace in traces]
+    return [
+        replace(
+            trace,
+            id=str(number),
+            chunks=tuple(
+                replace(chunk, id=f"{number}-{place}", text=own(chunk.text, number))
+                for place, chunk in enumerate(trace.chunks or ())
+            ),
+        )
+        for number, trace in enumerate(spread(found, count))
+    ]
+
+
+def own(text: str, number: int) -> str:
+    """A text each of whose lines and sentences begins with a word that only this trace has."""
+    word = "Q" + "".join("abcdefghij"[int(digit)] for digit in str(number))
+    return re.sub(r"(^[^\w\n]*(?=\w)|(?<=[.!?]) (?=[A-Z]))", rf"\1{word} ", text, flags=re.MULTILINE)
+
+
+def ragtruth(folder: Path, count: int) -> list[Trace]:
+    """Answers of RAGTruth, each of another source."""
+    from benchmarks.judge import rows, trace
+
+    held = rows(folder, "ragtruth_train")
+    random.Random(0).shuffle(held)
+    found = {row["source_id"]: trace(row) for row in held}
+    return list(found.values())[:count]
+
+
+def spread(traces: Sequence[Trace], count: int) -> list[Trace]:
+    """So many traces, at equal steps."""
+    count = min(count, len(traces))
+    return [traces[place * len(traces) // count] for place in range(count)]
+
+
+def described(traces: Sequence[Trace]) -> str:
+    """How much there is to read in a trace, on average."""
+    from ragfault.judges.claims import claims
+
+    chunks = [trace.chunks or () for trace in traces]
+    said = statistics.mean(len(claims(trace.answer or "")) for trace in traces)
+    return (
+        f"{len(traces)} traces, on average {said:.1f} claims, {statistics.mean(map(len, chunks)):.1f} chunks with "
+        f"{statistics.mean(sum(len(chunk.text) for chunk in each) for each in chunks):,.0f} characters"
+    )
+
+
+def model() -> Callable[[Trace], object]:
+    """Each claim with its evidence, through the model alone."""
+    from ragfault.judges.claims import bare, claims
+    from ragfault.judges.cross.encoder import encoder, tokenizer
+    from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, pair
+    from ragfault.judges.cross.evidence import evidence, said
+    from ragfault.judges.cross.weights import where
+    from ragfault.judges.features import state
+    from ragfault.judges.index import Index, Passage
+    from ragfault.judges.rarity import rarity
+
+    split, network = tokenizer(where()), encoder(where())
+
+    def run(trace: Trace) -> object:
+        index = Index([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
+        rows = []
+        for text in (bare(claim.text) for claim in claims(trace.answer or "")):
+            places = evidence(state(text, rarity()), index)
+            rows.append(pair(split, text, [said(index, place) for place in places], CLAIM, EVIDENCE))
+        return network.run(rows)
+
+    return run
+
+
+def judged(name: str) -> Callable[[Trace], object]:
+    """What a judge does with a trace."""
+    judge = load_judge(name)
+
+    def run(trace: Trace) -> object:
+        (verdicts,) = judge.observe([trace])
+        if verdicts.failures:
+            sys.exit(f"{name} failed on trace {trace.id}: {verdicts.failures}")
+        return verdicts
+
+    return run
+
+
+def child(name: str, path: Path) -> None:
+    """In a process of its own: judge the traces of a file, and print what that took."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+    traces = msgspec.json.decode(path.read_bytes(), type=list[Trace])
+    run = model() if name == MODEL else judged(name)
+    run(traces[0])
+    begin = time.process_time()
+    for trace in traces[1:]:
+        run(trace)
+    rate = (len(traces) - 1) / (time.process_time() - begin)
+    print(msgspec.json.encode(Spent(rate, memory())).decode())
+
+
+def memory() -> float:
+    """MiB that this process had at the most."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # what is told otherwise holds the parent's memory too
+        found = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii"))
+        if found:
+            return int(found[1]) / 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 1024)
+
+
+def spent(name: str, path: Path) -> Spent:
+    """What a fresh process needs."""
+    command = [sys.executable, "-m", "benchmarks.judge_speed", "--child", name, str(path)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **ALONE})
+    return msgspec.json.decode(done.stdout, type=Spent)
+
+
+def installed() -> list[str]:
+    """The judges that can be made here; it says which cannot, and why."""
+    found = []
+    for name in JUDGES:
+        try:
+            load_judge(name)
+        except MissingExtra as error:
+            print(f"Without {name}: {error}\n", file=sys.stderr)
+        else:
+            found.append(name)
+    order = sorted(found, key=lambda name: (name in SLOW, name == "embedded", name != "none"))
+    return [*order, MODEL] if "minilm" in found else order
+
+
+def measured(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, bool], list[Spent]]:
+    """By judge, and whether on the few traces: what each round took."""
+    tasks = [(name, name in SLOW) for name in names]
+    if any(few for _, few in tasks):
+        tasks.append((MEASURE, True))
+    found: dict[tuple[str, bool], list[Spent]] = {task: [] for task in tasks}
+    for turn in range(ROUNDS):
+        for name, few in tasks[turn % len(tasks) :] + tasks[: turn % len(tasks)]:
+            found[name, few].append(spent(name, files[few]))
+    return found
+
+
+def table(found: dict[tuple[str, bool], list[Spent]]) -> None:
+    """Print medians."""
+    middle = {task: statistics.median(one.rate for one in each) for task, each in found.items()}
+    print(
+        f"\n| judge | traces | traces/s, one core | {MEASURE} = 1 | peak memory, MiB |\n|---|---|---|---|---|"
+    )
+    for (name, few), each in found.items():
+        rate, memory_ = middle[name, few], statistics.median(one.memory for one in each)
+        kind, ratio = "few" if few else "all", rate / middle[MEASURE, few]
+        print(f"| `{name}` | {kind} | {figure(rate)} | {figure(ratio)} | {memory_:,.0f} |")
+
+
+def figure(value: float) -> str:
+    """A number with three digits that count.
+
+    >>> figure(1234567.0), figure(4.0123), figure(0.01321)
+    ('1,230,000', '4.01', '0.0132')
+    """
+    short = float(f"{value:.3g}")
+    return f"{short:,.0f}" if short >= 100 else f"{short:.3g}"
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(
+        prog="python -m benchmarks.judge_speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    asked.add_argument("data", nargs="?", type=Path)
+    asked.add_argument("--count", type=int, default=200)
+    asked.add_argument("--slow", type=int, default=20)
+    asked.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    chosen = asked.parse_args()
+    if chosen.child:
+        child(chosen.child[0], Path(chosen.child[1]))
+        return
+    whole = ragtruth(chosen.data, chosen.count) if chosen.data else demo(chosen.count)
+    traces = {False: whole, True: spread(whole, chosen.slow)}
+    print(f"all: {described(traces[False])}\nfew: {described(traces[True])}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {few: Path(folder, f"{few}.json") for few in traces}
+        for few, held in traces.items():
+            files[few].write_bytes(msgspec.json.encode(held))
+        table(measured(installed(), files))
+
+
+if __name__ == "__main__":
+    main()
