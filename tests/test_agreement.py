@@ -472,6 +472,6 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, capsys: Any):
 )
 def test_the_labelled_sets_give_the_figures_of_the_docs(name: str, options: dict[str, Any], area: float):
     """Without any map the sets are read, and the lexical judge has the AUROC that its page states."""
-    found = measure(DATA / f"{name}.jsonl.gz", resamples=20, **options)
+    found = measure(DATA / f"{name}.jsonl.gz", judge="lexical", resamples=20, **options)
     assert found.unlabelled == found.failed == found.silent == 0
     assert values(found)["auroc"] == pytest.approx(area, abs=0.02)

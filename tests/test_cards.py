@@ -194,7 +194,8 @@ def test_figures_are_of_the_shape_that_is_named(tmp_path: Path):
     assert card.figures("claim") is card.figures("claim", "long answer")
     assert card.figures("citation", "summary") is card.figures("citation")
     write_handbook(tmp_path / "handbook")
-    run = evaluate(tmp_path / "handbook/traces-v2.jsonl", tmp_path / "run", metrics=["groundedness"])
+    where = tmp_path / "handbook/traces-v2.jsonl"
+    run = evaluate(where, tmp_path / "run", metrics=["groundedness"], judge="lexical")
     found = only(scorecard(run, corrected="summary"), "groundedness")
     by = card.figures("claim", "summary")
     bad = Interval(1 - found.interval.mean, 1 - found.interval.high, 1 - found.interval.low, 1, 1)
@@ -280,7 +281,7 @@ def test_cards_are_shown_in_three_forms(capsys):
     assert command(["judge", "card", "lexical", "--markdown"]) == 0
     assert "| Set |" in capsys.readouterr().out
     assert command(["judge", "card", "--json"]) == 0
-    assert msgspec.json.decode(capsys.readouterr().out, type=Card) == load_card("lexical")
+    assert msgspec.json.decode(capsys.readouterr().out, type=Card) == load_card("embedded")
     assert command(["judge", "card", "lexicall"]) == 2
     assert 'Did you mean "lexical"' in capsys.readouterr().err
 

@@ -91,16 +91,16 @@ def test_lost_scores_change_the_exit_code(
 ):
     """Where a judge failed on a trace, the run is there, the summary says so, and the exit code is 3."""
     from ragfault.errors import JudgeError
-    from ragfault.judges.lexical import Lexical
+    from ragfault.judges.embedded.meaning import Embedded
 
-    honest = Lexical.observe
+    honest = Embedded.observe
 
     def failing(self, traces):
         if any(trace.id == "1" for trace in traces):
             raise JudgeError("too long for the judge")
         return honest(self, traces)
 
-    monkeypatch.setattr(Lexical, "observe", failing)
+    monkeypatch.setattr(Embedded, "observe", failing)
     chunk = (Chunk(id="a", text="It opens at nine."),)
     traces = [Trace(id=str(n), query="When?", chunks=chunk, answer="It opens at nine.") for n in range(3)]
     write_traces(traces, tmp_path / "t.jsonl")

@@ -82,7 +82,7 @@ def test_every_trace_and_metric_has_its_row(run: Run):
     made = run.manifest
     assert made.scored + made.undefined + made.failed == len(ids) * len(DEFAULT)
     assert made.failed == 0
-    assert made.judge.startswith("lexical/")
+    assert made.judge.startswith("embedded/")
 
 
 @pytest.mark.parametrize(("workers", "batch"), [(1, 7), (2, 16)])

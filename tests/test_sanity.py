@@ -194,8 +194,6 @@ GAPS = (
     Gap("roles", "Norway beat Brazil in the final of 1998.", ALL, ORDER),
     Gap("years", "The opera house of Vienna opened in 1978.", ALL, BESIDE),
     Gap("alike", "Lagos is the largest city of Niger.", ALL, NEAR),
-    Gap("alike", "Vienna is the capital of Australia.", TRAINED, STRANGE),
-    Gap("alike", "The Kestrel Bridge was designed by Ada Thornberg.", TRAINED, STRANGE),
     Gap("amounts", "Revenue was $40 million in 2022.", ALL, BESIDE),
     Gap("amounts", "The north car park has 80 spaces.", ALL, BESIDE),
     Gap("negated", "Nurses may not administer the vaccine without a physician present.", ALL,
@@ -204,11 +202,10 @@ GAPS = (
     Gap("units", "The usual starting dose of lisinopril is 10 g once daily.", ALL, UNNAMED),
     Gap("units", "The Kestrel Bridge is 640 feet long.", ALL, UNNAMED),
     *(Gap("quotes", case.false, ALL, ONE) for case in QUOTES),
-    Gap("paraphrases", "The French capital is Paris.", ("lexical",), "“French” is no form of “France” to it"),
+    Gap("paraphrases", "The French capital is Paris.", ALL, "“French” is no form of “France” to it"),
     *(Gap(law, case.true, ALL, SUM) for law in ("sums", "reckoned") for case in SUMS[:2]),
     Gap("reckoned", SUMS[2].true, ALL, SUM),
     *(Gap("foreign", case.true, ("lexical",), TONGUE) for case in FOREIGN),
-    *(Gap("foreign", case.true, TRAINED, TONGUE) for case in (*FOREIGN[:2], FOREIGN[3])),
 )  # fmt: skip
 """What the judges are known to fail: a case that is mended must be taken from here."""
 

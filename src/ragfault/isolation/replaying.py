@@ -49,7 +49,7 @@ def replay(
     >>> [made.name for made in found.configurations]
     ['baseline', 'retrieval', 'generator', 'candidate']
     >>> [(share.parts[0], round(share.difference.mean, 2)) for share in found.attributions[0].shares]
-    [('retrieval', -1.0), ('generator', 0.0)]
+    [('retrieval', -0.7), ('generator', 0.0)]
     """
     left, right, alone = _paired(_traces(baseline, "baseline"), _traces(candidate, "candidate"))
     one, two = (None, generator) if callable(generator) else generator

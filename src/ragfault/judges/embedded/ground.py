@@ -13,15 +13,18 @@ from ragfault.judges.rarity import Rarity
 
 __all__ = ["Ground", "foreign"]
 
-KNOWN, ENOUGH = 0.5, 4
-"""A text of at least so many words is foreign where the table knows a smaller share of them."""
+ENOUGH, MANY = 4, 8
+"""A text of fewer words is of no language; one of so many without any stop word is foreign."""
+UNKNOWN, STOPS = 0.2, 0.25
+"""A text is foreign where so large a share of its words is unknown and so small a share are stop words."""
 
 
 def foreign(rows: Array, table: Vectors) -> bool:
-    """Whether words, by their rows, are of a language that the table does not know; numbers are of none."""
-    unknown = int((rows == table.unknown).sum())
+    """Whether words, by their rows in the table, are of another language than English; numbers are of none."""
     told = len(rows) - int((rows == table.number).sum())
-    return told >= ENOUGH and told - unknown < KNOWN * told
+    unknown, stops = int((rows == table.unknown).sum()), int((~table.told(rows)).sum())
+    strange = unknown >= UNKNOWN * told and stops < STOPS * told
+    return told >= ENOUGH and (strange or (told >= MANY and not stops))
 
 
 class Ground:
@@ -88,7 +91,7 @@ class Ground:
     @cached_property
     def foreign(self) -> bool:
         """Whether the passages are in a language that the table does not know."""
-        return foreign(self.rows, self.table)
+        return foreign(self.rows[self.tokens], self.table)
 
     @cached_property
     def keys(self) -> dict[str, Set[str]]:

@@ -30,8 +30,8 @@ VERSION = 1
 UNSURE = (1 / 3, 2 / 3)
 """Between these probabilities the judge is wrong more than one time in three, and says that it is unsure."""
 COPY = 0.5
-"""Where claim and sentence share so much of all that they say, one word that differs is the point; where less, the
-exact checks only tell what is wrong with a claim that is improbable already."""
+"""Where claim and sentence share so much of all that they say, one word that differs is the point; where less, it
+contradicts only a claim that is improbable already."""
 SHORT = ("claim", "dialogue")
 """Shapes in which an answer is no more probable than its worst claim; in longer ones exact checks are often wrong."""
 UNKNOWN, FOREIGN = 0.5, "written in another language than the chunks"
@@ -127,7 +127,7 @@ class Meanings:
             shares = verdict(text, check, ground.index, UNKNOWN, self._bars).share
             return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
         if p >= self._bars.inferred and seen.features[number, PLACE["joint"]] < COPY:
-            check = check._replace(against=None, nowhere=None)
+            check = check._replace(against=None)
         found = verdict(text, check, ground.index, p, self._bars)
         return found._replace(unsure=UNSURE[0] < found.p < UNSURE[1])
 
@@ -144,8 +144,8 @@ class Embedded:
     >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
     >>> trace = Trace(id="1", query="Who is there?", chunks=chunks, answer="The clinic has four doctors and one nurse.")
     >>> verdict = Embedded().observe([trace])[0].claim[0]
-    >>> verdict.support, verdict.p > 0.5
-    ('inferred', True)
+    >>> verdict.support, verdict.p > 0.7
+    ('supported', True)
     """
 
     def __init__(self, *, supported: float = 0.7, inferred: float = 0.5) -> None:
