@@ -177,15 +177,14 @@ class Gap(NamedTuple):
     why: str
 
 
-ALL, TRAINED = NAMES, NAMES[1:]
+ALL = NAMES
 NEAR = "the other name stands in the same passage, and who is meant is not seen"
 ORDER = "the same words stand in one sentence, and their order counts for little"
 BESIDE = "the other figure stands in the same passage, and what it belongs to is not seen"
 UNNAMED = "the sentence with the figure or the negation names its subject as “it” or not at all"
 ONE = "one other word counts for little among many that agree"
-STRANGE = "a name that no chunk holds counts for too little"
 SUM = "it does not reckon: another figure beside the same words"
-TONGUE = "the language is not told, or not of every sentence"
+TONGUE = "it does not tell languages apart"
 GAPS = (
     Gap("places", "Lyon is the capital of France.", ALL, NEAR),
     Gap("places", "Paris is known for its silk trade.", ALL, NEAR),
