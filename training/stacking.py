@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from training.embedded.examples import SETS, rows
-from training.embedded.fitting import OTHERS, calibrate
+from training.embedded.fitting import OTHERS, calibrate, halfway
 from training.embedded.relevance import fold, graded, mined
 
 from ragfault.judges.claims import claims
@@ -33,7 +33,7 @@ from ragfault.stats import auroc, auroc_within
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/stack.json"
 FOLDS = (0, 1)
-PRIOR = {"claim": 0.4, "answer": 0.5}
+PRIOR = 0.4
 
 
 class Told(NamedTuple):
@@ -163,10 +163,9 @@ def lines(told: list[Told], of_claims: Array, of_answers: Array) -> dict[str, li
     found: dict[str, list[tuple[float, float]]] = {"claim_lines": [], "answer_lines": []}
     for kind in range(len(SHAPES)):
         held = (owner == kind) & (marks >= 0)
-        found["claim_lines"].append(calibrate(of_claims[held], marks[held], PRIOR["claim"]))
-        found["answer_lines"].append(
-            calibrate(of_answers[shapes == kind], bad[shapes == kind], PRIOR["answer"])
-        )
+        found["claim_lines"].append(calibrate(of_claims[held], marks[held], PRIOR))
+        held = shapes == kind
+        found["answer_lines"].append(calibrate(of_answers[held], bad[held], halfway(bad[held])))
     return found
 
 

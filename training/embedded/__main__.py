@@ -24,6 +24,7 @@ from training.embedded.fitting import (
     bag_out,
     calibrate,
     fit,
+    halfway,
     weights,
     whole,
 )  # fmt: skip
@@ -33,8 +34,8 @@ from ragfault.judges.embedded.shapes import SHAPES
 from ragfault.judges.embedded.vectors import Array, vectors
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
-PRIOR = {"claim": 0.4, "answer": 0.5}
-"""The share of bad ones as if which the probabilities are calibrated."""
+PRIOR = 0.4
+"""The share of bad claims as if which their probabilities are calibrated; for answers see `fitting.halfway`."""
 
 
 def crossed(data: Data, inner: Array) -> Array:
@@ -96,9 +97,9 @@ def lines(data: Data, odds: Array, told: Array) -> dict[str, Array]:
     claims, whole_ = [], []
     for kind in range(len(SHAPES)):
         inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
-        claims.append(calibrate(odds[inside], marks[inside], PRIOR["claim"]))
+        claims.append(calibrate(odds[inside], marks[inside], PRIOR))
         held = (kinds == kind) & real
-        whole_.append(calibrate(told[held], bad[held], PRIOR["answer"]))
+        whole_.append(calibrate(told[held], bad[held], halfway(bad[held])))
     return {"claim_line": np.array(claims), "answer_line": np.array(whole_)}
 
 

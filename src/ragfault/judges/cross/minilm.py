@@ -80,7 +80,10 @@ class Pairs:
             np.array([sides(*both) for both in zip(weighed.odds.tolist(), logits, strict=True)])
         )
         self._odds.setdefault(tuple(claims), (weighed, odds))
-        p = stack().support(odds, weighed.shape).round(DIGITS).tolist()
+        if len(odds) == 1:  # then what is said of the answer as a whole is better informed
+            p = [round(stack().grounded(self.words.whole(weighed), odds, weighed.shape), DIGITS)]
+        else:
+            p = stack().support(odds, weighed.shape).round(DIGITS).tolist()
         return [
             self._word(weighed, number, p[number], row, one)
             for number, (row, one) in enumerate(zip(rows, logits, strict=True))

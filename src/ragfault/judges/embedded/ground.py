@@ -19,12 +19,16 @@ UNKNOWN, STOPS = 0.2, 0.25
 """A text is foreign where so large a share of its words is unknown and so small a share are stop words."""
 
 
-def foreign(rows: Array, table: Vectors) -> bool:
-    """Whether words, by their rows in the table, are of another language than English; numbers are of none."""
+def foreign(rows: Array, table: Vectors, shared: Array | None = None) -> bool:
+    """Whether words, by their rows in the table, are of another language than English.
+
+    Numbers are of none; nor are unknown words that are `shared` with an English text: they are names.
+    """
     told = len(rows) - int((rows == table.number).sum())
-    unknown, stops = int((rows == table.unknown).sum()), int((~table.told(rows)).sum())
-    strange = unknown >= UNKNOWN * told and stops < STOPS * told
-    return told >= ENOUGH and (strange or (told >= MANY and not stops))
+    strange = rows == table.unknown if shared is None else (rows == table.unknown) & ~shared
+    unknown, stops = int(strange.sum()), int((~table.told(rows)).sum())
+    other = unknown >= UNKNOWN * told and stops < STOPS * told
+    return told >= ENOUGH and (other or (told >= MANY and not stops))
 
 
 class Ground:

@@ -73,8 +73,13 @@ class Meanings:
         weighed = self.weigh(claims, passages)
         if weighed is None:
             return [Entailment("unsupported", 0.0, share=(0.0,) * len(passages)) for _ in claims]
-        p = model().support(weighed.odds, weighed.shape)
-        return [self.word(weighed, number, float(one)) for number, one in enumerate(p)]
+        alone = len(weighed.texts) == 1  # then what is said of the answer as a whole is better informed
+        p = (
+            [model().grounded(self.whole(weighed), weighed.shape)]
+            if alone
+            else model().support(weighed.odds, weighed.shape).tolist()
+        )
+        return [self.word(weighed, number, one) for number, one in enumerate(p)]
 
     def weigh(self, claims: Sequence[str], passages: Sequence[Passage]) -> Weighed | None:
         """What the passages say for and against claims; None where there is nothing to compare."""
@@ -122,8 +127,9 @@ class Meanings:
         check = seen.checks[number]
         if check is None:
             return Entailment("unsupported", 0.0, share=(0.0,) * len(ground.index.passages))
-        rows = seen.states.rows[seen.states.owner == number]
-        if foreign(rows, ground.table) != ground.foreign:
+        own = seen.states.owner == number
+        shared = None if ground.foreign else seen.states.values[own, 1] > 0
+        if foreign(seen.states.rows[own], ground.table, shared) != ground.foreign:
             shares = verdict(text, check, ground.index, UNKNOWN, self._bars).share
             return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
         if p >= self._bars.inferred and seen.features[number, PLACE["joint"]] < COPY:
