@@ -2,7 +2,8 @@
 
     python -m training.embedded.vectors DATA     (once: the table of word vectors)
     python -m training.embedded DATA             (the weights)
-    python -m training.embedded DATA --transfer  (no weights: each task and set by a judge that never saw it)
+    python -m training.embedded DATA --keep kept.npz     (and what the parts say of what they have not seen)
+    python -m training.embedded DATA --transfer kept.npz (no weights: each task and set by a judge that never saw it)
 
 Needs the dependency group `train`. Answers of one source are in one of five folds. Whatever feeds another part
 is predicted for claims and answers that its maker has not seen.
@@ -131,21 +132,24 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--transfer", action="store_true", help="measure tasks and sets that were never seen")
+    parser.add_argument(
+        "--transfer", type=Path, help="measure tasks and sets that were never seen, from what was kept"
+    )
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
     data = arrange([one for one in answers(options.data) if one.seen is not None])
     print(f"{len(data.answers):,} answers, {len(data.owner):,} claims", flush=True)
     inner = bag_out(data)
+    if options.transfer:
+        with np.load(options.transfer) as packed:
+            transfer(data, inner, packed["odds"])
+        return
     odds = crossed(data, inner)
     told = measure(data, odds)
     if options.keep:
         ids = np.array([f"{one.set} {one.id}" for one in data.answers])
         np.savez_compressed(options.keep, ids=ids, start=data.start, odds=odds, answers=told)
-    if options.transfer:
-        transfer(data, inner, odds)
-    else:
-        write(data, inner, odds, told)
+    write(data, inner, odds, told)
 
 
 if __name__ == "__main__":
