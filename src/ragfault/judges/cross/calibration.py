@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from ragfault.judges.embedded.shapes import SHAPES, Shape
 from ragfault.judges.embedded.summing import logistic
 from ragfault.judges.embedded.vectors import Array
 
-__all__ = ["Logits", "Stack", "doubtful", "sides", "stack", "summary"]
+__all__ = ["Logits", "Stack", "digest", "doubtful", "sides", "stack", "summary"]
 
 GAP = 3
 """Doubtful tokens so many characters apart belong to one stretch."""
@@ -69,7 +70,16 @@ class Stack(msgspec.Struct, frozen=True):
 @cache
 def stack() -> Stack:
     """The numbers that the package carries, fitted by training/stacking.py."""
-    return msgspec.json.decode(files(__package__).joinpath("stack.json").read_bytes(), type=Stack)
+    return msgspec.json.decode(_packed(), type=Stack)
+
+
+def digest() -> str:
+    """Names the numbers in a judge's fingerprint."""
+    return sha256(_packed()).hexdigest()[:8]
+
+
+def _packed() -> bytes:
+    return files(__package__).joinpath("stack.json").read_bytes()
 
 
 def sides(odds: float, logits: Logits) -> tuple[float, ...]:

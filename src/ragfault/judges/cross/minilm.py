@@ -10,6 +10,7 @@ import numpy as np
 
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assemble import OFFERS, assemble
+from ragfault.judges.cross import calibration
 from ragfault.judges.cross.calibration import Logits, doubtful, sides, stack
 from ragfault.judges.cross.encoder import alone, embedder, encoder, tokenizer
 from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair, pieces
@@ -218,7 +219,7 @@ class MiniLM:
         """Version, weights, rarity table and thresholds, in one line."""
         bars = self._bars
         return (
-            f"minilm/{VERSION} weights={delta().digest} words={digest()} "
+            f"minilm/{VERSION} weights={delta().digest} words={digest()} stack={calibration.digest()} "
             f"supported={bars.supported:g} inferred={bars.inferred:g}"
         )
 

@@ -1,0 +1,270 @@
+"""The embedded judge: its parts against plain reckoning, and laws of its verdicts."""
+
+from __future__ import annotations
+
+import pickle
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.datasets import handbook
+from ragfault.judges import DEFAULT, load_judge
+from ragfault.judges.embedded.features import NAMES, STYLE, runs
+from ragfault.judges.embedded.ground import Ground, foreign
+from ragfault.judges.embedded.meaning import FOREIGN, UNSURE
+from ragfault.judges.embedded.network import Network
+from ragfault.judges.embedded.shapes import shape
+from ragfault.judges.embedded.states import SIZE, States
+from ragfault.judges.embedded.summing import summed
+from ragfault.judges.embedded.supporting import model
+from ragfault.judges.embedded.trees import Trees
+from ragfault.judges.embedded.vectors import vectors
+from ragfault.judges.index import Index, Passage
+from ragfault.judges.rarity import rarity
+from ragfault.records import Chunk, Trace
+from ragfault.text import words
+
+JUDGE = load_judge("embedded")
+CHUNKS = (
+    Chunk(id="a", text="The ferry to Vell leaves the north quay at 07:40. Bicycles travel free of charge."),
+    Chunk(id="b", text="Dogs must be kept on a lead. The crossing takes 35 minutes in good weather."),
+)
+
+
+def seen(answer: str, query: str = "When does the ferry to Vell leave?", chunks=CHUNKS):
+    return JUDGE.observe([Trace(id="1", query=query, chunks=chunks, answer=answer)])[0]
+
+
+def walk(trees: Trees, row: np.ndarray) -> float:
+    """The sum of the leaves of one row, node by node."""
+    total = 0.0
+    for root in trees.roots:
+        at = int(root)
+        while trees.children[2 * at] != at:
+            at = int(trees.children[2 * at + int(row[trees.feature[at]] > trees.bar[at])])
+        total += float(trees.value[at])
+    return total
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_trees_are_walked_to_their_leaves(seed: int):
+    """All rows at once give what each row gives when it is led through tree after tree."""
+    trees = model().claims
+    rows = np.random.default_rng(seed).normal(1.0, 2.0, (3, len(NAMES) + 1))
+    assert trees(rows) == pytest.approx([walk(trees, row) for row in rows], abs=1e-9)
+
+
+def test_the_network_reads_each_claim_by_itself():
+    """The words of one claim do not reach into the next: in a row or alone, the odds are the same."""
+    rng = np.random.default_rng(0)
+    table = vectors()
+    sizes = (4, 1, 90, 7)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    states = States(
+        rng.integers(0, table.stems, len(owner)),
+        rng.integers(0, table.stems, len(owner)),
+        rng.random((len(owner), SIZE)).astype(np.float32),
+        owner,
+    )
+    features = rng.random((len(sizes), len(NAMES)))
+    whole = model().network(states, features)
+    for number in range(len(sizes)):
+        part = owner == number
+        alone = States(*(one[part] for one in states[:3]), owner=np.zeros(part.sum(), int))
+        assert model().network(alone, features[[number]]) == pytest.approx(whole[[number]], abs=1e-4)
+
+
+def test_a_convolution_by_hand():
+    """Two words, one number each, reach three: the sums of the products with what stands beside, negative ones 0."""
+    from ragfault.judges.embedded.network import _convolve
+
+    weight = np.array([[[1.0]], [[10.0]], [[100.0]]], np.float32)  # the word before, the word, the word after
+    found = _convolve(np.array([[1.0], [2.0]], np.float32), np.array([2, 3]), (weight, np.array([-20.0])))
+    assert found.tolist() == [[190.0], [1.0]]
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_runs_are_counted(hits: list[bool]):
+    """Each place says how many true ones end there in a row."""
+    expected, length = [], 0
+    for hit in hits:
+        length = length + 1 if hit else 0
+        expected.append(length)
+    assert runs(np.array(hits, bool)).tolist() == expected
+
+
+def test_the_sum_of_an_answer_knows_no_length():
+    """The same claim said twice or ten times over is the same answer; no feature of style is summed up."""
+    features = np.random.default_rng(1).random((1, len(NAMES)))
+    many = summed(np.full(10, 0.3), np.repeat(features, 10, axis=0))
+    more = summed(np.full(20, 0.3), np.repeat(features, 20, axis=0))
+    assert many == pytest.approx(more)
+    assert set(STYLE) <= set(NAMES)
+    styled = np.array([name in STYLE for name in NAMES])
+    changed = np.where(styled, features + 5, features)
+    assert summed(np.array([0.3]), features) == pytest.approx(summed(np.array([0.3]), changed))
+
+
+def test_vectors_are_whole_numbers():
+    """What is computed from the table is exact, and so the same on every machine."""
+    table = vectors().table
+    assert np.array_equal(table, table.round())
+    assert abs(table).max() <= 127
+
+
+@pytest.mark.parametrize(
+    ("query", "claims", "records", "expected"),
+    [
+        ("When was it built?", ["It was built in 1930.", "It is old."], 0.0, "answer"),
+        ("Summarize the following news:", ["It rained."], 0.0, "summary"),
+        ("Write an overview of this business.", ["It is open."], 0.9, "record"),
+        ("", ["The bridge is 640 metres long."], 0.0, "claim"),
+        ("i went there last year, it was lovely", ["It is the oldest park of the city."], 0.0, "dialogue"),
+    ],
+)
+def test_shapes(query, claims, records, expected):
+    """The shape is told by the query, the claims and the share of the passages that are records."""
+    assert shape(query, claims, records) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Die Fähre nach Vell verlässt den Nordkai jeden Morgen.", True),
+        ("La capital de Francia es París y es su ciudad más grande.", True),
+        ("The ferry to Vell leaves the north quay every morning.", False),
+        ("Open 09:00 17:00 Monday Friday", False),
+        ("640", False),
+    ],
+)
+def test_other_languages_are_told(text, expected):
+    """Many words that the table does not know and few stop words: another language than English."""
+    table = vectors()
+    assert foreign(table.lines(words(text)), table) is expected
+
+
+def test_the_weights_are_small():
+    """All weights together stay below five megabytes."""
+    room = files("ragfault.judges.embedded")
+    assert (
+        sum(
+            room.joinpath(f"{name}.npz").read_bytes().__len__()
+            for name in ("vectors", "support", "relevance")
+        )
+        < 5e6
+    )
+
+
+# --- verdicts --------------------------------------------------------------------------------------
+
+
+def test_it_is_the_default():
+    """Where no judge is named, this one looks."""
+    assert DEFAULT == "embedded"
+    assert load_judge().fingerprint == JUDGE.fingerprint
+    assert load_judge(inferred=0.6).fingerprint != JUDGE.fingerprint
+
+
+def test_synonyms_hold():
+    """A claim in other words of the same meaning is supported, which words alone do not see."""
+    chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
+    claim = seen("The clinic has four doctors and one nurse.", "Who works at the clinic?", chunks).claim[0]
+    assert claim.support in {"supported", "inferred"}
+    assert claim.p > 0.5
+
+
+def test_an_invented_statement_is_unsupported():
+    """What shares next to nothing with the chunks does not pass, however harmless it sounds."""
+    for answer in (
+        "The harbour master has cancelled everything.",
+        "Most passengers praise the warm welcome on board.",
+    ):
+        verdicts = seen(answer)
+        assert verdicts.claim[0].support == "unsupported"
+        assert verdicts.answer.grounded < 0.5
+
+
+def test_the_whole_goes_with_its_claims():
+    """The copied answer is grounded; with a wrong hour, or an invention beside it, it is less so."""
+    good = seen("The ferry to Vell leaves the north quay at 07:40.").answer.grounded
+    wrong = seen("The ferry to Vell leaves the north quay at 09:40.").answer.grounded
+    mixed = seen(
+        "The ferry to Vell leaves the north quay at 07:40. The captain was born in Lisbon."
+    ).answer.grounded
+    assert good > 0.7
+    assert wrong < 0.5
+    assert mixed < good
+
+
+def test_a_claim_in_another_language_is_unsure():
+    """The judge says that it cannot tell, and why."""
+    verdicts = seen("Die Fähre nach Vell verlässt den nördlichen Anleger jeden Morgen sehr früh.")
+    assert verdicts.claim[0].unsure
+    assert verdicts.claim[0].reason == FOREIGN
+    assert verdicts.answer.grounded == 0.5
+
+
+def test_unsure_is_a_band_of_probabilities():
+    """Every claim between one third and two thirds is marked, and no other."""
+    for verdicts in JUDGE.observe(handbook().traces["v2"][:40]):
+        for claim in verdicts.claim or ():
+            assert claim.unsure == (UNSURE[0] < claim.p < UNSURE[1])
+
+
+def test_relevance_is_of_one_chunk():
+    """What stands in the other chunks changes nothing, nor does their order."""
+    query = "Do bicycles cost extra on the ferry?"
+    both = {one.chunk: one.relevance for one in seen("", query).chunk}
+    for chunk in CHUNKS:
+        assert seen("", query, (chunk,)).chunk[0].relevance == both[chunk.id]
+    assert {one.chunk: one.relevance for one in seen("", query, CHUNKS[::-1]).chunk} == both
+    assert both["a"] > both["b"]
+
+
+def test_verdicts_are_of_one_trace():
+    """Alone, in a batch, backwards, and from a copied judge: the same verdicts."""
+    traces = [
+        Trace(id=str(number), query="When?", chunks=CHUNKS[: 1 + number % 2], answer=answer)
+        for number, answer in enumerate(
+            ("It leaves at 07:40.", "Dogs travel free.", "", "It takes 35 minutes. So be it.")
+        )
+    ]
+    batch = JUDGE.observe(traces)
+    assert [JUDGE.observe([trace])[0] for trace in traces] == batch
+    assert JUDGE.observe(traces[::-1])[::-1] == batch
+    assert pickle.loads(pickle.dumps(JUDGE)).observe(traces) == batch
+
+
+def test_nothing_to_judge():
+    """Without chunks no answer is grounded or not; an answer that claims nothing is."""
+    assert JUDGE.observe([Trace(id="1", query="q", answer="It leaves.")])[0].answer.grounded is None
+    assert seen("").answer.grounded == 1.0
+    assert seen("It leaves at 07:40.", chunks=(Chunk(id="a", text="   "),)).failures == {}
+
+
+@given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=80))
+@settings(max_examples=60, deadline=None)
+def test_no_text_breaks_it(chunk: str, answer: str, query: str):
+    """Whatever stands in a trace, every part is judged, and every probability is one."""
+    verdicts = seen(
+        answer, query, (Chunk(id="a", text=chunk), Chunk(id="b", text="The ferry leaves at 07:40."))
+    )
+    assert verdicts.failures == {}
+    assert all(0 <= one.p <= 1 for one in verdicts.claim)
+    assert all(0 <= one.relevance <= 1 for one in verdicts.chunk)
+    assert 0 <= verdicts.answer.grounded <= 1
+
+
+def test_the_ground_is_of_the_passages_alone():
+    """Words, runs and vectors are made without a claim; a sentence's vector has length one."""
+    ground = Ground(Index([Passage(one.id, one.text) for one in CHUNKS]), vectors(), rarity())
+    assert np.linalg.norm(ground.meanings, axis=1) == pytest.approx(np.ones(len(ground.sizes)), abs=1e-6)
+    assert len(ground.runs(2)) == len(ground.tokens) - 1
+    assert isinstance(model().network, Network)
