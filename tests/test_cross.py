@@ -9,15 +9,17 @@ from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ragfault.datasets import handbook
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.claims import bare, claims
-from ragfault.judges.cross.calibration import Logits, doubtful, probability, relevant
+from ragfault.judges.cross.calibration import Logits, doubtful, sides, stack
 from ragfault.judges.cross.evidence import ROOM, evidence, said
 from ragfault.judges.cross.weights import COMMAND, PACKAGE
+from ragfault.judges.embedded.shapes import SHAPES
 from ragfault.judges.features import state
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import rarity
@@ -73,13 +75,17 @@ def test_evidence_that_shares_nothing():
 
 
 def test_probability():
-    """The more speaks against a claim, the less probable; the more for a passage, the more relevant."""
+    """The more speaks against a claim, the less probable, in every shape; the more for a passage, the more relevant."""
     levels = (-90.0, -2.0, 0.0, 2.0, 90.0)
-    held = [probability(Logits(level, 0.0, ()), ()) for level in levels]
-    spoken = [relevant(Logits(0.0, level, ())) for level in levels]
-    assert held == sorted(held, reverse=True)
+    odds = stack().odds(np.array([sides(level, Logits(level, 0.0, (level,))) for level in levels]))
+    spoken = [stack().relevant(level, 0.5) for level in levels]
     assert spoken == sorted(spoken)
-    assert all(0 <= value <= 1 for value in held + spoken)
+    for shape in SHAPES:
+        held = stack().support(odds, shape).tolist()
+        whole = [stack().grounded(level, odds[[at]], shape) for at, level in enumerate(levels)]
+        assert held == sorted(held, reverse=True)
+        assert whole == sorted(whole, reverse=True)
+        assert all(0 <= value <= 1 for value in held + whole + spoken)
 
 
 def test_doubtful():
