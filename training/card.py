@@ -210,6 +210,9 @@ def main() -> None:
     parser.add_argument(
         "--kept", type=Path, help="what `python -m training.embedded --keep` left: see training/unseen.py"
     )
+    parser.add_argument(
+        "--speed", help="in words, where it was measured elsewhere (python -m benchmarks.judge_speed)"
+    )
     parser.add_argument("-o", "--out", type=Path, help="instead of the card in the package")
     given = parser.parse_args()
     said = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
@@ -221,7 +224,7 @@ def main() -> None:
     command += f" --limit {given.limit}" if given.limit else ""
     command += " --kept kept.npz" if given.kept else ""
     measured: list[Measured] = []
-    speed = ""
+    speed = given.speed or ""
     with tempfile.TemporaryDirectory() as place:
         for source in map(partial(narrowed, judge=given.judge), SETS):
             start = time.perf_counter()

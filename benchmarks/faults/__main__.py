@@ -57,11 +57,15 @@ MOST = 620
 LAYERS = {"retrieval": "retrieval", "generation": "generation", "source": "source data"}
 
 
-def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path) -> Frame:
+JUDGE = "lexical"
+"""Of whom the tables in docs/faults.md are."""
+
+
+def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> Frame:
     """Both versions, answered and judged."""
     sides = pair(corpus, name, strength, n=min(MOST, len(corpus.questions)), seed=seed)
     runs = [
-        evaluate(list(traces), folder / f"{name}-{seed}-{at}", metrics=METRICS, force=True)
+        evaluate(list(traces), folder / f"{name}-{seed}-{at}", metrics=METRICS, force=True, judge=judge)
         for at, traces in enumerate(sides)
     ]
     return frame(*runs)
@@ -88,13 +92,13 @@ def outcome(fault: Fault, side: Frame, keep: np.ndarray, seed: int) -> str:
 
 
 def trials(
-    corpus: Corpus, name: str, strength: Strength, sizes: Sequence[int], seeds: int, draws: int
+    corpus: Corpus, name: str, strength: Strength, sizes: Sequence[int], seeds: int, draws: int, judge: str
 ) -> dict[int, Counter[str]]:
     """For each size the outcomes of all trials of a fault."""
     counts: dict[int, Counter[str]] = {n: Counter() for n in sizes}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
-            side = judged(corpus, name, strength, seed, Path(folder))
+            side = judged(corpus, name, strength, seed, Path(folder), judge)
             for n in sizes:
                 for keep in samples(len(side.pairing), n, draws, seed):
                     counts[n][outcome(FAULTS[name], side, keep, seed)] += 1
@@ -123,6 +127,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--judge", default=JUDGE)
     asked = parser.parse_args()
     corpus = squad_corpus(asked.data) if asked.data else handbook_corpus()
     start = time.perf_counter()
@@ -135,7 +140,12 @@ def main() -> None:
     for name in asked.faults:
         many = 4 if FAULTS[name].layer == "none" else 1
         print(
-            row(name, trials(corpus, name, asked.strength, asked.sizes, many * asked.seeds, asked.draws)),
+            row(
+                name,
+                trials(
+                    corpus, name, asked.strength, asked.sizes, many * asked.seeds, asked.draws, asked.judge
+                ),
+            ),
             flush=True,
         )
     print(f"\n{time.perf_counter() - start:.0f} s", file=sys.stderr)

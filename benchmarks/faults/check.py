@@ -41,12 +41,14 @@ METRICS = {
     "answer_relevance": "ans_rel",
 }
 """The metrics that the decision tree asks for, and their names at the head of the table."""
+JUDGE = "lexical"
+"""Of whom the table in docs/judge.md is."""
 Table = Mapping[str, Mapping[str, float]]
 
 
 def scores(traces: Sequence[Trace], folder: Path) -> Table:
     """Metric → trace → value, for what is scored."""
-    run = evaluate(traces, folder, metrics=list(METRICS), force=True)
+    run = evaluate(traces, folder, metrics=list(METRICS), force=True, judge=JUDGE)
     found: dict[str, dict[str, float]] = {name: {} for name in METRICS}
     for score in run.scores():
         if score.value is not None:
