@@ -181,15 +181,18 @@ def test_fingerprint(tmp_path: Path):
 
 
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A model is found by its folder, its file, a relative path, and in the subfolder onnx."""
+    """A model is found by its folder, its file, a relative path, and in the subfolder onnx: it is the same model."""
     folder = classifier(tmp_path / "m", NLI)
     monkeypatch.chdir(tmp_path)
-    load_judge("onnx:m")
-    load_judge("onnx:m/model.onnx")
+
+    def digest(name: str) -> str:
+        return load_judge(name).fingerprint.split("digest=")[1][:8]
+
+    found = [digest("onnx:m"), digest("onnx:m/model.onnx")]
     (folder / "onnx").mkdir()
     (folder / "model.onnx").rename(folder / "onnx" / "model.onnx")
-    load_judge(f"onnx:{folder}")
-    load_judge("onnx:./m/onnx/model.onnx")
+    found += [digest(f"onnx:{folder}"), digest("onnx:./m/onnx/model.onnx")]
+    assert len(set(found)) == 1
 
 
 def test_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

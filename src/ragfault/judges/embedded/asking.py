@@ -81,8 +81,6 @@ def relevant(question: Question, ground: Ground) -> list[Relevance]:
     What speaks about another section, version or code than the query names is not relevant.
     """
     passages = ground.index.passages
-    if question.task:
-        return [Relevance(1.0, "the query is about the passage itself")] * len(passages)
     if not question.total or not len(ground.tokens):
         return [Relevance(0.0, "nothing to compare")] * len(passages)
     features, holds = asked(question, ground)
