@@ -19,6 +19,7 @@ from ragfault.judges.lens import Lens
 from ragfault.ports import Judge
 from ragfault.records import Trace
 from ragfault.sources.desk import OnBad
+from ragfault.sources.files import named
 
 __all__ = ["TASKS", "measure"]
 
@@ -89,7 +90,7 @@ def measure(  # noqa: PLR0913 - the options of one verb
     notice(_told(given))
     seen, speed = judged(judge, [*traces, *derived(given.labelled)], workers, progress)
     said = Said(given.labelled, seen[: len(traces)], seen[len(traces) :])
-    frame = Frame(judge.fingerprint, _names(where), level, columns, by, Terms(resamples, seed))
+    frame = Frame(judge.fingerprint, named(where), level, columns, by, Terms(resamples, seed))
     return made(given, said, frame, speed)
 
 
@@ -120,15 +121,6 @@ def _checked(task: Task | None, threshold: str | float, workers: int, limit: int
 def _texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
     listed = [positive] if isinstance(positive, (str, int, float)) else positive
     return tuple(str(one) for one in listed)
-
-
-def _names(where: Where | Iterable[Trace]) -> tuple[str, ...]:
-    """The input as it was named."""
-    if isinstance(where, str | Path):
-        return (str(where),)
-    if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
-        return tuple(map(str, where))
-    return ("traces in memory",)
 
 
 def _told(given: Gathered) -> str:

@@ -18,6 +18,7 @@ from ragfault.records import Trace
 from ragfault.runs import Measure, Partial, Plan, Run
 from ragfault.runs.places import check_free, desk, resolved
 from ragfault.sources import Digest, Survey, read_traces, survey
+from ragfault.sources.files import named
 
 __all__ = ["evaluate", "measure"]
 
@@ -81,7 +82,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         judge = judges.through(judge, lens)
     for line in _left_out(metrics):
         notice(line)
-    source = _names(where)
+    source = named(where)
     with desk(out) as place:
         where = settled(where, place)
         found = _survey(where, source, skip_bad, notice, reading)
@@ -148,15 +149,6 @@ def _plan(
         skipped=found.bad,
         batch=batch,
     )
-
-
-def _names(where: Where | Iterable[Trace]) -> tuple[str, ...]:
-    """The input as it was named."""
-    if isinstance(where, str | Path):
-        return (str(where),)
-    if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
-        return tuple(map(str, where))
-    return ("traces in memory",)
 
 
 def measure(metric: Metric) -> Measure:

@@ -13,7 +13,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -30,6 +30,7 @@ __all__ = [
     "expand",
     "form",
     "lines",
+    "named",
     "open_bytes",
 ]
 
@@ -74,6 +75,19 @@ class Stream(NamedTuple):
 
 
 # --- which files -----------------------------------------------------------------------------------
+
+
+def named(where: object) -> tuple[str, ...]:
+    """An input as it was named: files, or traces in memory.
+
+    >>> named("traces.jsonl"), named(iter(()))
+    (('traces.jsonl',), ('traces in memory',))
+    """
+    if isinstance(where, str | Path):
+        return (str(where),)
+    if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
+        return tuple(map(str, where))
+    return ("traces in memory",)
 
 
 def expand(where: Where) -> list[str]:
