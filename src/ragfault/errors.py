@@ -8,7 +8,9 @@
     │   └── BadTraces             some lines of an input are not traces; carries every fault
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of another making      (exit 2)
-    └── JudgeError                a judge could not observe a trace (becomes `failed` rows)
+    ├── JudgeError                a judge could not observe a trace (becomes `failed` rows)
+    └── Stopped                   a judge cannot go on at all; what was done is kept           (exit 2)
+        └── BudgetSpent           the next call would pass the budget                          (exit 3)
 
 A message says what was asked, what there is, and what to do. The library raises; the command line
 prints the message without a traceback.
@@ -22,6 +24,7 @@ from typing import NamedTuple
 
 __all__ = [
     "BadTraces",
+    "BudgetSpent",
     "Fault",
     "InputError",
     "JudgeError",
@@ -29,6 +32,7 @@ __all__ = [
     "OutputError",
     "RagfaultError",
     "RunError",
+    "Stopped",
     "UnknownName",
     "UsageError",
 ]
@@ -143,6 +147,14 @@ class RunError(RagfaultError):
 
 class JudgeError(RagfaultError):
     """A judge could not observe a trace; its message becomes the reason of `failed` rows."""
+
+
+class Stopped(RagfaultError):
+    """A judge cannot go on with any trace: a key is refused, a model does not exist. What was done is kept."""
+
+
+class BudgetSpent(Stopped):
+    """The next call to a model would pass the budget. What was done is kept: raise it, and go on."""
 
 
 def _rebuild(kind: type[RagfaultError], args: tuple[object, ...], state: dict[str, object]) -> RagfaultError:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from ragfault.records import Trace, Verdicts
+from ragfault.records import Trace, Usage, Verdicts
 
-__all__ = ["PARTS", "Judge", "Part"]
+__all__ = ["PARTS", "Judge", "Metered", "Part"]
 
 Part = Literal[
     "chunk", "missing", "use", "claim", "citation", "fact", "recall", "answer", "truth", "harm", "similarity"
@@ -60,4 +60,28 @@ class Judge(Protocol):
         A part that was tried and lost is named in `Verdicts.failures`. A judge that can do nothing for
         the whole batch raises JudgeError; the caller then asks again trace by trace.
         """
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A judge whose observations are paid for: it waits on a network, keeps to a budget and tells what it spent.
+
+    Such a judge is asked from several threads at once, and never copied to worker processes, so that one budget holds.
+    """
+
+    def begin(self, purse: str, *, afresh: bool) -> None:
+        """Say for what is spent from here on: a run by its place.
+
+        What was spent for it by commands that were killed counts, unless it is begun `afresh`.
+        """
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent for this purse until now, killed commands included."""
+        ...
+
+    def end(self) -> None:
+        """Close what is open: connections, files, threads. It can begin again."""
         ...

@@ -23,6 +23,7 @@ __all__ = [
     "FactVerdict",
     "Gold",
     "Harm",
+    "Injection",
     "Latency",
     "Layer",
     "Level",
@@ -34,6 +35,7 @@ __all__ = [
     "Tokens",
     "Trace",
     "TruthVerdict",
+    "Usage",
     "UseVerdict",
     "Verdicts",
 ]
@@ -189,6 +191,8 @@ class ChunkVerdict(Record, frozen=True):
     """In [0, 1]."""
     level: Level
     reason: str | None = None
+    spread: float | None = None
+    """The standard deviation of the relevance over the judge's votes; None where it voted once."""
 
 
 class UseVerdict(Record, frozen=True):
@@ -214,7 +218,11 @@ class ClaimVerdict(Record, frozen=True):
     """Whether `p` lies so near the bar that the judge is often wrong there."""
     evidence: tuple[Evidence, ...] = ()
     """The best stretches of the chunks for it, or against it where it is contradicted."""
+    unquoted: bool = False
+    """Whether the judge quoted words as evidence that stand in no chunk."""
     reason: str | None = None
+    spread: float | None = None
+    """The standard deviation of `p` over the judge's votes; None where it voted once."""
 
 
 class CitationVerdict(Record, frozen=True):
@@ -260,6 +268,8 @@ class AnswerVerdict(Record, frozen=True):
     refused: bool = False
     grounded: float | None = None
     """The judge's probability that the chunks support all that the answer claims; None without chunks."""
+    spread: float | None = None
+    """The standard deviation of the relevance over the judge's votes; None where it voted once."""
 
 
 class TruthVerdict(Record, frozen=True):
@@ -275,6 +285,32 @@ class Harm(Record, frozen=True):
     category: str
     score: float
     """In [0, 1]."""
+
+
+class Injection(Record, frozen=True):
+    """Text of a trace that looks like an order to the judge; it is flagged, and never obeyed."""
+
+    place: str
+    """Where it stands: "query", "answer", "reference", "fact", or the id of the chunk after "chunk "."""
+    kind: str
+    """What it looks like: "order", "role", "mark", "verdict", "hidden", "link"."""
+    text: str
+    """The stretch itself, at most 200 characters of it, hidden characters made visible."""
+
+
+class Usage(Record, frozen=True):
+    """What calls to a model came to."""
+
+    calls: int = 0
+    """Requests that were sent and may have been charged for, failed ones included."""
+    cached: int = 0
+    """Requests that the cache answered instead."""
+    prompt: int = 0
+    """Tokens sent."""
+    completion: int = 0
+    """Tokens received."""
+    cost: float | None = 0.0
+    """US$; None where no price is known."""
 
 
 class Verdicts(Record, frozen=True):
@@ -303,8 +339,11 @@ class Verdicts(Record, frozen=True):
     harm: tuple[Harm, ...] | None = None
     similarity: float | None = None
     """Cosine of the embeddings of answer and reference (the best, where there are several)."""
+    injections: tuple[Injection, ...] = ()
+    """What in the trace looks like an order to the judge (`suspected_injection`)."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Part → reason, for the parts that the judge tried and lost; `"*"` stands for all of them."""
+    """Part → reason, for the parts that the judge tried and lost; `"*"` stands for all of them. Of a part that is
+    named here some items may be there: those that the judge did judge."""
 
 
 # --- the score -------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    from ragfault.errors import RagfaultError
+    from ragfault.errors import BudgetSpent, RagfaultError
 
     try:
         code = cli.main(
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 2
     except RagfaultError as error:
         click.echo(f"{type(error).__name__}: {printable(str(error))}", err=True)
-        return 2
+        return 3 if isinstance(error, BudgetSpent) else 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted. What was done is kept: run the same command again to go on.", err=True)
         return 130

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
-from ragfault.errors import JudgeError
+from ragfault.errors import JudgeError, Stopped
 from ragfault.ports import Judge
 from ragfault.records import Trace, Verdicts
 
@@ -19,11 +19,14 @@ __all__ = ["observe", "ready"]
 def observe(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
     """Ask a judge, and keep its failures apart: a batch that fails is asked again trace by trace.
 
-    A trace on which it fails alone gets verdicts that say so (`failures={"*": reason}`).
+    A trace on which it fails alone gets verdicts that say so (`failures={"*": reason}`). Raises Stopped where it
+    cannot go on with any trace.
     """
     try:
         seen = list(judge.observe(traces))
         _matched(traces, seen)
+    except Stopped:
+        raise
     except Exception as error:  # noqa: BLE001 - the door to judges that users write: one bad trace, not a lost run
         if len(traces) > 1:
             return [verdicts for trace in traces for verdicts in observe(judge, [trace])]

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
-from ragfault.records import Layer, Score, Trace, Verdicts
+from ragfault.records import Layer, Score, Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +67,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Scores lost to a failure of the judge or of a metric."""
     skipped: int = 0
     """Lines of the input that were not traces and were left out on request."""
+    usage: Usage | None = None
+    """What the calls of a judge that is paid for came to; None for other judges."""
 
 
 class Run:

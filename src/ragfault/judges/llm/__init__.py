@@ -1,0 +1,1 @@
+"""The judge that asks a language model: two calls a trace, for all verdicts."""

@@ -1,0 +1,66 @@
+"""What passes between the judge and a model: a call, its reply, and whoever carries them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from ragfault.errors import JudgeError
+from ragfault.records import Usage
+
+__all__ = ["Call", "CallFailed", "Caller", "Kind", "Message", "Reply"]
+
+Kind = Literal["retrieval", "generation", "questions", "relevance"]
+"""What a call asks for: the verdicts on what was retrieved, those on what was generated, the questions that an
+answer answers, or the relevance of passages in quick."""
+
+
+class Message(Struct, frozen=True):
+    """One turn of what is said to a model."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    images: tuple[str, ...] = ()
+    """Addresses of images that go with it: `data:` or `https:`."""
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One question to a model."""
+
+    kind: Kind
+    messages: tuple[Message, ...]
+    schema: dict[str, Any]
+    """The JSON schema of the reply; strict: every field is required, none may be added."""
+    content: str
+    """Names what is asked about, all that bears on the reply but model and parameters: a hash of prompt, query,
+    chunks, answer … (the mark that fences the texts follows from them)."""
+    vote: int = 0
+    """Which of several equal calls this is, from 0."""
+
+
+class Reply(NamedTuple):
+    """What a model said."""
+
+    text: str
+    usage: Usage
+    cached: bool
+    """Whether it was paid for earlier."""
+    cut: bool = False
+    """Whether it broke off at the limit of tokens."""
+
+
+class CallFailed(JudgeError):
+    """A call got no reply in spite of all tries; says why, without any key."""
+
+
+class Caller(Protocol):
+    """Whoever gets replies: from the cache, or from an endpoint within a budget."""
+
+    async def ask(self, call: Call) -> Reply:
+        """The reply to a call, paid for once.
+
+        Raises CallFailed where this call cannot be answered, Stopped where none can, BudgetSpent where its cost
+        cannot be borne.
+        """
+        ...
