@@ -125,6 +125,35 @@ def test_the_folds_do_not_see_their_own_labels():
     assert values(told(lone))["f1"] == 0.0  # the only bad answer is never among the others
 
 
+def test_without_a_threshold_there_is_no_f1():
+    """One group leaves no other fold to choose a threshold on: F1, precision and recall say so and are not zero."""
+    figures = {figure.name: figure for figure in told(SIX, group="query").whole.figures}
+    for name in ("f1", "precision", "recall"):
+        assert figures[name].value is None
+        assert figures[name].reason == "no fold has both classes in the others"
+    assert figures["sensitivity"].value == pytest.approx(2 / 3)
+    assert values(told(SIX, group="query", threshold="own"))["f1"] == pytest.approx(2 / 3)
+
+
+def test_the_own_word_may_beat_every_threshold():
+    """What the threshold costs is negative where the judge's word knows more than its score, and so is its interval."""
+    pairs = []
+    for at in range(40):
+        trace, seen = said(f"t{at}", None, at % 2, (0.9,))
+        word = "unsupported" if at % 2 and at > 10 else "supported"
+        pairs.append((trace, replace(seen, claim=(replace(seen.claim[0], support=word),))))
+    lost = told(pairs, resamples=500).whole.figure("balanced_accuracy_lost")
+    assert lost.value == pytest.approx(-0.375)
+    assert -1.0 <= lost.low < lost.value < lost.high < 0.0
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_is_a_whole_number_that_fits(seed: int):
+    """A seed below 0 or beyond 63 bits is refused before anything is read."""
+    with pytest.raises(UsageError, match="the seed is a whole number"):
+        measure("nowhere.jsonl", seed=seed)
+
+
 def test_groups_stay_whole():
     """An answer copied twenty times into one group widens the interval of the share instead of narrowing it."""
     copied = [
@@ -281,11 +310,23 @@ def test_relevance_is_measured_on_chunks():
         ("label", "entailment", False),
         ("is_grounded", 1, False),
         ("supported", "no", True),
+        ("attribution", 1, False),
     ],
 )
 def test_labels_are_read_as_people_write_them(column: str, label: Any, bad: bool):
     """Numbers, truths and the usual words; in a column such as `supported` one is good."""
     assert Rule("answer", column).positive(label) is bad
+
+
+@pytest.mark.parametrize("number", ["nan", float("nan"), "inf", "1e999", 10**400])
+def test_a_number_that_is_not_finite_is_no_label(number: Any):
+    """What is no number of this world is refused as an unknown label or grade, and is no bar either."""
+    for task in ("answer", "support", "relevance"):
+        with pytest.raises(Wrong, match="is not known to be"):
+            Rule(task, "label").positive(number)
+    with pytest.raises(Wrong, match="is not a number"):
+        Rule("relevance", "grade", ("2",)).positive(number)
+    assert Rule("relevance", "grade", (str(number),)).bar is None
 
 
 def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):

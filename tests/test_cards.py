@@ -15,6 +15,7 @@ from ragfault.datasets import write_handbook
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.findings import find, scorecard
+from ragfault.judges import DEFAULT as USUAL
 from ragfault.judges import JUDGES, load_judge
 from ragfault.metrics import DEFAULT, parse
 from ragfault.records import AnswerVerdict
@@ -84,6 +85,11 @@ def test_a_card_is_of_the_judge_as_it_is(name):
     except UsageError as error:
         pytest.skip(f"the judge {name} cannot be made here: {error}")
     assert load_card(name).fingerprint == judge.fingerprint
+
+
+def test_the_card_without_a_name_is_that_of_the_default_judge():
+    """Who names no judge gets the card of the one that looks where none is named."""
+    assert load_card().judge == USUAL
 
 
 @pytest.mark.parametrize("name", known_cards())

@@ -48,7 +48,8 @@ class Call(NamedTuple):
 def call(units: Units, groups: Sequence[str], threshold: str, seed: int) -> Call:
     """Call units positive: by the best F1 of the other folds, by the judge's own word, or from a number on.
 
-    Folds are made of whole groups. Where the other folds have one class alone, none is called positive.
+    Folds are made of whole groups. Where the other folds have one class alone, none is called positive; where that
+    is so of every fold, there is no threshold.
     """
     if threshold == "own":
         return Call(units.own, BAR)
@@ -94,6 +95,9 @@ def agreement(
         *_doubts(units, names),
     ]
     found = {figure.name: figure for figure in made}
+    if called.cut is None and label.any() and not label.all():
+        reason = "no fold has both classes in the others"
+        found |= {name: Figure(name=name, value=None, reason=reason) for name in CALLED}
     return Agreement(
         unit=units.unit,
         value=value,
@@ -112,6 +116,8 @@ ORDER = (
 """The order of the figures."""
 
 
+CALLED = ("f1", "precision", "recall")
+"""The figures that are taken at the threshold."""
 INFLATED = ("best_balanced_accuracy", "balanced_accuracy_lost", "calibration_error")
 """The figures that chance makes larger."""
 NOISE = "noise"
@@ -180,8 +186,9 @@ def _areas(
 
 
 def _figure(name: str, found: Estimate, n: int) -> Figure:
-    """An estimate as a figure in [0, 1]."""
-    low, high = (None if end is None else min(1.0, max(0.0, end)) for end in found[1:])
+    """An estimate as a figure in [0, 1], or from -1 where it is a difference."""
+    least = -1.0 if name == "balanced_accuracy_lost" else 0.0
+    low, high = (None if end is None else min(1.0, max(least, end)) for end in found[1:])
     return Figure(name=name, value=found.value, low=low, high=high, n=n)
 
 

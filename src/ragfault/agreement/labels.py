@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -35,7 +36,8 @@ BESIDE = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant"}
 TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 TURNED = frozenset(
     {
-        *("supported", "support", "attributable", "attributed", "grounded", "faithful", "consistent"),
+        *("supported", "support", "attributable", "attributed", "attribution", "attribution_label"),
+        *("grounded", "faithful", "consistent"),
         *("is_supported", "is_attributable", "is_grounded", "is_faithful", "is_consistent", "entailed"),
     }
 )
@@ -62,18 +64,15 @@ def absent(value: Any) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    """The number that a label is, or says."""
-    if isinstance(value, (bool, int, float)):
-        return float(value)
-    if not isinstance(value, str):
+    """The number that a label is, or says; None for what is no number or no finite one."""
+    if not isinstance(value, (bool, int, float, str)):
         return None
-    word = plain(value)
-    if word in TRUTHS:
-        return TRUTHS[word]
+    said = plain(value) if isinstance(value, str) else value
     try:
-        return float(word)
-    except ValueError:
+        number = TRUTHS[said] if said in TRUTHS else float(said)
+    except (ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 class Rule:

@@ -81,7 +81,7 @@ def measure(  # noqa: PLR0913 - the options of one verb
     ('answer', 2, 1, 1.0)
     """
     columns = _columns(within)
-    level = _checked(task, threshold, workers, limit)
+    level = _checked(task, threshold, workers, limit, seed)
     judge = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
     judge = through(judge, lens)
     given = gather(where, Asked(task, _texts(positive), group, limit, seed), on_bad, notice, reading)
@@ -100,12 +100,14 @@ def _columns(within: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _checked(task: Task | None, threshold: str | float, workers: int, limit: int | None) -> str:
+def _checked(task: Task | None, threshold: str | float, workers: int, limit: int | None, seed: int) -> str:
     """The threshold as it is known by; raises UsageError for what cannot be."""
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
     if workers < 1 or (limit is not None and limit < 1):
         raise UsageError(f"workers and limit are at least 1, got workers={workers}, limit={limit}.")
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"the seed is a whole number from 0 to 2**63 - 1, got {seed}.")
     text = str(threshold)
     if text in ("cv", "own"):
         return text

@@ -23,8 +23,8 @@ def known_cards() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in HERE.glob("*.json")))
 
 
-def load_card(name: str = "lexical") -> Card:
-    """The card of a judge.
+def load_card(name: str = "embedded") -> Card:
+    """The card of a judge; without a name, of the default one.
 
     Raises UnknownName where no judge of that name has one.
 

@@ -71,7 +71,11 @@ Examples:
     "--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces."
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the sample, the folds and the intervals."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of the sample, the folds and the intervals.",
 )
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @reading
