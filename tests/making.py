@@ -21,6 +21,7 @@ from ragfault.records import (
     Latency,
     RecallVerdict,
     Span,
+    Timing,
     Tokens,
     Trace,
     TruthVerdict,
@@ -99,6 +100,11 @@ def traces(draw: st.DrawFn) -> Trace:
             gold=st.none() | gold,
             time=st.none() | st.just(datetime(2026, 2, 3, tzinfo=UTC)),
             latency=st.none() | st.builds(Latency, total=st.none() | st.floats(0, 1e6)),
+            timings=st.none()
+            | st.lists(
+                st.builds(Timing, name=names, took=st.floats(0, 1e6), chunks=st.none() | st.integers(0, 99)),
+                max_size=2,
+            ).map(tuple),
             tokens=st.none()
             | st.builds(Tokens, prompt=st.integers(0, 10**6), completion=st.none() | st.integers(0, 9)),
             model=st.none() | st.just("no-such-model"),

@@ -19,6 +19,7 @@ __all__ = [
     "Citation",
     "CitationVerdict",
     "ClaimVerdict",
+    "Document",
     "Evidence",
     "FactVerdict",
     "Gold",
@@ -32,6 +33,7 @@ __all__ = [
     "Span",
     "Status",
     "Support",
+    "Timing",
     "Tokens",
     "Trace",
     "TruthVerdict",
@@ -90,6 +92,16 @@ class Citation(Record, frozen=True):
     """The sentence of the answer that it stands by."""
 
 
+class Document(Record, frozen=True):
+    """A text of the corpus, from which chunks are cut."""
+
+    id: str
+    text: str
+    title: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """What filters ask for: date, category, language, whoever may read it …; every chunk of it inherits this."""
+
+
 class Span(Record, frozen=True):
     """A stretch of a source document that answers the query."""
 
@@ -114,6 +126,18 @@ class Latency(Record, frozen=True):
     retrieval: float | None = None
     generation: float | None = None
     total: float | None = None
+
+
+class Timing(Record, frozen=True):
+    """One stage of the pipeline, as it ran."""
+
+    name: str
+    start: float = 0.0
+    """When it began, in milliseconds after the trace did."""
+    took: float = 0.0
+    """Milliseconds."""
+    chunks: int | None = None
+    """How many chunks it left."""
 
 
 class Tokens(Record, frozen=True):
@@ -157,6 +181,8 @@ class Trace(Record, frozen=True):
     """Its place in the conversation, from 1."""
     model: str | None = None
     latency: Latency | None = None
+    timings: tuple[Timing, ...] | None = None
+    """The stages that it went through, in order."""
     tokens: Tokens | None = None
     error: str | None = None
     """Why the pipeline failed on this query, if it did."""

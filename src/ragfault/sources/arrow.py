@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragfault.errors import InputError
-from ragfault.records import Chunk, Citation, Gold, Latency, Span, Tokens, Trace
+from ragfault.records import Chunk, Citation, Gold, Latency, Span, Timing, Tokens, Trace
 
 __all__ = ["TRACE_SCHEMA", "from_table", "to_table"]
 
@@ -44,6 +44,7 @@ CITATION: Columns = {"chunk": pa.string(), "quote": pa.string(), "claim": pa.str
 GRADE: Columns = {"id": pa.string(), "grade": pa.float64()}
 SPAN: Columns = {"document": pa.string(), "start": pa.int64(), "end": pa.int64(), "grade": pa.float64()}
 LATENCY: Columns = dict.fromkeys(("retrieval", "generation", "total"), pa.float64())
+TIMING: Columns = {"name": pa.string(), "start": pa.float64(), "took": pa.float64(), "chunks": pa.int64()}
 TOKENS: Columns = dict.fromkeys(("prompt", "completion"), pa.int64())
 
 
@@ -71,6 +72,7 @@ TRACE_SCHEMA = pa.schema(
         ("turn", pa.int64()),
         ("model", pa.string()),
         ("latency", _struct(LATENCY)),
+        ("timings", _list(TIMING)),
         ("tokens", _struct(TOKENS)),
         ("error", pa.string()),
         ("metadata", pa.string()),
@@ -143,6 +145,7 @@ def _batch(traces: Sequence[Trace]) -> pa.RecordBatch:
         "gold": _golds([trace.gold for trace in traces]),
         "time": _array([_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type),
         "latency": _records([trace.latency for trace in traces], LATENCY),
+        "timings": _lists([trace.timings for trace in traces], TIMING),
         "tokens": _records([trace.tokens for trace in traces], TOKENS),
         "metadata": _array([_dump(trace.metadata) for trace in traces], pa.string()),
     }
@@ -296,6 +299,7 @@ READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
     "gold": _ungold,
     "time": _untime,
     "latency": lambda column: _unpack(column, Latency),
+    "timings": lambda column: _unlist(column, Timing),
     "tokens": lambda column: _unpack(column, Tokens),
     "metadata": lambda column: [_load(text) for text in column.to_pylist()],
 }

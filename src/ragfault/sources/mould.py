@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from ragfault.errors import SHOWN, InputError
-from ragfault.records import Chunk, Citation, Gold, Latency, Span, Tokens, Trace
+from ragfault.records import Chunk, Citation, Gold, Latency, Span, Timing, Tokens, Trace
 from ragfault.sources import shapes
 from ragfault.sources.desk import Desk
 from ragfault.sources.normalise import absent, has, leads, missing, normalise, paths, settle
@@ -45,6 +45,7 @@ TraceKeys = _keys(
     gold=_keys(Gold, spans=tuple[_keys(Span, start=Big, end=Big), ...]) | None,  # type: ignore[misc]
     turn=Count,
     latency=_keys(Latency, **dict.fromkeys(Latency.__struct_fields__, Time)) | None,
+    timings=tuple[_keys(Timing, start=Time, took=Time, chunks=Count), ...] | None,  # type: ignore[misc]
     tokens=_keys(Tokens, **dict.fromkeys(Tokens.__struct_fields__, Count)) | None,
 )
 """The keys that a trace may have, with whole numbers no larger than Arrow can hold, and no less than nothing

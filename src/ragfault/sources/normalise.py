@@ -234,7 +234,7 @@ def finite(trace: Trace) -> None:
             raise Wrong(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
         if isinstance(value, int) and not -LONG <= value < LONG:
             raise Wrong(f"Number out of range - at `$.{place}`")
-        if value is not None and value < 0 and place.startswith(("latency.", "tokens.", "turn")):
+        if value is not None and value < 0 and place.startswith(("latency.", "timings[", "tokens.", "turn")):
             raise Wrong(f"{value} is less than nothing - at `$.{place}`")
     try:
         msgspec.msgpack.encode(trace)
@@ -259,5 +259,9 @@ def _numbers(trace: Trace) -> Iterable[tuple[str, float | int | None]]:
         yield from (
             (f"{field}.{part}", getattr(getattr(trace, field), part, None))
             for part in parts.__struct_fields__
+        )
+    for place, timing in enumerate(trace.timings or ()):
+        yield from (
+            (f"timings[{place}].{part}", getattr(timing, part)) for part in ("start", "took", "chunks")
         )
     yield "turn", trace.turn

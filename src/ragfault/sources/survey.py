@@ -101,7 +101,7 @@ def _plain(trace: Trace) -> list[Any]:
     values = list(msgspec.structs.astuple(trace))
     for place, name in enumerate(trace.__struct_fields__):
         value = values[place]
-        if name in ("chunks", "citations") and value is not None:
+        if name in ("chunks", "citations", "timings") and value is not None:
             values[place] = [msgspec.structs.astuple(part) for part in value]
         elif name == "gold" and value is not None:
             values[place] = [value.chunks, [msgspec.structs.astuple(span) for span in value.spans]]

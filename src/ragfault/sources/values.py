@@ -264,7 +264,7 @@ FORMERS = {
 
 # --- cells of text ---------------------------------------------------------------------------------
 
-NESTED = ("chunks", "citations", "facts", "gold", "latency", "tokens", "metadata")
+NESTED = ("chunks", "citations", "facts", "gold", "latency", "timings", "tokens", "metadata")
 
 
 def cell(name: str, value: Any) -> Any:
