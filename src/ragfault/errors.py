@@ -8,6 +8,7 @@
     │   └── BadTraces             some lines of an input are not traces; carries every fault
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of another making      (exit 2)
+    ├── StageFailed               a stage of a retrieval pipeline raised, or returned no hits  (exit 2)
     ├── JudgeError                a judge could not observe a trace (becomes `failed` rows)
     └── Stopped                   a judge cannot go on at all; what was done is kept           (exit 2)
         └── BudgetSpent           the next call would pass the budget                          (exit 3)
@@ -32,6 +33,7 @@ __all__ = [
     "OutputError",
     "RagfaultError",
     "RunError",
+    "StageFailed",
     "Stopped",
     "UnknownName",
     "UsageError",
@@ -143,6 +145,10 @@ class OutputError(RagfaultError):
 
 class RunError(RagfaultError):
     """A run on disk is missing, partial, or of another making than was asked for."""
+
+
+class StageFailed(RagfaultError):
+    """A stage of a retrieval pipeline raised an error, or returned what is no query with hits."""
 
 
 class JudgeError(RagfaultError):

@@ -6,11 +6,14 @@ A port is a Protocol. Nothing here inherits from anything; an object of the righ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from ragfault.records import Trace, Usage, Verdicts
 
-__all__ = ["PARTS", "Judge", "Metered", "Part"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["PARTS", "Embedder", "Generator", "Judge", "Metered", "Part", "Reranker"]
 
 Part = Literal[
     "chunk", "missing", "use", "claim", "citation", "fact", "recall", "answer", "truth", "harm", "similarity"
@@ -84,4 +87,54 @@ class Metered(Protocol):
 
     def end(self) -> None:
         """Close what is open: connections, files, threads. It can begin again."""
+        ...
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Whoever turns texts into vectors whose cosine says how alike they are in meaning."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name, version, weights: an index that was made with another fingerprint is never searched with this."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """The length of its vectors."""
+        ...
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray[Any, Any]:
+        """A row of float32 for each text, of length 1 (all zeros for a text that says nothing); `query` for questions.
+
+        A row depends on its own text alone.
+        """
+        ...
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Whoever reads a query together with passages and says how relevant each is."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name, version, weights."""
+        ...
+
+    def relevance(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """How relevant each text is to the query, in the same order; higher is more. In [0, 1] where it can."""
+        ...
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """Whoever writes a text when asked: a language model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Name and parameters."""
+        ...
+
+    def generate(self, instructions: str, text: str) -> str:
+        """What it writes on a text, by these instructions; the text is data and never instructions."""
         ...
