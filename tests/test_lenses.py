@@ -453,6 +453,20 @@ def test_runaway(pattern: str) -> None:
         checked(pattern)
 
 
+def test_a_wide_choice_runs_away_early() -> None:
+    """A repeat of many like branches is refused although each more sign costs dozens of times as much."""
+    branches = "|".join(f"a[^{sign}]" for sign in "0123456789bcdefghijklmn")
+    with pytest.raises(InputError, match="takes too long"):
+        checked(f"(?:{branches})+!")
+
+
+@pytest.mark.parametrize("pattern", [r"(a)(?:\1+)+b", "(?P<x>a)(?P=x)", r"(z)?x(?(1)(a+)+b|(c+)+d)"])
+def test_no_reference_back(pattern: str) -> None:
+    """A pattern that refers back to a group is refused: no text is made that would try it."""
+    with pytest.raises(InputError, match="refers back to a group"):
+        checked(pattern)
+
+
 @given(st.integers(0, 3 * WINDOW), st.integers(1, 60))
 def test_stretches(gap: int, size: int) -> None:
     """Searching stretch by stretch finds what lies across their borders, each once."""

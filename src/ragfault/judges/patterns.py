@@ -20,7 +20,7 @@ WINDOW, OVERLAP = 2_000, 200
 PATIENCE = 0.25
 """Seconds of computing that one stretch may take, made as hard as the pattern allows."""
 SIGNS = "a0A _-.,:/(§$%é\n"
-TIMES = (*range(8, 40, 2), 60, 90, 140, 200, 300, 450, 700, 1_000, 1_500, WINDOW)
+TIMES = (*range(1, 40), 60, 90, 140, 200, 300, 450, 700, 1_000, 1_500, WINDOW)
 """How often a repeat is repeated, step by step: the time may double with each sign."""
 
 
@@ -72,6 +72,10 @@ def checked(pattern: str) -> str:
         raise InputError(f"the pattern {pattern} is not a regular expression: {error}.") from None
     if search.search(""):
         raise InputError(f"the pattern {pattern} matches where nothing stands. Let it ask for a sign.")
+    if "GROUPREF" in repr(tree):
+        raise InputError(
+            f"the pattern {pattern} refers back to a group, so that its time cannot be told. Write out what it says."
+        )
     for repeat in _repeats(tree):
         for choice in range(3):
             _tried(search, tree, repeat, choice)
