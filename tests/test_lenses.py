@@ -392,6 +392,18 @@ def test_own(tmp_path: Path) -> None:
     assert load_lens(path).digest != before
 
 
+def test_prompts(tmp_path: Path) -> None:
+    """A lens may say what a language model is told; every domain does, and a lens that says no more is not plain."""
+    assert all(load_lens(name).prompts.guidance for name in DOMAINS)
+    assert load_lens("general").plain
+    path = tmp_path / "told.toml"
+    path.write_text('[prompts]\nguidance = "Mind the part numbers."\nretrieval = "Grade the chunks."\n')
+    lens = load_lens(path)
+    assert (lens.prompts.guidance, lens.prompts.retrieval) == ("Mind the part numbers.", "Grade the chunks.")
+    assert lens.prompts.generation == ""
+    assert not lens.plain
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -413,6 +425,8 @@ def test_own(tmp_path: Path) -> None:
         ("[[identifier]]\nname = 'a'\npattern = 'a'\nspellings = 3", "spellings"),
         ("[[identifier]]\nname = 'a'\npattern = 'a'\n" * 2, "two identifiers are named a"),
         ("identifier = 3", "identifier is a list"),
+        ("prompts = 3", "prompts is a table"),
+        ("[prompts]\nguidance = 3", "guidance"),
         ("about = 3", "about should be a text"),
         ("[levels", "not TOML"),
     ],
@@ -434,6 +448,7 @@ def test_unknown(tmp_path: Path) -> None:
     for text, meant in (
         ("[level]\n", "levels"),
         ("[levels]\nhihg = 1", "high"),
+        ("[prompts]\nguidence = 'a'", "guidance"),
         ("[[identifier]]\nname = 'a'\npatern = 'a'", "pattern"),
         ("[[identifier]]\nname = 'a'\npattern = 'a'\nform = 'cod'", "code"),
     ):

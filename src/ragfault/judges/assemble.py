@@ -32,7 +32,7 @@ from ragfault.records import (
 )
 from ragfault.text import content, sentences
 
-__all__ = ["OFFERS", "assemble", "level"]
+__all__ = ["OFFERS", "assemble", "level", "meant", "overlap", "statements", "textless"]
 
 OFFERS: frozenset[Part] = frozenset(PARTS) - {"harm"}
 HOLDS = ("supported", "inferred")
@@ -76,8 +76,8 @@ def _parts(trace: Trace, scorer: Scorer, levels: Levels) -> dict[str, Any]:
     reading = scorer.read(trace.query)
     parts: dict[str, Any] = {}
     known: list[Entailment] = []
-    said = claims(trace.answer, _meant(trace.query, chunks, reading)) if trace.answer is not None else []
-    if trace.chunks is not None and not _textless(chunks):
+    said = claims(trace.answer, meant(trace.query, chunks, reading)) if trace.answer is not None else []
+    if trace.chunks is not None and not textless(chunks):
         parts["chunk"] = _chunk(trace.query, chunks, reading, levels)
         parts["missing"] = missing(trace.query, chunks, reading)
         if trace.facts is not None or trace.references:
@@ -103,7 +103,7 @@ def _parts(trace: Trace, scorer: Scorer, levels: Levels) -> dict[str, Any]:
     return parts
 
 
-def _textless(chunks: Sequence[Passage]) -> bool:
+def textless(chunks: Sequence[Passage]) -> bool:
     """Whether something was retrieved and none of its text is there, as in a TREC run: nothing can be judged."""
     return bool(chunks) and not any(chunk.text.strip() for chunk in chunks)
 
@@ -126,7 +126,7 @@ def _recall(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tuple[
     """Expected facts, else the sentences of the reference that the chunks cover best."""
     if trace.facts is not None:
         return _covered(trace.facts, chunks, reading)
-    each = [_covered(_statements(one), chunks, reading) for one in trace.references]
+    each = [_covered(statements(one), chunks, reading) for one in trace.references]
     return max(each, key=lambda seen: sum(one.covered for one in seen) / max(1, len(seen)))
 
 
@@ -139,7 +139,7 @@ def _covered(
     )
 
 
-def _statements(reference: str) -> list[str]:
+def statements(reference: str) -> list[str]:
     """The sentences of a reference that say something."""
     spans = (reference[start:end] for start, end in sentences(reference))
     return [span for span in spans if content(span)]
@@ -148,10 +148,10 @@ def _statements(reference: str) -> list[str]:
 # --- from the answer -------------------------------------------------------------------------------
 
 
-def _meant(query: str, chunks: Sequence[Passage], reading: Reading) -> Callable[[str], bool]:
+def meant(query: str, chunks: Sequence[Passage], reading: Reading) -> Callable[[str], bool]:
     """Whether a sentence that sounds like small talk is what the query or a chunk is about."""
 
-    def meant(text: str) -> bool:
+    def subject(text: str) -> bool:
         if not personal(text) and reading.coverage(query, [Passage("claim", text)])[0].value >= MEANT:
             return True
         seen = reading.entailment([text], chunks)[0] if chunks else None
@@ -159,7 +159,7 @@ def _meant(query: str, chunks: Sequence[Passage], reading: Reading) -> Callable[
             seen.support == "supported" or (max(seen.share, default=0.0) >= MEANT and len(content(text)) > 2)
         )
 
-    return meant
+    return subject
 
 
 def _answer(
@@ -210,16 +210,20 @@ def _use(
             place in places and (not own or _share(own & held, own) >= OWN)
             for own, places in zip(told, sources, strict=True)
         )
-        overlap = max(
-            (
-                _share(shared, one.content)
-                for one in read(chunk.text)
-                if len(one.content) > 2 and len(shared := one.content & whole) * 3 > len(one.content)
-            ),
-            default=0.0,
-        )
-        verdicts.append(UseVerdict(chunk=chunk.name, used=used, overlap=overlap))
+        verdicts.append(UseVerdict(chunk=chunk.name, used=used, overlap=overlap(chunk.text, whole)))
     return tuple(verdicts)
+
+
+def overlap(text: str, told: frozenset[str]) -> float:
+    """The share of the best sentence of a chunk whose words are among those that were told."""
+    return max(
+        (
+            _share(shared, one.content)
+            for one in read(text)
+            if len(one.content) > 2 and len(shared := one.content & told) * 3 > len(one.content)
+        ),
+        default=0.0,
+    )
 
 
 def _share(part: frozenset[str], whole: frozenset[str]) -> float:

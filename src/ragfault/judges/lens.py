@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from ragfault.errors import InputError, UnknownName
 from ragfault.judges.patterns import checked
 
-__all__ = ["FORMS", "LENSES", "Bars", "Kind", "Lens", "Levels", "lens_text", "load_lens"]
+__all__ = ["FORMS", "LENSES", "Bars", "Kind", "Lens", "Levels", "Wording", "lens_text", "load_lens"]
 
 LENSES = ("general", "legal", "medical", "financial", "technical")
 """The lenses that come with the package."""
@@ -49,6 +49,17 @@ class Bars(Struct, frozen=True, kw_only=True):
 
     supported: Share = 0.0
     inferred: Share = 0.0
+
+
+class Wording(Struct, frozen=True, kw_only=True):
+    """What a judge that asks a language model tells it of the domain."""
+
+    guidance: str = ""
+    """Stands at the end of its instructions."""
+    retrieval: str = ""
+    """Other instructions than its own for grading chunks; empty: its own."""
+    generation: str = ""
+    """Other instructions than its own for judging answers; empty: its own."""
 
 
 class Kind(Struct, frozen=True, kw_only=True):
@@ -86,6 +97,7 @@ class Lens(Struct, frozen=True, kw_only=True):
     about: str = ""
     levels: Levels = Levels()
     support: Bars = Bars()
+    prompts: Wording = Wording()
     identifiers: tuple[Kind, ...] = ()
     """The first to find a stretch of text takes it."""
     digest: str = ""
@@ -94,7 +106,11 @@ class Lens(Struct, frozen=True, kw_only=True):
     @property
     def plain(self) -> bool:
         """Whether it adds nothing to what a judge does by itself."""
-        return not self.identifiers and self.levels == Levels() and self.support == Bars()
+        return not self.identifiers and (self.levels, self.support, self.prompts) == (
+            Levels(),
+            Bars(),
+            Wording(),
+        )
 
 
 def load_lens(name: str | Path | Lens) -> Lens:
@@ -147,7 +163,7 @@ def _lens(name: str, text: str, place: str) -> Lens:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"the lens {place} is not TOML: {error}") from None
-    known = ("about", "levels", "support", "identifier")
+    known = ("about", "levels", "support", "prompts", "identifier")
     _known(f"key of the lens {place}", table, known)
     found = table.get("identifier", [])
     if not isinstance(found, list) or len(found) > MOST:
@@ -162,11 +178,20 @@ def _lens(name: str, text: str, place: str) -> Lens:
         raise InputError(
             f"{place}: thresholds run from high to low: high ≥ medium ≥ low, supported ≥ inferred."
         )
+    prompts = _record(table.get("prompts", {}), Wording, "prompts", place)
     about = table.get("about", "")
     if not isinstance(about, str):
         raise InputError(f"{place}: about should be a text.")
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return Lens(name=name, about=about, levels=levels, support=bars, identifiers=kinds, digest=digest)
+    return Lens(
+        name=name,
+        about=about,
+        levels=levels,
+        support=bars,
+        prompts=prompts,
+        identifiers=kinds,
+        digest=digest,
+    )
 
 
 def _kind(table: Any, place: str) -> Kind:
