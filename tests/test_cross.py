@@ -18,7 +18,7 @@ from ragfault.judges import load_judge
 from ragfault.judges.claims import bare, claims
 from ragfault.judges.cross.calibration import Logits, doubtful, sides, stack
 from ragfault.judges.cross.evidence import ROOM, evidence, said
-from ragfault.judges.cross.weights import COMMAND, PACKAGE
+from ragfault.judges.cross.weights import COMMAND, PACKAGE, where
 from ragfault.judges.embedded.shapes import SHAPES
 from ragfault.judges.features import state
 from ragfault.judges.index import Index, Passage
@@ -136,12 +136,21 @@ def test_missing_extra_survives_pickling():
 
 @needed
 def test_weights_of_another_making(tmp_path: Path):
-    """A folder without weights, and one with others, is refused."""
+    """A folder without weights, and one with others, is refused when the judge is made."""
     with pytest.raises(UsageError, match=r"holds no model\.safetensors"):
         load_judge("minilm", weights=str(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match="not those that this version"):
+        load_judge("minilm", weights=str(tmp_path))
+
+
+@needed
+def test_a_tokenizer_that_is_none(tmp_path: Path):
+    """What is no tokenizer beside the weights is told with its file."""
+    (tmp_path / "model.safetensors").symlink_to(where() / "model.safetensors")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"tokenizer\.json is no tokenizer"):
         load_judge("minilm", weights=str(tmp_path)).read()
 
 

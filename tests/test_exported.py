@@ -6,6 +6,7 @@ import json
 import pickle
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,16 @@ def test_two_labels(tmp_path: Path, built: tuple[str, ...], named: tuple[str, ..
     folder = classifier(tmp_path, built, id2label=dict(enumerate(named)))
     good, bad, denied = seen(folder, GOOD, BAD, DENIED)
     assert (good.support, bad.support, denied.support) == ("supported", "unsupported", "contradicted")
+
+
+@pytest.mark.parametrize("pad", [-1, None, "none"])
+def test_a_padding_that_cannot_be_is_the_first_token(tmp_path: Path, pad: Any):
+    """Claims of unlike length are read together, whatever a configuration says of the token that fills them up."""
+    folder = classifier(tmp_path, ("entailment", "neutral", "contradiction"))
+    plain = seen(folder, GOOD, BAD, DENIED)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": pad}))
+    assert seen(folder, GOOD, BAD, DENIED) == plain
 
 
 def test_one_number_serves_relevance(tmp_path: Path):

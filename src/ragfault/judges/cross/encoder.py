@@ -13,6 +13,7 @@ import numpy as np
 from ragfault.judges.cross.calibration import Logits
 from ragfault.judges.cross.encoding import END, START, Pair
 from ragfault.judges.cross.weights import base, delta, trained
+from ragfault.judges.exported.session import opened
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -80,13 +81,8 @@ def _feed(rows: Sequence[Pair]) -> dict[str, Array]:
 
 @cache
 def tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer beside the weights, without the padding and cutting that it comes with."""
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    made.no_padding()
-    made.no_truncation()
-    return made
+    """The tokenizer beside the weights, loaded once in each process."""
+    return opened(folder / "tokenizer.json")
 
 
 @cache

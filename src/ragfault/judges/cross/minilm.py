@@ -15,7 +15,7 @@ from ragfault.judges.cross.calibration import Logits, doubtful, sides, stack
 from ragfault.judges.cross.encoder import alone, embedder, encoder, tokenizer
 from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair, pieces
 from ragfault.judges.cross.evidence import evidence, said
-from ragfault.judges.cross.weights import delta, where
+from ragfault.judges.cross.weights import base, delta, where
 from ragfault.judges.embedded.meaning import Meanings, Weighed, digest, least
 from ragfault.judges.embedded.vectors import Array
 from ragfault.judges.entailment import Bars
@@ -188,7 +188,7 @@ class MiniLM:
     It needs the extra `nli` and the published weights, no key and no network. Exact checks of numbers, names,
     negations and fields stand over what it says. `threads` is for one process; `weights` is a folder with the
     published weights, where they are not installed.
-    Raises MissingExtra where packages or weights are not there.
+    Raises MissingExtra where packages or weights are not there, UsageError where they are others.
     """
 
     def __init__(
@@ -208,6 +208,7 @@ class MiniLM:
         for name in ("model.safetensors", "tokenizer.json"):
             if not (self._folder / name).is_file():
                 raise UsageError(f"{self._folder} holds no {name}.")
+        base(self._folder, delta().base)
 
     @property
     def offers(self) -> frozenset[Part]:

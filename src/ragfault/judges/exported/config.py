@@ -87,7 +87,7 @@ def model(address: str) -> Model:
         holds=holds,
         against=against,
         room=_room(where, config, kind, chosen.get("room")),
-        pad=config["pad_token_id"] if isinstance(config.get("pad_token_id"), int) else 0,
+        pad=_pad(config),
         digest=_digest(graph, tokenizer),
     )
 
@@ -173,6 +173,12 @@ def _name(where: str, graph: Path, folder: Path) -> str:
     if graph.name != "model.onnx":
         name = f"{name}/{graph.name}"
     return "-".join(name.split())
+
+
+def _pad(config: dict[str, Any]) -> int:
+    """The token that fills up a row; the first where the configuration names none that there can be."""
+    said = config.get("pad_token_id")
+    return said if isinstance(said, int) and said >= 0 else 0
 
 
 def _digest(*files: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from ragfault.judges.exported.config import Model
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-__all__ = ["Seen", "Session", "session"]
+__all__ = ["Seen", "Session", "opened", "session"]
 
 BATCH = 8
 """So many pairs run together."""
@@ -41,8 +42,8 @@ class Session:
 
     def __init__(self, model: Model, threads: int = 1) -> None:
         self.model = model
-        self.tokenizer = _tokenizer(model)
-        self._pairs = _tokenizer(model)
+        self.tokenizer = opened(model.tokenizer)
+        self._pairs = opened(model.tokenizer)
         self._pairs.enable_truncation(model.room, strategy="only_first")
         self._session = _load(model, threads)
         self._takes = {one.name: one.type for one in self._session.get_inputs()}
@@ -114,13 +115,14 @@ class Session:
             )
 
 
-def _tokenizer(model: Model) -> Tokenizer:
+def opened(path: Path) -> Tokenizer:
+    """The tokenizer in a file, without the padding and cutting that it comes with; UsageError where it is none."""
     from tokenizers import Tokenizer
 
     try:
-        made = Tokenizer.from_file(str(model.tokenizer))
+        made = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001 - tokenizers raises nothing narrower
-        raise UsageError(f"{model.tokenizer} is no tokenizer: {_line(error)}") from None
+        raise UsageError(f"{path} is no tokenizer: {_line(error)}") from None
     made.no_padding()
     made.no_truncation()
     return made
