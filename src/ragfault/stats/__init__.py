@@ -6,6 +6,7 @@ random step takes a seed; what cannot be told is said so, by an interval without
 and never by NaN.
 """
 
+from ragfault.stats.agreement import Agreed, accuracy, cohen_kappa, krippendorff_alpha
 from ragfault.stats.calibration import Bin, calibration_bins, calibration_error
 from ragfault.stats.change import Change, change_point
 from ragfault.stats.correction import Corrected, correct, rogan_gladen
@@ -33,6 +34,7 @@ from ragfault.stats.sequence import Band, confidence_sequence, difference_sequen
 from ragfault.stats.testing import Equivalence, equivalence, holm
 
 __all__ = [
+    "Agreed",
     "Band",
     "Bin",
     "Change",
@@ -44,6 +46,7 @@ __all__ = [
     "Interval",
     "Significance",
     "Within",
+    "accuracy",
     "auroc",
     "auroc_within",
     "average_precision",
@@ -53,12 +56,14 @@ __all__ = [
     "calibration_error",
     "change_point",
     "clustered_error",
+    "cohen_kappa",
     "confidence_sequence",
     "correct",
     "detectable",
     "difference_sequence",
     "equivalence",
     "holm",
+    "krippendorff_alpha",
     "label_permutation",
     "label_permutations",
     "mcnemar",

@@ -1,0 +1,218 @@
+"""How far raters agree beyond what chance alone makes: accuracy, Cohen's kappa, Krippendorff's alpha."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragfault.stats.groups import Floats
+
+__all__ = [
+    "Agreed",
+    "Crossed",
+    "Rated",
+    "Scale",
+    "Weighting",
+    "accuracy",
+    "cohen_kappa",
+    "krippendorff_alpha",
+]
+
+Weighting = Literal["none", "linear", "quadratic"]
+"""How much worse a far miss is than a near one: all alike, by the distance of the categories, by its square."""
+
+Scale = Literal["nominal", "ordinal", "interval"]
+"""What ratings are: names, ranks, or numbers whose differences mean something."""
+
+ALIKE = "every rating is the same: chance would agree as well"
+
+
+class Agreed(NamedTuple):
+    """An agreement, or why it has none."""
+
+    value: float | None
+    """1: perfect; 0: what chance makes; below 0: less than that. None where it is undefined."""
+    reason: str | None = None
+
+
+def _places(values: Sequence[Any], order: Sequence[Hashable] | None) -> tuple[list[int], list[Hashable]]:
+    """The place of each value among the categories, and these in order."""
+    names = list(order) if order is not None else sorted(set(values))
+    place = {name: at for at, name in enumerate(names)}
+    strange = next((value for value in values if value not in place), None)
+    if strange is not None:
+        raise ValueError(f"{strange!r} is none of the categories {names}")
+    return [place[value] for value in values], names
+
+
+# --- two raters ------------------------------------------------------------------------------------
+
+
+class Crossed:
+    """Two raters' words on the same units, crossed once; each method takes a row of weights for each resample.
+
+    `tables` gives for each row how much weight each pair of categories has; the other methods read these and
+    give one number for each row, NaN where it is undefined.
+
+    >>> crossed = Crossed(["a", "a", "b", "b"], ["a", "b", "b", "b"])
+    >>> crossed.kappa(crossed.tables(np.ones((1, 4))))
+    array([0.5])
+    """
+
+    def __init__(
+        self, one: Sequence[Any], other: Sequence[Any], order: Sequence[Hashable] | None = None
+    ) -> None:
+        if len(one) != len(other):
+            raise ValueError(f"{len(one)} and {len(other)} ratings: give one of each rater for each unit")
+        places, self.categories = _places([*one, *other], order)
+        self.size = len(self.categories)
+        cells = np.array(places[: len(one)], np.intp) * self.size + np.array(places[len(one) :], np.intp)
+        self._member = np.zeros((len(one), self.size**2))
+        self._member[np.arange(len(one)), cells] = 1.0
+
+    def tables(self, weights: Floats) -> Floats:
+        """The weight of each pair of categories, resamples by categories by categories."""
+        found: Floats = (weights @ self._member).reshape(len(weights), self.size, self.size)
+        return found
+
+    def accuracy(self, tables: Floats) -> Floats:
+        """The share of the units on which both say the same."""
+        return _over(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)))
+
+    def kappa(self, tables: Floats, weighting: Weighting = "none") -> Floats:
+        """1 less the disagreement over that which their shares of each category would make by chance."""
+        apart = np.abs(np.subtract.outer(np.arange(self.size), np.arange(self.size)))
+        cost = {"none": apart > 0, "linear": apart, "quadratic": apart**2}[weighting].astype(np.float64)
+        expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
+        return 1 - _over((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected)
+
+
+def _over(part: Floats, whole: Floats) -> Floats:
+    """A ratio, NaN where there is nothing to divide by."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio: Floats = np.where(whole > 1e-12, part / whole, math.nan)
+    return ratio
+
+
+def accuracy(one: Sequence[Any], other: Sequence[Any]) -> float | None:
+    """The share of units on which two raters say the same; None without units.
+
+    In [0, 1]. Raises ValueError where there is not one rating of each for each unit.
+
+    >>> accuracy(["a", "b", "b"], ["a", "b", "a"]), accuracy([], [])
+    (0.666..., None)
+    """
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} and {len(other)} ratings: give one of each rater for each unit")
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one) if len(one) else None
+
+
+def cohen_kappa(
+    one: Sequence[Any],
+    other: Sequence[Any],
+    weighting: Weighting = "none",
+    order: Sequence[Hashable] | None = None,
+) -> Agreed:
+    """How far two raters agree beyond chance, each with their own shares of the categories (Cohen 1960).
+
+    At most 1; 0 is chance. Weighted, a miss by several categories counts for more (Cohen 1968): by their
+    distance in `order` (sorted, where it is not given), or by its square. Undefined without units, and where both
+    say one and the same of every unit.
+
+    Raises ValueError where there is not one rating of each for each unit, or one is not in `order`.
+
+    >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0]).value, cohen_kappa([1, 2, 3], [1, 3, 3], "linear").value
+    (0.5, 0.666...)
+    >>> cohen_kappa([1, 1], [1, 1]).reason
+    'every rating is the same: chance would agree as well'
+    """
+    crossed = Crossed(one, other, order)
+    if not len(one):
+        return Agreed(None, "there are no units")
+    value = float(crossed.kappa(crossed.tables(np.ones((1, len(one)))), weighting)[0])
+    return Agreed(None, ALIKE) if math.isnan(value) else Agreed(value)
+
+
+# --- any number of raters --------------------------------------------------------------------------
+
+
+class Rated:
+    """Units that several raters rated, their pairs of values counted once; methods take weights as in `Crossed`.
+
+    `ratings` are units by raters, None (or NaN) where a rater said nothing; units with fewer than two ratings
+    tell nothing.
+
+    >>> rated = Rated([[1, 1], [0, 0], [1, 0], [0, None]])
+    >>> rated.alpha(rated.coincidences(np.ones((1, 4))), "nominal")
+    array([0.444...])
+    """
+
+    def __init__(self, ratings: Sequence[Sequence[Any]], order: Sequence[Hashable] | None = None) -> None:
+        said = [[one for one in unit if not _missing(one)] for unit in ratings]
+        places, self.categories = _places([one for unit in said for one in unit], order)
+        size = self.size = len(self.categories)
+        ends = np.cumsum([0, *map(len, said)])
+        table = np.zeros((len(said), size))
+        for row in range(len(said)):
+            np.add.at(table[row], places[ends[row] : ends[row + 1]], 1.0)
+        raters = table.sum(axis=1)
+        pairs = table[:, :, None] * table[:, None, :]
+        pairs[:, np.arange(size), np.arange(size)] -= table
+        scale = np.where(raters > 1, 1 / np.maximum(raters - 1, 1), 0.0)
+        self._pairs = (pairs * scale[:, None, None]).reshape(len(said), size * size)
+
+    def coincidences(self, weights: Floats) -> Floats:
+        """How often two values stand on one unit, each unit counted by its ratings."""
+        found: Floats = (weights @ self._pairs).reshape(len(weights), self.size, self.size)
+        return found
+
+    def alpha(self, coincidences: Floats, scale: Scale) -> Floats:
+        """1 less the distance of values of one unit over that of any two values."""
+        totals = coincidences.sum(axis=2)
+        n = totals.sum(axis=1)
+        apart = self._apart(totals, scale)
+        within = (coincidences * apart).sum(axis=(1, 2))
+        any_two = np.einsum("ri,rij,rj->r", totals, apart, totals)
+        return 1 - _over(within * (n - 1), any_two)
+
+    def _apart(self, totals: Floats, scale: Scale) -> Floats:
+        """The squared distance of every two values, for each row."""
+        if scale == "nominal":
+            return np.broadcast_to(1 - np.eye(self.size), (len(totals), self.size, self.size))
+        if scale == "interval":
+            value = np.array(self.categories, np.float64)
+            return np.broadcast_to(np.subtract.outer(value, value) ** 2, (len(totals), self.size, self.size))
+        middle = np.cumsum(totals, axis=1) - totals / 2
+        ranks: NDArray[np.float64] = (middle[:, :, None] - middle[:, None, :]) ** 2
+        return ranks
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[Any]], scale: Scale = "nominal", order: Sequence[Hashable] | None = None
+) -> Agreed:
+    """How far any number of raters agree beyond chance, also where ratings are missing (Krippendorff 2004).
+
+    `ratings` are units by raters, None where one said nothing. 1 is perfect, 0 is chance. `scale` says what a
+    miss costs: "nominal", the same for any two values; "ordinal", the square of the ratings that lie between
+    them in `order` (sorted, where it is not given); "interval", the square of their difference. Undefined where no
+    unit has two ratings (one rater alone), and where all ratings are the same.
+
+    >>> krippendorff_alpha([[1, 1, 1], [0, 0, None], [1, 1, 0], [0, None, None]]).value
+    0.533...
+    >>> krippendorff_alpha([[1], [0]]).reason
+    'no unit has two ratings'
+    """
+    rated = Rated(ratings, order)
+    coincidences = rated.coincidences(np.ones((1, len(ratings))))
+    if not coincidences.sum():
+        return Agreed(None, "no unit has two ratings")
+    value = float(rated.alpha(coincidences, scale)[0])
+    return Agreed(None, ALIKE) if math.isnan(value) else Agreed(value)
