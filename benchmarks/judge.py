@@ -1,4 +1,4 @@
-"""How well the embedded judge agrees with people, and how fast it is.
+"""How well the lexical judge agrees with people, and how fast it is.
 
     python -m benchmarks.judge DATA_FOLDER
 
@@ -10,9 +10,9 @@ the small talk and the inventions of the fault bench, and how far answers keep t
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
-import sys
 import time
 import zlib
 from collections import Counter, defaultdict
@@ -166,12 +166,16 @@ def spoken(folder: Path) -> None:
         print(f"{fault}: {dict(seen)}")
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    data = Path(sys.argv[1])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path)
+    data = parser.parse_args().data
     ragtruth(data)
     others(data)
     relevance(data)
     kept_to(data)
     spoken(data)
+
+
+if __name__ == "__main__":
+    main()

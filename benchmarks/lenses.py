@@ -9,7 +9,7 @@ refused, and how many of those people had marked as answers. Neither is of the d
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from ragfault.judges.identifiers import disagreement
 from ragfault.judges.lens import LENSES, load_lens
 
 
-def main(folder: Path) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path)
+    folder = parser.parse_args().data
     kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
     traces = [trace(row) for row in kept]
     start = time.process_time()
@@ -54,4 +57,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
