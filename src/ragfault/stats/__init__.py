@@ -29,11 +29,20 @@ from ragfault.stats.permutation import (
     sign_flips,
 )
 from ragfault.stats.power import detectable, power, required, required_steady, steady_power
+from ragfault.stats.rectified import (
+    LEAST,
+    Rectified,
+    RectifiedDifference,
+    rectified_difference,
+    rectified_mean,
+    rectified_unpaired,
+)
 from ragfault.stats.resampling import Estimate, bootstrap
 from ragfault.stats.sequence import Band, confidence_sequence, difference_sequence
 from ragfault.stats.testing import Equivalence, equivalence, holm
 
 __all__ = [
+    "LEAST",
     "Agreed",
     "Band",
     "Bin",
@@ -44,6 +53,8 @@ __all__ = [
     "Equivalence",
     "Estimate",
     "Interval",
+    "Rectified",
+    "RectifiedDifference",
     "Significance",
     "Within",
     "accuracy",
@@ -71,6 +82,9 @@ __all__ = [
     "paired_difference",
     "paired_differences",
     "power",
+    "rectified_difference",
+    "rectified_mean",
+    "rectified_unpaired",
     "required",
     "required_steady",
     "rogan_gladen",

@@ -21,6 +21,7 @@ __all__ = [
     "paired_differences",
     "unpaired_difference",
     "unpaired_differences",
+    "welch",
 ]
 
 Bounds = tuple[float, float]
@@ -54,8 +55,8 @@ class Difference(Struct, frozen=True):
     """Pairs; where unpaired, values on both sides."""
     clusters: int
     """Independent groups among them."""
-    method: Literal["bca", "t", "sparse", "none"]
-    """What made the interval; "none" where the data say nothing about spread."""
+    method: Literal["bca", "t", "sparse", "none", "rectified"]
+    """What made the interval; "none" where the data say nothing about spread; "rectified": people on some."""
 
     @property
     def deviation(self) -> float:
@@ -295,7 +296,7 @@ def _difference(
         for side, thin in zip(sides, sparse, strict=True)
     ]
     method: Literal["bca", "t", "sparse", "none"] = "sparse" if any(sparse) else "t"
-    centre, error, df = _welch(parts)
+    centre, error, df = welch(parts)
     if few < 2 or error <= 1e-12 * abs(mean):
         method, error, interval = "none", math.inf, (-math.inf, math.inf)
     else:
@@ -317,7 +318,7 @@ def _wider(one: Bounds, two: Bounds) -> Bounds:
     return min(one[0], two[0]), max(one[1], two[1])
 
 
-def _welch(parts: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+def welch(parts: list[tuple[float, float, float]]) -> tuple[float, float, float]:
     """Mean, error and degrees of freedom of the first part less the second, if there is one."""
     if len(parts) == 1:
         return parts[0]

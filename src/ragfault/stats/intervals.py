@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ragfault.stats.distributions import normal_quantile, t_quantile
 from ragfault.stats.groups import Clusters, Values, codes
 
-__all__ = ["Interval", "clustered_error", "mean_interval", "standard_error", "wilson"]
+__all__ = ["Interval", "clustered_error", "mean_interval", "sparse", "standard_error", "wilson"]
 
 
 ALIKE = 30
@@ -72,7 +72,7 @@ def mean_interval(
     if bounded and bool(np.all((sample == low) | (sample == high))):
         return _binary(sample, clusters, (low, high), groups, confidence)
     bottom, top = _student(sample, clusters, groups, confidence)
-    if bounded and _sparse(sample):
+    if bounded and sparse(sample):
         padded = np.concatenate([sample, [low, high]])
         apart = None if clusters is None else np.concatenate([codes(clusters, n)[0], [groups, groups + 1]])
         ends = _student(padded, apart, groups + 2, confidence)
@@ -90,8 +90,12 @@ def _student(
     return mean - half, mean + half
 
 
-def _sparse(sample: NDArray[np.float64]) -> bool:
-    """Whether most values are alike and few differ."""
+def sparse(sample: NDArray[np.float64]) -> bool:
+    """Whether most values are alike and few differ.
+
+    >>> sparse(np.array([1.0] * 18 + [0.0] * 2)), sparse(np.array([0.0, 1.0] * 10))
+    (True, False)
+    """
     alike = int(np.unique(sample, return_counts=True)[1].max())
     return 2 * alike > sample.size and sample.size - alike < FEW
 
