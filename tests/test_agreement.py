@@ -101,6 +101,8 @@ def test_the_figures_are_those_counted_by_hand():
     assert found["balanced_accuracy"] == pytest.approx(2 / 3)
     assert found["best_balanced_accuracy"] == pytest.approx(5 / 6)  # from 0.4 on: all bad, and c
     assert found["balanced_accuracy_lost"] == pytest.approx(1 / 6)
+    assert found["kappa"] == pytest.approx(1 / 3)  # four of six alike, half of them by chance
+    assert found["alpha"] == pytest.approx(1 - (4 / 12) / (72 / 132))
     assert found["brier"] == pytest.approx((0.01 + 0.04 + 0.49 + 0.36 + 0.04 + 0.01) / 6)
     assert found["calibration_error"] == pytest.approx((0.1 + 0.2 + 0.7 + 0.6 + 0.2 + 0.1) / 6)
 
@@ -145,6 +147,41 @@ def test_the_own_word_may_beat_every_threshold():
     lost = told(pairs, resamples=500).whole.figure("balanced_accuracy_lost")
     assert lost.value == pytest.approx(-0.375)
     assert -1.0 <= lost.low < lost.value < lost.high < 0.0
+
+
+def graded(name: str, seen: Sequence[float], people: Any) -> tuple[Trace, Verdicts]:
+    """A trace with graded chunks, and what the judge makes of each."""
+    ids = [f"{name}{at}" for at in range(len(seen))]
+    trace = Trace(
+        id=name,
+        query="When does it open?",
+        chunks=tuple(Chunk(id=each, text="Opens 7:30.") for each in ids),
+        metadata={"grades": people},
+    )
+    verdicts = tuple(ChunkVerdict(chunk=i, relevance=r, level="low") for i, r in zip(ids, seen, strict=True))
+    return trace, Verdicts(trace=name, chunk=verdicts)
+
+
+def test_grades_agree_by_how_far_they_are_apart():
+    """Grades of people beside the judge's relevance in as many parts: weighted kappas and alpha counted by hand."""
+    rows = [graded("a", (0.9, 0.6, 0.1), [2, 1, 0]), graded("b", (0.5, 0.2, 0.95), [2, 0, 2])]
+    found = values(told(rows, task="relevance"))
+    # people 2 1 0 2 0 2, the judge 2 1 0 1 0 2: one miss by one place; margins 2, 1, 3 and 2, 2, 2
+    chance = (2 * 2 + 1 * 2 + 1 * 2 + 3 * 2 + 2 * (2 * 2 + 3 * 2)) / 6
+    square = (2 * 2 + 1 * 2 + 1 * 2 + 3 * 2 + 4 * (2 * 2 + 3 * 2)) / 6
+    assert found["kappa_linear"] == pytest.approx(1 - 1 / chance)
+    assert found["kappa_quadratic"] == pytest.approx(1 - 1 / square)
+    assert 0 < found["alpha_ordinal"] < 1
+    words = [graded("a", (0.9, 0.6, 0.1), ["high", "medium", "none"]), graded("b", (0.3,), ["low"])]
+    assert values(told(words, task="relevance"))["kappa_linear"] == pytest.approx(1.0)
+
+
+def test_two_grades_are_no_scale():
+    """Relevant or not, and grades that are no whole numbers, have kappa alone."""
+    for grades in ([1, 0], [0.5, 2.5]):
+        found = values(told([graded("a", (0.9, 0.1), grades)], task="relevance"))
+        assert "kappa" in found
+        assert "kappa_linear" not in found
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])

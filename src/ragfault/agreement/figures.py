@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from ragfault.agreement.gathering import rank
 from ragfault.agreement.records import Agreement, Bar, Curves, Figure, Marked
 from ragfault.agreement.units import BAR, Bools, Stretch, Units
 from ragfault.stats import Estimate, best_cut, bootstrap, calibration_bins, mean_interval
+from ragfault.stats.agreement import Crossed
 from ragfault.stats.calibration import masses
 from ragfault.stats.discrimination import Ranked, cells
 from ragfault.stats.groups import Floats
@@ -111,11 +112,14 @@ def agreement(
 ORDER = (
     *("positives", "f1", "precision", "recall", "auroc", "average_precision", "auroc_within"),
     *("balanced_accuracy", "best_balanced_accuracy", "balanced_accuracy_lost", "sensitivity", "specificity"),
+    *("kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal"),
     *("calibration_error", "brier", "unsure", "accuracy", "accuracy_sure", "accuracy_unsure"),
 )
 """The order of the figures."""
 
 
+SIGNED = ("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal")
+"""The figures that may be below 0."""
 CALLED = ("f1", "precision", "recall")
 """The figures that are taken at the threshold."""
 INFLATED = ("best_balanced_accuracy", "balanced_accuracy_lost", "calibration_error")
@@ -155,9 +159,9 @@ def _areas(
     one_class = "none is positive" if not label.any() else "none is negative"
     if not label.size or label.all() or not label.any():
         names = ["auroc", "average_precision", "balanced_accuracy", "best_balanced_accuracy"]
-        names += ["balanced_accuracy_lost", "f1", "calibration_error"]
+        names += ["balanced_accuracy_lost", "f1", "calibration_error", "kappa", "alpha"]
         return [Figure(name=name, value=None, reason=one_class) for name in names]
-    parts = [_ranking(units), _matches(units, called), _calibration(units)]
+    parts = [_ranking(units), _matches(units, called), _calibration(units), *_chance(units)]
     found = list(cells(units.score, label, inner)) if inner is not None else []
     names = [name for part in parts for name in part.names]
     if found:
@@ -186,8 +190,8 @@ def _areas(
 
 
 def _figure(name: str, found: Estimate, n: int) -> Figure:
-    """An estimate as a figure in [0, 1], or from -1 where it is a difference."""
-    least = -1.0 if name == "balanced_accuracy_lost" else 0.0
+    """An estimate as a figure in [0, 1], or from -1 where it may be below 0."""
+    least = -1.0 if name in SIGNED else 0.0
     low, high = (None if end is None else min(1.0, max(least, end)) for end in found[1:])
     return Figure(name=name, value=found.value, low=low, high=high, n=n)
 
@@ -244,6 +248,28 @@ def _matches(units: Units, called: Bools) -> _Part:
         return _ratio(counts[:, 0], counts[:, 1])[:, None]
 
     return _Part(("f1",), statistic)
+
+
+def _chance(units: Units) -> Iterator[_Part]:
+    """Agreement beyond chance at the judge's own word, and on the grades where there are more than two."""
+    own = Crossed(units.label.tolist(), units.own.tolist(), (False, True))
+
+    def word(weights: Floats) -> Floats:
+        tables = own.tables(weights)
+        return np.stack([own.kappa(tables), own.alpha(tables, "nominal")], axis=1)
+
+    yield _Part(("kappa", "alpha"), word)
+    if units.grades is None:
+        return
+    people, judge = units.grades.T.tolist()
+    graded = Crossed(people, judge, range(max(*people, *judge) + 1))
+
+    def grade(weights: Floats) -> Floats:
+        tables = graded.tables(weights)
+        linear, quadratic = graded.kappa(tables, "linear"), graded.kappa(tables, "quadratic")
+        return np.stack([linear, quadratic, graded.alpha(tables, "ordinal")], axis=1)
+
+    yield _Part(("kappa_linear", "kappa_quadratic", "alpha_ordinal"), grade)
 
 
 def _calibration(units: Units) -> _Part:

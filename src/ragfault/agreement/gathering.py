@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ragfault.agreement.columns import find, grouped, parted, value
-from ragfault.agreement.labels import Claimed, Rule, absent, claimed, graded, spans
+from ragfault.agreement.labels import Claimed, Grade, Rule, absent, claimed, graded, spans
 from ragfault.agreement.records import Columns, Task
 from ragfault.errors import SHOWN, BadTraces, Fault, InputError, UnknownName
 from ragfault.records import Trace
@@ -33,7 +33,7 @@ class Labelled(NamedTuple):
     """Of the answer as a whole."""
     spans: tuple[tuple[int, int], ...] | None = None
     claims: tuple[Claimed, ...] | None = None
-    grades: Mapping[str, bool] | None = None
+    grades: Mapping[str, Grade] | None = None
 
 
 class Gathered(NamedTuple):

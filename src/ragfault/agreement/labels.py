@@ -12,7 +12,7 @@ from ragfault.agreement.records import Task
 from ragfault.records import Chunk
 from ragfault.sources.values import Wrong
 
-__all__ = ["Claimed", "Rule", "absent", "claimed", "graded", "plain", "spans"]
+__all__ = ["Claimed", "Grade", "Rule", "absent", "claimed", "graded", "plain", "spans"]
 
 BAD = frozenset(
     {
@@ -31,8 +31,12 @@ GOOD = frozenset(
         *("faithful", "grounded", "good", "pass", "passed", "factual"),
     }
 )
-RELEVANT = frozenset({"relevant", "highly relevant", "partially relevant", "perfectly relevant"})
-BESIDE = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant"})
+RELEVANT = frozenset(
+    {"relevant", "highly relevant", "partially relevant", "perfectly relevant", "high", "medium"}
+)
+BESIDE = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant", "low", "none"})
+LEVELS = {"none": 0, "low": 1, "medium": 2, "high": 3}
+"""The levels of relevance in words, as grades."""
 TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 TURNED = frozenset(
     {
@@ -225,8 +229,18 @@ def claimed(value: Any, answer: str, rule: Rule, column: str) -> tuple[tuple[Cla
     return tuple(made), len(found) - len(made)
 
 
-def graded(value: Any, chunks: tuple[Chunk, ...], rule: Rule, column: str) -> dict[str, bool]:
-    """Chunk id → whether it is relevant, for the chunks that have a grade.
+class Grade(NamedTuple):
+    """What people said of the relevance of a chunk."""
+
+    relevant: bool
+    grade: int | None
+    """From 0 on; None where what they said is no grade."""
+    top: int = 0
+    """The highest grade that there is, as far as this one tells: 3 for words."""
+
+
+def graded(value: Any, chunks: tuple[Chunk, ...], rule: Rule, column: str) -> dict[str, Grade]:
+    """Chunk id → what people said of it, for the chunks that have a grade.
 
     A list runs parallel to the chunks, an object goes from id to grade; a single grade is that of the only chunk.
     """
@@ -245,10 +259,20 @@ def graded(value: Any, chunks: tuple[Chunk, ...], rule: Rule, column: str) -> di
         grades = {chunk.id: grade for chunk, grade in zip(chunks, listed, strict=True)}
     known = {chunk.id for chunk in chunks}
     return {
-        name: rule.positive(_grade(grade))
+        name: _told(_grade(grade), rule)
         for name, grade in grades.items()
         if name in known and not absent(_grade(grade))
     }
+
+
+def _told(value: Any, rule: Rule) -> Grade:
+    """What people said of one chunk: a grade is a whole number from 0 on, junk below 0 is 0, and a level a grade."""
+    relevant, number = rule.positive(value), _number(value)
+    if number is None:
+        step = LEVELS.get(plain(value))
+        return Grade(relevant, step, max(LEVELS.values()) if step is not None else 0)
+    step = max(0, int(number)) if number.is_integer() else None
+    return Grade(relevant, step, step or 0)
 
 
 def _grade(value: Any) -> Any:

@@ -107,7 +107,7 @@ def _main(task: Task, said: Said) -> Units:
         return beside.units("answer", list(beside.answers(said.labelled, said.seen)))
     if task == "support":
         return beside.units("claim", list(beside.claims(*said)))
-    return beside.units("chunk", list(beside.chunks(said.labelled, said.seen)))
+    return beside.relevances(said.labelled, said.seen)
 
 
 def _views(task: Task, said: Said, threshold: str, terms: Terms) -> Iterator[Agreement]:

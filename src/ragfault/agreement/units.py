@@ -24,12 +24,15 @@ __all__ = [
     "derived",
     "failure",
     "marks",
+    "relevances",
     "stretches",
     "units",
 ]
 
 BAR = 0.5
 """The judge's own word: from this score on it calls an answer bad and a chunk relevant."""
+STEPS = 10
+"""Up to this grade agreement on the grades themselves is taken."""
 REFUSED = ("unsupported", "contradicted")
 """The words for a claim that the judge calls bad."""
 
@@ -57,11 +60,16 @@ class Units(NamedTuple):
     unsure: Bools | None
     trace: NDArray[np.intp]
     """The place of each unit's trace."""
+    grades: NDArray[np.intp] | None = None
+    """The grade of people and that of the judge, where there are more than two."""
 
     def of(self, kept: Bools) -> Units:
         """Some of them."""
         unsure = None if self.unsure is None else self.unsure[kept]
-        return Units(self.unit, self.score[kept], self.label[kept], self.own[kept], unsure, self.trace[kept])
+        grades = None if self.grades is None else self.grades[kept]
+        return Units(
+            self.unit, self.score[kept], self.label[kept], self.own[kept], unsure, self.trace[kept], grades
+        )
 
 
 def units(kind: Unit, found: Sequence[tuple[int, One, bool]]) -> Units:
@@ -125,7 +133,27 @@ def chunks(labelled: Sequence[Labelled], seen: Sequence[Verdicts]) -> Iterator[t
         for verdict in verdicts.chunk or ():
             if one.grades is not None and verdict.chunk in one.grades:
                 found = One(verdict.relevance, verdict.relevance >= BAR, None)
-                yield place, found, one.grades[verdict.chunk]
+                yield place, found, one.grades[verdict.chunk].relevant
+
+
+def relevances(labelled: Sequence[Labelled], seen: Sequence[Verdicts]) -> Units:
+    """Every chunk that has a grade and a verdict, with the grades where there are more than two.
+
+    The judge's grade is its relevance cut into as many equal parts as there are grades; of four these are the levels.
+    """
+    found = units("chunk", list(chunks(labelled, seen)))
+    said = [
+        one.grades[verdict.chunk]
+        for one, verdicts in zip(labelled, seen, strict=True)
+        for verdict in verdicts.chunk or ()
+        if one.grades is not None and verdict.chunk in one.grades
+    ]
+    whole = [each.grade for each in said if each.grade is not None]
+    top = max((each.top for each in said), default=0)
+    if len(whole) < len(said) or not 1 < top <= STEPS:
+        return found
+    mine = np.minimum(np.floor(found.score * (top + 1)), top)
+    return found._replace(grades=np.stack([np.array(whole), mine], axis=1).astype(np.intp))
 
 
 def claims(

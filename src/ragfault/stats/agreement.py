@@ -90,6 +90,10 @@ class Crossed:
         expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
         return 1 - _over((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected)
 
+    def alpha(self, tables: Floats, scale: Scale) -> Floats:
+        """Krippendorff's alpha, for which it does not matter who said which."""
+        return _alpha(tables + tables.transpose(0, 2, 1), self.categories, scale)
+
 
 def _over(part: Floats, whole: Floats) -> Floats:
     """A ratio, NaN where there is nothing to divide by."""
@@ -172,23 +176,29 @@ class Rated:
 
     def alpha(self, coincidences: Floats, scale: Scale) -> Floats:
         """1 less the distance of values of one unit over that of any two values."""
-        totals = coincidences.sum(axis=2)
-        n = totals.sum(axis=1)
-        apart = self._apart(totals, scale)
-        within = (coincidences * apart).sum(axis=(1, 2))
-        any_two = np.einsum("ri,rij,rj->r", totals, apart, totals)
-        return 1 - _over(within * (n - 1), any_two)
+        return _alpha(coincidences, self.categories, scale)
 
-    def _apart(self, totals: Floats, scale: Scale) -> Floats:
-        """The squared distance of every two values, for each row."""
-        if scale == "nominal":
-            return np.broadcast_to(1 - np.eye(self.size), (len(totals), self.size, self.size))
-        if scale == "interval":
-            value = np.array(self.categories, np.float64)
-            return np.broadcast_to(np.subtract.outer(value, value) ** 2, (len(totals), self.size, self.size))
-        middle = np.cumsum(totals, axis=1) - totals / 2
-        ranks: NDArray[np.float64] = (middle[:, :, None] - middle[:, None, :]) ** 2
-        return ranks
+
+def _alpha(coincidences: Floats, categories: Sequence[Any], scale: Scale) -> Floats:
+    """Alpha from how often each two values stand on one unit."""
+    totals = coincidences.sum(axis=2)
+    apart = _apart(totals, categories, scale)
+    within = (coincidences * apart).sum(axis=(1, 2))
+    any_two = np.einsum("ri,rij,rj->r", totals, apart, totals)
+    return 1 - _over(within * (totals.sum(axis=1) - 1), any_two)
+
+
+def _apart(totals: Floats, categories: Sequence[Any], scale: Scale) -> Floats:
+    """The squared distance of every two values, for each row."""
+    size = len(categories)
+    if scale == "nominal":
+        return np.broadcast_to(1 - np.eye(size), (len(totals), size, size))
+    if scale == "interval":
+        value = np.array(categories, np.float64)
+        return np.broadcast_to(np.subtract.outer(value, value) ** 2, (len(totals), size, size))
+    middle = np.cumsum(totals, axis=1) - totals / 2
+    ranks: NDArray[np.float64] = (middle[:, :, None] - middle[:, None, :]) ** 2
+    return ranks
 
 
 def _missing(value: Any) -> bool:
