@@ -61,6 +61,7 @@ class Pipeline:
             time=asked.time,
             latency=Latency(retrieval=1000 * (time.perf_counter() - begin)),
             timings=tuple(timings),
+            metadata={"notes": list(found.query.notes)} if found.query.notes else {},
         )
 
     def without(self, *names: str) -> Pipeline:

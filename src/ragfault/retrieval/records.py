@@ -43,6 +43,8 @@ class Query(Struct, frozen=True, kw_only=True):
     """The groups of whoever asks, for permissions; None: whoever may read everything."""
     time: datetime | None = None
     """When it was asked; what is not valid then is not found."""
+    notes: tuple[str, ...] = ()
+    """What stages have to say: that no chunk meets the conditions, that a rewrite failed. They end in the trace."""
 
     @property
     def searched(self) -> tuple[str, ...]:
