@@ -16,13 +16,15 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.agreement import Measurement, measure
-from ragfault.agreement.labels import Rule, spans
+from ragfault.agreement.labels import Rule, graded, spans
 from ragfault.cli import run
+from ragfault.cli import run as command
 from ragfault.errors import BadTraces, InputError, JudgeError, UnknownName, UsageError
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Gold, Trace, Verdicts
 from ragfault.report.agreement import render, to_json
+from ragfault.runs.labels import AnswerLabel, ChunkLabel, ClaimLabel, Label, Labels, append_label
 from ragfault.sources.values import Wrong
-from ran import Told
+from ran import Told, pair, ran
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 ANSWER = "The office opens at 7:30. It is closed on Sundays."
@@ -149,7 +151,7 @@ def test_the_own_word_may_beat_every_threshold():
     assert -1.0 <= lost.low < lost.value < lost.high < 0.0
 
 
-def graded(name: str, seen: Sequence[float], people: Any) -> tuple[Trace, Verdicts]:
+def ranked(name: str, seen: Sequence[float], people: Any) -> tuple[Trace, Verdicts]:
     """A trace with graded chunks, and what the judge makes of each."""
     ids = [f"{name}{at}" for at in range(len(seen))]
     trace = Trace(
@@ -164,7 +166,7 @@ def graded(name: str, seen: Sequence[float], people: Any) -> tuple[Trace, Verdic
 
 def test_grades_agree_by_how_far_they_are_apart():
     """Grades of people beside the judge's relevance in as many parts: weighted kappas and alpha counted by hand."""
-    rows = [graded("a", (0.9, 0.6, 0.1), [2, 1, 0]), graded("b", (0.5, 0.2, 0.95), [2, 0, 2])]
+    rows = [ranked("a", (0.9, 0.6, 0.1), [2, 1, 0]), ranked("b", (0.5, 0.2, 0.95), [2, 0, 2])]
     found = values(told(rows, task="relevance"))
     # people 2 1 0 2 0 2, the judge 2 1 0 1 0 2: one miss by one place; margins 2, 1, 3 and 2, 2, 2
     chance = (2 * 2 + 1 * 2 + 1 * 2 + 3 * 2 + 2 * (2 * 2 + 3 * 2)) / 6
@@ -172,14 +174,71 @@ def test_grades_agree_by_how_far_they_are_apart():
     assert found["kappa_linear"] == pytest.approx(1 - 1 / chance)
     assert found["kappa_quadratic"] == pytest.approx(1 - 1 / square)
     assert 0 < found["alpha_ordinal"] < 1
-    words = [graded("a", (0.9, 0.6, 0.1), ["high", "medium", "none"]), graded("b", (0.3,), ["low"])]
+    words = [ranked("a", (0.9, 0.6, 0.1), ["high", "medium", "none"]), ranked("b", (0.3,), ["low"])]
     assert values(told(words, task="relevance"))["kappa_linear"] == pytest.approx(1.0)
+
+
+def test_metrics_stand_beside_those_of_people():
+    """Groundedness by the judge's claims and by people's, on the same answers: means, difference, correlation."""
+    rows = []
+    for at in range(6):
+        trace, seen = said(f"t{at}", None, 0, (0.9, 0.2) if at % 2 else (0.9, 0.9))
+        marked = [[26, 50]] if at in (1, 2, 3) else []
+        rows.append((replace(trace, metadata={"spans": marked}), seen))
+    (found,) = told(rows).metrics
+    assert (found.metric, found.layer, found.n) == ("groundedness", "generation", 6)
+    assert (found.judge.mean, found.people.mean) == (0.75, 0.75)
+    assert found.difference.mean == 0.0
+    assert found.correlation.value == pytest.approx(1 / 3)  # alike on four of six, three of each kind
+    assert "groundedness  generation  6" in render(told(rows), width=120)
+
+
+def test_labels_speak_only_of_what_they_say():
+    """Chunks that are relevant or not tell no level; grades do; a label of the whole answer tells no metric."""
+    names = lambda found: [one.metric for one in found.metrics]  # noqa: E731
+    assert names(told(SIX)) == []
+    two = [ranked("a", (0.9, 0.1), [1, 0]), ranked("b", (0.9, 0.6), [1, 0])]
+    assert names(told(two, task="relevance")) == ["context_relevance(low=0, medium=1)", "context_precision"]
+    four = [ranked("a", (0.9, 0.1), [3, 0]), ranked("b", (0.9, 0.6), [2, 1])]
+    assert names(told(four, task="relevance")) == [
+        "context_relevance",
+        "context_precision",
+        "context_ranking",
+    ]
+
+
+def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
+    """What people said of the items of a run stands beside its verdicts: no judge looks again."""
+    run = ran(tmp_path, [pair(f"q{at}", "hn", "su") for at in range(4)])
+    for at in range(4):
+        said_of = Labels(
+            claim=(
+                ClaimLabel(start=0, end=14, support="supported"),
+                ClaimLabel(start=15, end=29, support="contradicted" if at else "supported"),
+            ),
+            chunk=(ChunkLabel(chunk=f"q{at}-0", level="high"), ChunkLabel(chunk=f"q{at}-1", level="low")),
+            answer=AnswerLabel(refused=at == 3),
+        )
+        append_label(tmp_path / "labels.jsonl", Label(trace=f"q{at}", verdicts=said_of, by="ann"))
+    found = measure(tmp_path / "labels.jsonl", run=run, threshold="own")
+    assert (found.task, found.judge, found.whole.n) == ("support", "told/1", 8)
+    assert values(found)["accuracy"] == pytest.approx(7 / 8)
+    told_of = {one.metric: (one.judge.mean, one.people.mean) for one in found.metrics}
+    assert told_of["groundedness"] == (0.5, pytest.approx(5 / 8))
+    assert told_of["contradiction"] == (0.0, pytest.approx(3 / 8))
+    assert told_of["context_relevance"] == (0.5, pytest.approx(0.65))
+    assert told_of["refusal"] == (0.0, 0.25)
+    assert measure(tmp_path / "labels.jsonl", run=run, task="relevance").whole.unit == "chunk"
+    assert command(["judge", "measure", str(tmp_path / "labels.jsonl"), "--run", str(run.path)]) == 0
+    append_label(tmp_path / "few.jsonl", Label(trace="q1", verdicts=Labels(missing=())))
+    with pytest.raises(InputError, match="holds no label of a claim or a chunk"):
+        measure(tmp_path / "few.jsonl", run=run)
 
 
 def test_two_grades_are_no_scale():
     """Relevant or not, and grades that are no whole numbers, have kappa alone."""
     for grades in ([1, 0], [0.5, 2.5]):
-        found = values(told([graded("a", (0.9, 0.1), grades)], task="relevance"))
+        found = values(told([ranked("a", (0.9, 0.1), grades)], task="relevance"))
         assert "kappa" in found
         assert "kappa_linear" not in found
 
@@ -279,6 +338,22 @@ def test_marked_spans_tell_of_claims_and_sentences():
     assert all(view.figure("f1").value == 1.0 for view in found.views)
     spanned = {figure.name: figure.value for figure in found.marked.figures}
     assert spanned == {"found": 1.0, "precision": 6 / 24, "recall": 1.0, "f1": pytest.approx(12 / 30)}
+
+
+def test_a_bad_answer_without_a_mark_tells_nothing_of_its_claims():
+    """Where people called an answer bad and marked nothing in it, its claims and sentences are left out."""
+    pairs = [
+        said("a", 0.1, 1, (0.9, 0.2), spans=[]),
+        said("b", 0.9, 0, (0.9, 0.9), spans=[]),
+        said("c", 0.1, 1, (0.9, 0.2), spans=[[26, 50]]),
+    ]
+    found = told(pairs)
+    assert [(view.unit, view.n, view.positives) for view in found.views] == [
+        ("answer", 3, 2),
+        ("claim", 4, 1),
+        ("sentence", 4, 1),
+    ]
+    assert "1 bad answers without a marked stretch count as answers alone" in found.notes
 
 
 def test_support_is_measured_on_claims():
@@ -392,6 +467,22 @@ def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):
     found = measure(path, on_bad="skip", resamples=20)
     assert (found.skipped, found.unlabelled, found.traces) == (3, 1, 2)
     assert "1 without a label, 3 lines or labels that cannot be read" in render(found, width=120)
+
+
+def test_a_sample_is_no_larger_than_it_must_be():
+    """Whole groups are drawn until there are as many traces as were asked for, and then no more."""
+    assert told(SIX, limit=3).traces == 3
+    pairs = [(replace(t, metadata={**t.metadata, "pair": at // 2}), seen) for at, (t, seen) in enumerate(SIX)]
+    assert told(pairs, limit=3, group="pair").traces == 4
+
+
+def test_grades_of_no_chunk_are_refused():
+    """Grades by ids of which no chunk has any are a fault; further ids beside known ones are passed over."""
+    chunks = (Chunk(id="a", text="x"),)
+    rule = Rule("relevance", "grades")
+    assert graded({"a": 1, "z": 2}, chunks, rule, "grades") == {"a": (True, 1, 1)}
+    with pytest.raises(Wrong, match='no chunk has the id "z"'):
+        graded({"z": 2}, chunks, rule, "grades")
 
 
 def test_the_positive_labels_can_be_named(tmp_path: Path):

@@ -9,6 +9,7 @@ from ragfault.agreement.records import (
     Figure,
     Marked,
     Measurement,
+    MetricAgreement,
     Speed,
 )
 
@@ -21,6 +22,7 @@ __all__ = [
     "Figure",
     "Marked",
     "Measurement",
+    "MetricAgreement",
     "Speed",
     "measure",
 ]

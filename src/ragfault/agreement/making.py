@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,11 @@ from ragfault.agreement.columns import value
 from ragfault.agreement.figures import Call, Terms, agreement, call, curves, marked
 from ragfault.agreement.gathering import Gathered, Labelled
 from ragfault.agreement.records import Agreement, Marked, Measurement, Speed, Task
+from ragfault.agreement.scores import scores
 from ragfault.agreement.units import Units
 from ragfault.errors import JudgeError
 from ragfault.records import Verdicts
+from ragfault.runs.labels import Key, Word
 from ragfault.stats.discrimination import cells
 
 __all__ = ["Frame", "Said", "made"]
@@ -34,6 +36,8 @@ class Said(NamedTuple):
     seen: Sequence[Verdicts]
     apart: Sequence[Verdicts]
     """On the claims of people that are not in their answers."""
+    words: Mapping[str, Mapping[Key, Word]] | None = None
+    """What people said of each item of a run, by trace; None: the labels are all there is."""
 
     def groups(self, units: Units) -> list[str]:
         """The group of each unit."""
@@ -77,6 +81,7 @@ def made(given: Gathered, said: Said, frame: Frame, speed: Speed) -> Measurement
         slices=tuple(slices),
         cells=len(list(cells(main.score, main.label, inner))) if inner else 0,
         curves=curves(main),
+        metrics=scores(said.labelled, said.seen, terms, said.words),
         speed=speed,
         notes=(*given.notes, *_unmarked(said), *note),
     )
@@ -106,7 +111,7 @@ def _main(task: Task, said: Said) -> Units:
     if task == "answer":
         return beside.units("answer", list(beside.answers(said.labelled, said.seen)))
     if task == "support":
-        return beside.units("claim", list(beside.claims(*said)))
+        return beside.units("claim", list(beside.claims(said.labelled, said.seen, said.apart)))
     return beside.relevances(said.labelled, said.seen)
 
 
@@ -116,7 +121,7 @@ def _views(task: Task, said: Said, threshold: str, terms: Terms) -> Iterator[Agr
         return
     kinds = [beside.units("sentence", list(beside.stretches(said.labelled, said.seen)))]
     if task == "answer":
-        kinds.insert(0, beside.units("claim", list(beside.claims(*said))))
+        kinds.insert(0, beside.units("claim", list(beside.claims(said.labelled, said.seen, said.apart))))
     for units in kinds:
         if units.score.size:
             groups = said.groups(units)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ragfault.agreement.columns import PEOPLE, checked
 from ragfault.agreement.figures import Terms
@@ -12,12 +12,14 @@ from ragfault.agreement.gathering import Asked, Gathered, Where, gather
 from ragfault.agreement.judging import judged
 from ragfault.agreement.making import Frame, Said, made
 from ragfault.agreement.records import Measurement, Task
+from ragfault.agreement.running import OfRun, of_run
 from ragfault.agreement.units import derived
 from ragfault.errors import UnknownName, UsageError
 from ragfault.judges import DEFAULT, load_judge, through
 from ragfault.judges.lens import Lens
 from ragfault.ports import Judge
 from ragfault.records import Trace
+from ragfault.runs import Run
 from ragfault.sources.desk import OnBad
 from ragfault.sources.files import named
 
@@ -33,7 +35,8 @@ def _quiet(*_: object) -> None:
 def measure(  # noqa: PLR0913 - the options of one verb
     where: Where | Iterable[Trace],
     *,
-    judge: str | Judge = DEFAULT,
+    run: str | Path | Run | None = None,
+    judge: str | Judge | None = None,
     lens: str | Path | Lens = "general",
     options: Mapping[str, Any] | None = None,
     task: Task | None = None,
@@ -53,7 +56,9 @@ def measure(  # noqa: PLR0913 - the options of one verb
 ) -> Measurement:
     """How far a judge agrees with people, on traces with labels.
 
-    `judge` is a name (made with `options`) or an object of the port's shape, looking through a `lens`.
+    `judge` is a name (made with `options`) or an object of the port's shape, looking through a `lens`; without it the
+    default one. With a `run`, `where` is a file of labels that `ragfault label` wrote on it, and without a judge the
+    verdicts of the run are measured as they stand.
     `where` and `reading` are what `read_traces` takes; `map` has four keys more, `label`, `spans`, `claims` and
     `grades`, for the columns of what people said, which are else known by their names. `task` is what people judged:
     "answer" as a whole (with marked `spans` also by claim and by sentence), "support" of single claims, or
@@ -82,16 +87,36 @@ def measure(  # noqa: PLR0913 - the options of one verb
     """
     columns = _columns(within)
     level = _checked(task, threshold, workers, limit, seed)
-    judge = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
-    judge = through(judge, lens)
-    given = gather(where, Asked(task, _texts(positive), group, limit, seed), on_bad, notice, reading)
+    told = None if run is None else of_run(run, cast("str | Path", where), task)
+    judge = _judge(judge, lens, options, told)
+    asked = Asked(told.task if told else task, _texts(positive), group, limit, seed)
+    given = gather(told.traces if told else where, asked, on_bad, notice, {**reading, **_map(told)})
     traces = [one.trace for one in given.labelled]
     checked([*columns, *([by] if by else [])], traces)
     notice(_told(given))
     seen, speed = judged(judge, [*traces, *derived(given.labelled)], workers, progress)
-    said = Said(given.labelled, seen[: len(traces)], seen[len(traces) :])
+    given = given._replace(notes=[*(told.notes if told else ()), *given.notes])
+    said = Said(given.labelled, seen[: len(traces)], seen[len(traces) :], told.words if told else None)
     frame = Frame(judge.fingerprint, named(where), level, columns, by, Terms(resamples, seed))
     return made(given, said, frame, speed)
+
+
+def _judge(
+    judge: str | Judge | None, lens: str | Path | Lens, options: Mapping[str, Any] | None, told: OfRun | None
+) -> Judge:
+    """Who is measured: the one that was named, else that of the run, else the default one."""
+    if judge is None and told is not None:
+        return told.judge
+    judge = DEFAULT if judge is None else judge
+    made = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
+    return through(made, lens)
+
+
+def _map(told: OfRun | None) -> dict[str, Any]:
+    """Where the labels of a run stand beside its traces."""
+    if told is None:
+        return {}
+    return {"map": {"claims": "claims"} if told.task == "support" else {"grades": "grades"}}
 
 
 def _columns(within: str | Sequence[str]) -> tuple[str, ...]:

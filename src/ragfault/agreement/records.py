@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.stats import Bin
+from ragfault.records import Layer
+from ragfault.stats import Bin, Difference, Estimate, Interval
 
 __all__ = [
     "Agreement",
@@ -16,6 +17,7 @@ __all__ = [
     "Figure",
     "Marked",
     "Measurement",
+    "MetricAgreement",
     "Speed",
     "Task",
     "Unit",
@@ -84,6 +86,21 @@ class Marked(Struct, frozen=True, kw_only=True):
     """`found`: the share of them that such a claim touches; `precision`, `recall` and `f1` of characters."""
 
 
+class MetricAgreement(Struct, frozen=True, kw_only=True):
+    """What a metric comes to by the judge's verdicts and by those of people, on the same traces."""
+
+    metric: str
+    layer: Layer
+    n: int
+    """Traces on which both have a value."""
+    judge: Interval
+    people: Interval
+    difference: Difference
+    """The judge's mean less that of people."""
+    correlation: Estimate
+    """Pearson's, over the traces; None where one of both does not vary."""
+
+
 class Speed(Struct, frozen=True, kw_only=True):
     """What the judging cost."""
 
@@ -145,6 +162,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     cells: int = 0
     """How many groups of those columns have positives and negatives."""
     curves: Curves | None = None
+    metrics: tuple[MetricAgreement, ...] = ()
+    """The metrics that the labels can speak of."""
     speed: Speed
     seed: int = 0
     resamples: int = 1000

@@ -35,10 +35,14 @@ Examples:
   ragfault judge measure labelled.jsonl.gz --within task,model --by task --limit 2000
   ragfault judge measure claims.csv --map query=claim --map answer=claim --map chunks=evidence --positive refuted
   ragfault judge measure passages.parquet --task relevance --positive 2 --within query
-  ragfault judge measure labelled.jsonl -o agreement.json --html agreement.html"""
+  ragfault judge measure labelled.jsonl -o agreement.json --html agreement.html
+  ragfault judge measure labels.jsonl --run runs/today"""
 )
 @click.argument("labels", nargs=-1, required=True)
-@click.option("--judge", "name", default="embedded", show_default=True, help="Who is measured.")
+@click.option(
+    "--judge", "name", help="Who is measured.  [default: embedded; with --run, the judge of the run]"
+)
+@click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run.")
 @click.option(
     "--lens", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
 )
@@ -86,7 +90,7 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def measure(
     labels: tuple[str, ...],
-    name: str,
+    name: str | None,
     maps: tuple[str, ...],
     out: str | None,
     html: str | None,
@@ -100,6 +104,9 @@ def measure(
     LABELS are files of traces as for evaluate, each with what people said of it in a column beside: `label`,
     `hallucinated`, `grade`, … or the one of --map label=COLUMN; marked stretches of the answer in `spans`.
     Traces without a label are counted and left out.
+
+    With --run they are the labels that `ragfault label` wrote on that run, and its verdicts are measured as they
+    stand, or those of another --judge on the same traces.
     """
     from ragfault.agreement import measure as work
     from ragfault.report.saving import vacant

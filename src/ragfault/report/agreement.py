@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragfault.agreement import Agreement, Figure, Measurement
+from ragfault.agreement import Agreement, Figure, Measurement, MetricAgreement
 from ragfault.report.plain import clean, clip
 from ragfault.report.terminal import paint
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADS",
+    "METRIC_HEADS",
     "SHORT",
     "TITLES",
     "caption",
@@ -27,6 +28,7 @@ __all__ = [
     "figure",
     "headline",
     "kind",
+    "metric_cells",
     "render",
     "title",
     "to_json",
@@ -73,6 +75,10 @@ HEADS = {
 """The same as heads of columns."""
 
 
+METRIC_HEADS = ("metric", "layer", "n", "judge", "people", "judge less people", "correlation")
+"""The heads of the columns of the metrics."""
+
+
 def to_json(found: Measurement) -> str:
     """The measurement as JSON, every figure at full precision."""
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
@@ -85,6 +91,8 @@ def render(found: Measurement, *, width: int | None = None, colour: bool = False
     parts: list[RenderableType] = [Text(headline(found), style="bold")]
     parts += [Text(line, style="dim") for line in facts(found)]
     parts += [Text(""), _figures(found)]
+    if found.metrics:
+        parts += [Text("\nMetric by metric", style="bold cyan"), _metrics(found)]
     if found.slices:
         parts += [Text(f"\nBy {clip(found.by or '', 40)}", style="bold cyan"), _rows(found)]
     parts += [Text(line, style="dim") for line in ("", *closing(found))]
@@ -199,6 +207,32 @@ def _figures(found: Measurement) -> RenderableType:
         if cells[0] == "–" and one.reason:
             cells[0] = f"– {one.reason}"
         table.add_row(title(one.name, found), *cells)
+    return table
+
+
+def metric_cells(one: MetricAgreement, digits: int = 3) -> list[str]:
+    """What a metric comes to by the judge and by people, in the order of METRIC_HEADS."""
+
+    def span(mean: float, low: float | None, high: float | None) -> str:
+        return figure(Figure(name=one.metric, value=mean, low=low, high=high), digits)
+
+    gap, together = one.difference, one.correlation
+    return [
+        clip(one.metric, 40),
+        one.layer,
+        f"{one.n:,}",
+        f"{one.judge.mean:.{digits}f}",
+        f"{one.people.mean:.{digits}f}",
+        span(gap.mean, gap.low, gap.high),
+        "–" if together.value is None else span(*together),
+    ]
+
+
+def _metrics(found: Measurement) -> RenderableType:
+    """A row for each metric that the labels can speak of."""
+    table = _table(METRIC_HEADS)
+    for one in found.metrics:
+        table.add_row(*metric_cells(one, 2))
     return table
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ragfault.agreement import Curves, Measurement
 from ragfault.report.agreement import (
     HEADS,
+    METRIC_HEADS,
     SHORT,
     caption,
     closing,
@@ -16,6 +17,7 @@ from ragfault.report.agreement import (
     figure,
     headline,
     kind,
+    metric_cells,
     title,
 )
 from ragfault.report.charts import altair, draw
@@ -47,6 +49,9 @@ def render_agreement(found: Measurement) -> str:
     style, script = carried("page.css", "agreement.css"), carried("theme.js", "bisection.js")
     name = label(headline(found), 300)
     sections: list[tuple[str, str, Node]] = [("figures", "Figures", _figures(found))]
+    if found.metrics:
+        rows = [metric_cells(one) for one in found.metrics]
+        sections.append(("metrics", "Metric by metric", _table(METRIC_HEADS, rows, "of metrics")))
     if found.slices:
         sections.append(("rows", f"By {label(found.by or '', 60)}", _rows(found)))
     if found.curves is not None:
