@@ -17,6 +17,8 @@ from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.claims import bare, claims
 from ragfault.judges.cross.calibration import Logits, doubtful, sides, stack
+from ragfault.judges.cross.encoder import tokenizer
+from ragfault.judges.cross.encoding import pieces
 from ragfault.judges.cross.evidence import ROOM, evidence, said
 from ragfault.judges.cross.weights import COMMAND, PACKAGE, where
 from ragfault.judges.embedded.shapes import SHAPES
@@ -152,6 +154,17 @@ def test_a_tokenizer_that_is_none(tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match=r"tokenizer\.json is no tokenizer"):
         load_judge("minilm", weights=str(tmp_path)).read()
+
+
+@needed
+def test_pieces_fit_and_lose_nothing():
+    """Texts are put together to stretches that fit; one that is too long is cut, and no word is lost."""
+    split = tokenizer(where())
+    texts = ["one two three", "four", " ".join(["five"] * 11), "six"]
+    found = pieces(split, texts, 5)
+    assert " ".join(found).split() == " ".join(texts).split()
+    assert all(len(split.encode(text, add_special_tokens=False).ids) <= 5 for text in found)
+    assert found[0] == "one two three four"
 
 
 # --- the model -------------------------------------------------------------------------------------

@@ -14,10 +14,13 @@ pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
 pytest.importorskip("tokenizers", reason="the extra nli is not installed")
 pytest.importorskip("onnx", reason="the tests build models with onnx")
 
+from tokenizers import Tokenizer, models, pre_tokenizers
+
 from exporting import classifier, marker, reranker
 from ragfault.errors import RagfaultError, UnknownName, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.exported.config import model
+from ragfault.judges.exported.windows import windows
 from ragfault.judges.index import Passage
 from ragfault.judges.scorer import Entailment, Scorer
 from ragfault.ports import Judge
@@ -103,6 +106,26 @@ def test_the_token_that_fills_up(tmp_path: Path, said: Any, pad: int):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": said}))
     assert model(str(folder)).pad == pad
+
+
+def test_room_is_what_a_model_can(tmp_path: Path):
+    """Models whose padding takes two places read two tokens less than they have places."""
+    folder = classifier(tmp_path, NLI)
+    config = json.loads((folder / "config.json").read_text())
+    for kind, room in (("bert", 130), ("roberta", 128)):
+        told = config | {"max_position_embeddings": 130, "model_type": kind}
+        (folder / "config.json").write_text(json.dumps(told))
+        assert model(str(folder)).room == room
+
+
+def test_stretches_of_a_long_text_begin_with_a_sentence_again():
+    """Of a long text a stretch begins with the last sentences of the one before it, where they are short."""
+    split = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    split.pre_tokenizer = pre_tokenizers.Whitespace()
+    text = " ".join(f"Word {number} is here." for number in range(8))
+    found = [window.text for window in windows(split, [Passage("a", text)], 20)]
+    assert found[0].endswith("Word 3 is here.")
+    assert found[1].startswith("Word 3 is here. Word 4")
 
 
 def test_one_number_serves_relevance(tmp_path: Path):

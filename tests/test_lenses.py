@@ -494,6 +494,20 @@ def test_every_form_has_a_reader() -> None:
     assert FORMS.keys() == READERS.keys()
 
 
+def test_an_answer_is_no_surer_than_what_the_lens_lowered() -> None:
+    """What a lens does to a claim is done to the answer as a whole, which the judge judged for itself."""
+    text = "Morphine is given by the oral route before surgery. The nurse records it."
+    trace = Trace(
+        id="1",
+        query="How is morphine given?",
+        chunks=(Chunk(id="a", text=text),),
+        answer="The nurse records it. Morphine is given by the intravenous route before surgery.",
+    )
+    plain, seen = (load_judge("embedded", lens=name).observe([trace])[0] for name in ("general", "medical"))
+    assert plain.answer.grounded > 0.5
+    assert seen.answer.grounded == min(claim.p for claim in seen.claim) < 0.5
+
+
 def test_long_texts_are_bounded() -> None:
     """Beyond a length a text is not searched, so that no text costs more than its share."""
     lens = load_lens("legal")

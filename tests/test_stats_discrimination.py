@@ -74,6 +74,11 @@ def test_the_best_balanced_accuracy_is_the_best_mean_of_both_shares():
     assert 0.3 < found.cut <= 0.6
 
 
+def test_of_equal_thresholds_the_highest_is_taken():
+    """Where two thresholds are equally good, fewer are called positive."""
+    assert best_cut([0.1, 0.2, 0.3, 0.4], [0, 1, 0, 1], "balanced_accuracy") == pytest.approx((0.35, 0.75))
+
+
 def test_within_groups_nothing_is_gained_by_telling_groups_apart():
     """Scores that only name the group have AUROC 0.5 within; a group of one class does not count."""
     scores, labels = [0.9] * 4 + [0.1] * 4 + [0.5], [1, 1, 1, 0, 0, 0, 0, 1, 1]
