@@ -1,0 +1,39 @@
+"""Embedders: texts as vectors, with weights that are here, on this machine, or behind an address."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ragfault.errors import UnknownName
+from ragfault.ports import Embedder
+
+__all__ = ["EMBEDDERS", "load_embedder"]
+
+EMBEDDERS = {
+    "latent": "ragfault.retrieval.embedders.latent:Latent",
+    "minilm": "ragfault.retrieval.embedders.minilm:MiniLM",
+    "sentence": "ragfault.retrieval.embedders.sentence:Sentence",
+    "endpoint": "ragfault.retrieval.embedders.endpoint:Endpoint",
+}
+"""Name → where the embedder is made; `sentence:MODEL` and `endpoint:MODEL` name the model behind a colon."""
+
+
+def load_embedder(name: str = "latent", **options: Any) -> Embedder:
+    """The embedder of a name, made with its options.
+
+    "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm stands on,
+    "sentence:MODEL" one of sentence-transformers, "endpoint:MODEL" one behind an OpenAI-compatible address.
+
+    >>> load_embedder("latent", dimensions=8).fingerprint
+    'latent/1 dimensions=8 seed=0 unfitted'
+    >>> load_embedder("latant")
+    Traceback (most recent call last):
+    ragfault.errors.UnknownName: no embedder "latant". Did you mean "latent"?
+    """
+    kind, colon, model = name.partition(":")
+    if kind not in EMBEDDERS:
+        raise UnknownName("embedder", name, EMBEDDERS)
+    room, _, maker = EMBEDDERS[kind].partition(":")
+    made: Embedder = getattr(import_module(room), maker)(*([model] if colon else []), **options)
+    return made
