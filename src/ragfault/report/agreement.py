@@ -224,7 +224,7 @@ def metric_cells(one: MetricAgreement, digits: int = 3) -> list[str]:
         f"{one.judge.mean:.{digits}f}",
         f"{one.people.mean:.{digits}f}",
         span(gap.mean, gap.low, gap.high),
-        "–" if together.value is None else span(*together),
+        "–" if together.value is None else span(together.value, together.low, together.high),
     ]
 
 
