@@ -1,0 +1,20 @@
+"""Labelling: people say of each item of a trace what a judge would, one word at a time."""
+
+from ragfault.labelling.asking import KINDS, Choice, Item, Kind, choices, items, judged, labelled
+from ragfault.labelling.between import Dispute, Raters, raters
+from ragfault.labelling.session import Session
+
+__all__ = [
+    "KINDS",
+    "Choice",
+    "Dispute",
+    "Item",
+    "Kind",
+    "Raters",
+    "Session",
+    "choices",
+    "items",
+    "judged",
+    "labelled",
+    "raters",
+]
