@@ -31,6 +31,7 @@ from ragfault.findings.records import (
     Result,
     Scorecard,
 )
+from ragfault.findings.rectifying import People, Rectification
 from ragfault.findings.remedies import diagnoses, remedies, worst
 from ragfault.findings.scorecard import PAIRS, TARGETS, pairs, scorecard, segments
 from ragfault.findings.sequence import History, Step, history
@@ -67,10 +68,12 @@ __all__ = [
     "Meaning",
     "Mover",
     "Pair",
+    "People",
     "Problem",
     "Quality",
     "Rag",
     "Reason",
+    "Rectification",
     "Remedy",
     "Result",
     "Ruling",

@@ -6,9 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ragfault.findings.rectifying import Rectification
 from ragfault.records import Layer
 from ragfault.runs import Manifest
-from ragfault.stats import Difference
+from ragfault.stats import Difference, RectifiedDifference
 
 __all__ = ["Bisection", "Change", "Clue", "Comparison", "Fault", "Mover", "Ruling", "State", "Telling"]
 
@@ -36,9 +37,9 @@ class Change(Struct, frozen=True, kw_only=True):
     """Its mean over the pairs that are scored on both sides; None where no pair is."""
     candidate: float | None
     difference: Difference | None
-    """Candidate less baseline, with its 95 % interval."""
+    """Candidate less baseline, with its 95 % interval; put right by people where they labelled enough."""
     p: float | None
-    """Of the sign-flip test that nothing moved."""
+    """Of the sign-flip test that nothing moved; of Student's t where the difference is put right by people."""
     adjusted: float | None
     """The same, corrected by Holm for all metrics of the comparison."""
     steadiness: float | None
@@ -63,6 +64,17 @@ class Change(Struct, frozen=True, kw_only=True):
     gains: tuple[Mover, ...] = ()
     """The traces that rose most, the most first."""
     drops: tuple[Mover, ...] = ()
+    rectified: RectifiedDifference | None = None
+    """How the difference was put right by labels, or why it was not; None where nobody gave the metric a value."""
+    judged: Difference | None = None
+    """The difference as the judge has it, where `difference` is put right."""
+
+    @property
+    def weighed(self) -> tuple[int, str]:
+        """How many of what the difference rests on: pairs, or where it is put right, labels."""
+        if self.judged is None or self.difference is None or self.rectified is None:
+            return self.n, "pairs"
+        return self.difference.n, "labelled pairs" if self.rectified.paired else "labels"
 
     @property
     def verdict(self) -> Literal["worse", "better", "steady", "cannot tell"]:
@@ -92,6 +104,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     segment: str | None = None
     warnings: tuple[str, ...] = ()
     """What keeps the runs from being fully comparable, in words."""
+    rectification: tuple[Rectification | None, Rectification | None] = (None, None)
+    """By whose labels the baseline and the candidate were put right."""
 
 
 class Clue(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,12 @@ from ragfault.errors import UsageError
 from ragfault.findings.changes import Change, Comparison, Mover, State
 from ragfault.findings.framing import Frame, frame
 from ragfault.findings.grid import FAILED, SCORED, bare, labels
+from ragfault.findings.rectifying import bounds, rectified_change
 from ragfault.runs import Measure, Run
 from ragfault.stats import (
     Difference,
+    RectifiedDifference,
+    Significance,
     detectable,
     equivalence,
     holm,
@@ -117,6 +120,7 @@ def compare(  # noqa: PLR0913 - the terms of one verb
         power=power,
         changes=tuple(found),
         warnings=side.warnings,
+        rectification=side.rectification,
     )
 
 
@@ -178,36 +182,47 @@ def _changes(side: Frame, measures: Sequence[Measure], keep: Mask, terms: _Terms
     defined = np.isfinite(left) & np.isfinite(right)
     left, right = np.where(defined, left, 0.0), np.where(defined, right, 0.0)
     clusters = None if side.pairing.clusters is None else side.pairing.clusters[keep]
-    bounds = [
-        (-math.inf if m.low is None else m.low, math.inf if m.high is None else m.high) for m in measures
-    ]
-    differences = paired_differences(left, right, clusters, defined=defined, bounds=bounds, seed=terms.seed)
+    ends = [bounds(measure) for measure in measures]
+    differences = paired_differences(left, right, clusters, defined=defined, bounds=ends, seed=terms.seed)
     tests = sign_flips(left, right, clusters, defined=defined, seed=terms.seed)
+    fixed = _fixed(side, measures, keep, (left == right).all(axis=0))
+    columns = [(left[:, at], right[:, at], defined[:, at]) for at in range(len(measures))]
+    put = [
+        None if fixed[at] else _rectified(side, measure, keep, columns[at], clusters)
+        for at, measure in enumerate(measures)
+    ]
+    p = [_p(test, each) for test, each in zip(tests, put, strict=True)]
+    tested = {at: each for at, each in enumerate(p) if each is not None and not fixed[at]}
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return [
+        _change(
+            side,
+            measure,
+            np.flatnonzero(keep),
+            columns[at],
+            (differences[at], put[at]),
+            (p[at], adjusted.get(at)),
+            fixed[at],
+            terms,
+        )
+        for at, measure in enumerate(measures)
+    ]
+
+
+def _p(test: Significance | None, put: RectifiedDifference | None) -> float | None:
+    """The p of a metric: of the rectified difference where there is one, else of the sign-flip test."""
+    if put is not None and put.difference is not None:
+        return put.p
+    return None if test is None else test.p
+
+
+def _fixed(side: Frame, measures: Sequence[Measure], keep: Mask, alike: Mask) -> list[bool]:
+    """Of each metric whether its values are alike because all that it reads is the very same in both runs."""
     same = bool(side.pairing.chunks[keep].all())
     whole = same and bool(side.pairing.answers[keep].all())
-    alike = (left == right).all(axis=0)
-    fixed = [
+    return [
         bool(alike[at]) and (whole or (same and _retrieval_only(m.name))) for at, m in enumerate(measures)
     ]
-    tested = [at for at, test in enumerate(tests) if test is not None and not fixed[at]]
-    adjusted = dict(zip(tested, holm([tests[at].p for at in tested]), strict=True))  # type: ignore[union-attr]
-    found = []
-    for at, measure in enumerate(measures):
-        pairs = defined[:, at]
-        test = tests[at]
-        found.append(
-            _change(
-                side,
-                measure,
-                np.flatnonzero(keep),
-                (left[:, at], right[:, at], pairs),
-                differences[at],
-                (None if test is None else test.p, adjusted.get(at)),
-                fixed[at],
-                terms,
-            )
-        )
-    return found
 
 
 def _change(
@@ -215,14 +230,14 @@ def _change(
     measure: Measure,
     places: NDArray[np.int64],
     columns: tuple[NDArray[np.float64], NDArray[np.float64], Mask],
-    difference: Difference | None,
+    found: tuple[Difference | None, RectifiedDifference | None],
     p: tuple[float | None, float | None],
     same: bool,
     terms: _Terms,
 ) -> Change:
     left, right, pairs = columns
-    states = [side.states(measure.name, at)[places] for at in (0, 1)]
-    scored = [state == SCORED for state in states]
+    judged, put = found
+    difference = (put and put.difference) or judged
     n = int(pairs.sum())
     means = (float(left[pairs].mean()), float(right[pairs].mean())) if n else (None, None)
     margin = terms.of(measure, means[0] or 0.0)
@@ -243,11 +258,36 @@ def _change(
         detectable=least,
         needed=needed,
         n=n,
-        lost=(int((scored[0] & ~scored[1]).sum()), int((scored[1] & ~scored[0]).sum())),
-        failed=(int((states[0] == FAILED).sum()), int((states[1] == FAILED).sum())),
         same=same,
+        rectified=put,
+        judged=judged if difference is not judged else None,
+        **_lost(*(side.states(measure.name, at)[places] for at in (0, 1))),
         **_moved(side, places, columns),
     )
+
+
+def _lost(old: NDArray[np.int64], new: NDArray[np.int64]) -> dict[str, Any]:
+    """On how many pairs a metric has a value on one side only, and how many failed."""
+    before, after = old == SCORED, new == SCORED
+    return {
+        "lost": (int((before & ~after).sum()), int((after & ~before).sum())),
+        "failed": (int((old == FAILED).sum()), int((new == FAILED).sum())),
+    }
+
+
+def _rectified(
+    side: Frame,
+    measure: Measure,
+    keep: Mask,
+    columns: tuple[NDArray[np.float64], NDArray[np.float64], Mask],
+    clusters: NDArray[np.int64] | None,
+) -> RectifiedDifference | None:
+    """The difference of a metric put right by people."""
+    left, right, pairs = columns
+    said = [side.said(measure.name, at) for at in (0, 1)]
+    people = [None if each is None else each[keep][pairs] for each in said]
+    groups = None if clusters is None else clusters[pairs]
+    return rectified_change((left[pairs], right[pairs]), (people[0], people[1]), groups, measure)
 
 
 def _moved(

@@ -12,21 +12,33 @@ from ragfault.errors import UsageError
 from ragfault.findings.clues import Circumstances, circumstances
 from ragfault.findings.grid import SCORED, UNDEFINED, Grid
 from ragfault.findings.pairing import Pairing, pair, same_terms
+from ragfault.findings.rectifying import People, Rectification
 from ragfault.runs import Measure, Run
 
 __all__ = ["Frame", "frame"]
+
+Peoples = tuple[People | None, People | None]
+"""What people said of the baseline and of the candidate."""
 
 
 class Frame:
     """Two runs side by side: their grids and which row stands against which."""
 
-    def __init__(self, baseline: Run, candidate: Run, *, anyway: bool = False) -> None:
+    def __init__(
+        self, baseline: Run, candidate: Run, *, anyway: bool = False, people: Peoples = (None, None)
+    ) -> None:
         self.runs = (baseline, candidate)
         self.warnings = same_terms(baseline, candidate, anyway=anyway)
-        self.grids = (Grid(baseline), Grid(candidate))
+        self.grids = (Grid(baseline, people[0]), Grid(candidate, people[1]))
         self.pairing: Pairing = pair(baseline, candidate)
         self._names: tuple[list[str], list[str]] | None = None
         self._added: dict[str, tuple[Measure, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
+
+    @property
+    def rectification(self) -> tuple[Rectification | None, Rectification | None]:
+        """By whose labels each run is put right."""
+        old, new = (None if grid.people is None else grid.people.made for grid in self.grids)
+        return old, new
 
     def names(self) -> tuple[list[str], list[str]]:
         """The ids and queries of the candidate's traces."""
@@ -85,6 +97,12 @@ class Frame:
         found: NDArray[np.int64] = self.grids[side].status[self.rows(side), at]
         return found
 
+    def said(self, metric: str, side: int) -> NDArray[np.float64] | None:
+        """The values of a metric by people on the paired traces of one run; None where they gave none."""
+        at = None if metric in self._added else self.grids[side].find(metric)
+        found = None if at is None else self.grids[side].said(at)
+        return None if found is None else found[self.rows(side)]
+
     def shared(self) -> list[Measure]:
         """The metrics that both runs have, in the order of the candidate."""
         there = {measure.name for measure in self.grids[0].measures}
@@ -92,9 +110,18 @@ class Frame:
         return [*mine, *(measure for measure, _ in self._added.values())]
 
 
-def frame(baseline: Run | Frame, candidate: Run | None = None, *, anyway: bool = False) -> Frame:
-    """Two runs side by side; a frame is taken as it is, so that several findings can share one."""
+def frame(
+    baseline: Run | Frame,
+    candidate: Run | None = None,
+    *,
+    anyway: bool = False,
+    people: Peoples = (None, None),
+) -> Frame:
+    """Two runs side by side; a frame is taken as it is, so that several findings can share one.
+
+    With what `people` said of some traces (of the baseline, of the candidate), differences are put right by it.
+    """
     if isinstance(baseline, Frame):
         return baseline
     assert candidate is not None
-    return Frame(baseline, candidate, anyway=anyway)
+    return Frame(baseline, candidate, anyway=anyway, people=people)

@@ -6,14 +6,17 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from ragfault.errors import UnknownName, UsageError
 from ragfault.findings.bars import Bar, decide, read_bar
+from ragfault.findings.framing import Peoples, frame
 from ragfault.findings.grid import Grid, open_grid
 from ragfault.findings.guarding import MOST, guard
-from ragfault.findings.records import Aggregate, Decision, Gate, Result
+from ragfault.findings.records import Aggregate, Decision, Gate, Guarded, Result
 from ragfault.findings.scorecard import aggregate
 from ragfault.runs import Run
-from ragfault.stats import Interval
+from ragfault.stats import Interval, Rectified
 
 __all__ = ["COVERAGE", "gate"]
 
@@ -27,6 +30,7 @@ def gate(
     *,
     coverage: float = COVERAGE,
     baseline: Run | None = None,
+    people: Peoples = (None, None),
     **terms: Any,
 ) -> Gate:
     """Decide every bar on the 95 % interval of its mean, and beside a baseline whether a metric got worse.
@@ -39,7 +43,8 @@ def gate(
 
     Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
     one is ruled out; `terms` are those of `guard`: metrics, max_drop, margins, alpha, power, anyway, seed. The
-    gate fails where any bar or metric fails, else cannot tell where any cannot.
+    gate fails where any bar or metric fails, else cannot tell where any cannot. With what `people` said of some
+    traces (of the baseline, of the run) all of this is decided on figures put right by it, where there are any.
 
     Raises UsageError for a bar that cannot be read, neither bars nor baseline, or a bar outside the metric's
     range; UnknownName for a metric that is not in the run; beside a baseline what `guard` raises.
@@ -51,13 +56,19 @@ def gate(
         raise UsageError('no bar was set. Set one (--bar "groundedness>=0.85"), or give a --baseline.')
     if terms and baseline is None:
         raise UsageError(f"{', '.join(terms)}: without a baseline there is nothing to hold this against.")
-    grid = open_grid(source)
+    grid = open_grid(source, people[1])
     return Gate(
         run=grid.run.path.name,
         traces=grid.traces,
         decisions=tuple(_decision(grid, bar, coverage) for bar in read),
-        guarded=None if baseline is None else guard(baseline, grid.run, coverage=coverage, **terms),
+        guarded=None if baseline is None else _guarded(baseline, grid, coverage, people, terms),
+        rectification=None if grid.people is None else grid.people.made,
     )
+
+
+def _guarded(baseline: Run, grid: Grid, coverage: float, people: Peoples, terms: dict[str, Any]) -> Guarded:
+    side = frame(baseline, grid.run, anyway=bool(terms.pop("anyway", False)), people=people)
+    return guard(side, coverage=coverage, **terms)
 
 
 def _decision(grid: Grid, bar: Bar, coverage: float) -> Decision:
@@ -66,13 +77,15 @@ def _decision(grid: Grid, bar: Bar, coverage: float) -> Decision:
     found = aggregate(grid, at, target=bar)
     _check(bar, found)
     share = found.scored / grid.traces
-    if found.interval is None:
+    told = found.decided
+    if told is None:
         return _decided(bar, found, share, "cannot tell", f"no trace is scored{_why(found)}")
-    result = decide(bar, found.interval)
-    reason, needed = _words(result, found.interval), None
+    result = decide(bar, told)
+    right = found.rectified if found.rectified and found.rectified.interval else None
+    reason, needed = _words(result, told, right), None
     if result == "cannot tell":
-        needed = _needed(bar, found.interval, found)
-        reason = f"{reason}; {_advice(needed)}"
+        needed = _needed(bar, told if right is None else replace(told, n=right.labelled), found)
+        reason = f"{reason}; {_advice(needed, 'labels' if right else 'scored traces')}"
     if found.failed and result == "pass":
         result = "cannot tell"
         reason = (
@@ -119,7 +132,7 @@ def _check(bar: Bar, found: Aggregate) -> None:
         )
 
 
-def _words(result: Result, interval: Interval) -> str:
+def _words(result: Result, interval: Interval, right: Rectified | None) -> str:
     where = {
         "pass": "the whole interval reaches the bar",
         "fail": "the whole interval misses the bar",
@@ -127,7 +140,7 @@ def _words(result: Result, interval: Interval) -> str:
     }[result]
     return (
         f"mean {_figure(interval.mean)} [{_figure(interval.low)}, {_figure(interval.high)}] "
-        f"from {interval.n:,} traces: {where}"
+        f"from {interval.n:,} traces{f' and {right.labelled:,} labels' if right else ''}: {where}"
     )
 
 
@@ -157,7 +170,7 @@ def _needed(bar: Bar, interval: Interval, found: Aggregate) -> int | None:
     return max(interval.n + 1, math.ceil(wanted)) if wanted <= MOST else None
 
 
-def _advice(needed: int | None) -> str:
+def _advice(needed: int | None, what: str) -> str:
     if needed is None:
-        return "no number of traces that can be named would tell"
-    return f"about {needed:,} scored traces would tell, if mean and spread stay as they are"
+        return f"no number of {what} that can be named would tell"
+    return f"about {needed:,} {what} would tell, if mean and spread stay as they are"

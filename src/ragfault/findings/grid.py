@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.errors import RunError, UnknownName
+from ragfault.findings.rectifying import People, bounds
 from ragfault.runs import Measure, Run
 from ragfault.stats import Interval, mean_interval
 
@@ -32,10 +34,10 @@ Labels = tuple[Codes, list[str]]
 
 
 class Grid:
-    """The scores of a run: row i is its trace i, column j its metric j."""
+    """The scores of a run: row i is its trace i, column j its metric j; with what people said of some of them."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.measures = run, run.manifest.metrics
+    def __init__(self, run: Run, people: People | None = None) -> None:
+        self.run, self.measures, self.people = run, run.manifest.metrics, people
         self.names = [measure.name for measure in self.measures]
         table = _scores(run)
         shape = (-1, len(self.names))
@@ -64,16 +66,30 @@ class Grid:
             return exact
         return next((at for at, text in enumerate(self.names) if bare(text) == name), None)
 
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of the traces."""
+        found: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
+        return found
+
+    def said(self, at: int) -> Floats | None:
+        """The values of a metric by people, NaN where they gave none; None where they gave none at all."""
+        return None if self.people is None else self.people.column(self.names[at], self.ids)
+
     def column(self, at: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
         """The values of a metric where it has one, and the clusters of their traces."""
-        states = self.status[:, at] if rows is None else self.status[rows, at]
-        kept = np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
+        kept = self.scored(at, rows)
         return self.values[kept, at], None if self.clusters is None else self.clusters[kept]
 
+    def scored(self, at: int, rows: Codes | None = None) -> Codes:
+        """The rows on which a metric has a value."""
+        states = self.status[:, at] if rows is None else self.status[rows, at]
+        return np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
 
-def open_grid(source: Run | Grid) -> Grid:
+
+def open_grid(source: Run | Grid, people: People | None = None) -> Grid:
     """The grid of a run; a grid is taken as it is, so that several findings can share one."""
-    return source if isinstance(source, Grid) else Grid(source)
+    return source if isinstance(source, Grid) else Grid(source, people)
 
 
 def bare(metric: str) -> str:
@@ -93,10 +109,9 @@ def span(
     """The mean and interval of some values, cut at the range of their metric (else [0, 1]); None for none."""
     if not len(values):
         return None
-    low, high = (0.0, 1.0) if measure is None else (measure.low, measure.high)
-    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
     groups = None if clusters is None else clusters.tolist()
-    return mean_interval(values.astype(np.float64), groups, bounds=bounds)
+    ends = (0.0, 1.0) if measure is None else bounds(measure)
+    return mean_interval(values.astype(np.float64), groups, bounds=ends)
 
 
 def encode(column: pa.ChunkedArray | pa.Array) -> Labels:

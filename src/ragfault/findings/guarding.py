@@ -174,9 +174,10 @@ def _decided(
     if change.verdict == "worse" and _harm(change) > change.margin:
         return "fail", f"{_told(change)}: beyond the margin of {change.margin:.3g}", None
     needed, aim = _needed(change, bound, terms)
-    advice = "no number of pairs that can be named would tell"
+    what = change.weighed[1]
+    advice = f"no number of {what} that can be named would tell"
     if needed is not None:
-        advice = f"about {needed:,} pairs would {aim}"
+        advice = f"about {needed:,} {what} would {aim}"
     return "cannot tell", f"{_told(change)}: {_unsure(change, bound)}; {advice}", needed
 
 
@@ -222,14 +223,14 @@ def _needed(change: Change, bound: float | None, terms: _Terms) -> tuple[int | N
     found = change.difference
     if found is None or bound is None:
         return None, ""
-    if not change.rose and not change.fell:
+    if not change.rose and not change.fell and change.judged is None:
         ends = 2 * found.size  # a cluster is added at each end of the range
         wanted = (change.n + ends) * abs(bound) / change.margin - ends
         return _named(wanted, change.n), "pass it, if none of them changes"
 
     def enough(effect: float, alpha: float) -> int | None:
         wanted = required(effect, found.deviation, found.size, power=terms.power, alpha=min(alpha, 0.999))
-        return _named(math.inf if wanted is None else wanted, change.n)
+        return _named(math.inf if wanted is None else wanted, change.weighed[0])
 
     harm, stays = _harm(change), "if mean and spread stay as they are"
     leans = found.high < 0 if change.better == "higher" else found.low > 0
@@ -238,7 +239,7 @@ def _needed(change: Change, bound: float | None, terms: _Terms) -> tuple[int | N
             return enough(harm, terms.alpha / max(1, terms.tests)), f"show it, {stays}"
         return enough(change.margin, 2 * terms.alpha), "rule it out, if there is none, at the present spread"
     unchanged = enough(change.margin, 2 * terms.alpha)
-    if unchanged is None or unchanged > change.n + 1 or harm == change.margin:
+    if unchanged is None or unchanged > change.weighed[0] + 1 or harm == change.margin:
         return unchanged, "rule it out, if there is none, at the present spread"
     return enough(change.margin - harm, 2 * terms.alpha), f"rule it out, {stays}"
 
@@ -260,6 +261,9 @@ def _told(change: Change) -> str:
     if change.adjusted is not None:
         p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
     moved = f"mean {_plain(change.baseline)} → {_plain(change.candidate)}"
+    if change.judged is not None:
+        labels, what = change.weighed
+        moved, p = f"{moved} as judged", f", put right by {labels:,} {what}{p}"
     return f"{moved}, {_signed(found.mean)} {ends} on {change.n:,} pairs{p}"
 
 

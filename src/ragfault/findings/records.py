@@ -9,9 +9,10 @@ from msgspec import Struct
 from ragfault.findings.bars import Bar
 from ragfault.findings.changes import Change
 from ragfault.findings.correcting import Correction
+from ragfault.findings.rectifying import Rectification
 from ragfault.records import Evidence, Layer
 from ragfault.runs import Manifest
-from ragfault.stats import Corrected, Interval
+from ragfault.stats import Corrected, Interval, Rectified
 
 __all__ = [
     "Aggregate",
@@ -103,6 +104,13 @@ class Aggregate(Finding, frozen=True):
     """Whether the interval meets the target: pass, fail or cannot tell; None without target or interval."""
     corrected: Corrected | None = None
     """For the judge's error, on request, where the metric is a rate of one kind of verdict."""
+    rectified: Rectified | None = None
+    """Put right by labels of people, where they gave the metric a value; the target is then decided on it."""
+
+    @property
+    def decided(self) -> Interval | None:
+        """The interval that decisions rest on: that put right by people where there is one, else that of the judge."""
+        return (self.rectified and self.rectified.interval) or self.interval
 
     @property
     def traces(self) -> int:
@@ -122,6 +130,8 @@ class Scorecard(Finding, frozen=True):
     """The value that these traces share; None with `by` given: they have none."""
     correction: Correction | None = None
     """By what the metrics were corrected; None where that was not asked for."""
+    rectification: Rectification | None = None
+    """By whose labels they were put right; None where that was not asked for."""
 
 
 class Health(Finding, frozen=True):
@@ -368,6 +378,8 @@ class Gate(Finding, frozen=True):
     """In the order of the bars."""
     guarded: Guarded | None = None
     """None: no baseline was given."""
+    rectification: Rectification | None = None
+    """By whose labels the figures of the run were put right; None where that was not asked for."""
 
     @property
     def drops(self) -> tuple[Drop, ...]:

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from ragfault.errors import UsageError
 from ragfault.findings.bars import Bar, decide, read_bar
 from ragfault.findings.correcting import Asked, correction
 from ragfault.findings.correcting import corrected as correct
 from ragfault.findings.grid import FAILED, NONE, SCORED, UNDEFINED, Codes, Grid, bare, labels, open_grid, span
 from ragfault.findings.records import Aggregate, Pair, Reason, Scorecard
+from ragfault.findings.rectifying import People
+from ragfault.findings.rectifying import rectified as rectify
 from ragfault.runs import Run
 
 __all__ = ["PAIRS", "TARGETS", "Bars", "aggregate", "pairs", "scorecard", "segments"]
@@ -41,7 +44,13 @@ SHOWN = 3
 """How many reasons of a kind an aggregate names."""
 
 
-def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: Asked = False) -> Scorecard:
+def scorecard(
+    source: Run | Grid,
+    targets: Bars = TARGETS,
+    *,
+    corrected: Asked = False,
+    people: People | None = None,
+) -> Scorecard:
     """Every metric over all traces of a run, in the run's order.
 
     The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
@@ -53,10 +62,18 @@ def scorecard(source: Run | Grid, targets: Bars = TARGETS, *, corrected: Asked =
     error of the run's judge by its card: by what was measured on long answers, or on the shape that is named
     ("summary"); or by a card of your own. Targets are decided on the metrics as judged.
 
-    Raises UsageError where the run's judge has no card, or one of another version or other settings, UnknownName for
-    a shape that is not on it.
+    With what `people` (or a stronger judge) said of some traces, the metrics that they gave a value are given a
+    second time, put right by it; targets are then decided on those figures. It is one or the other: a metric that is
+    put right needs no card.
+
+    Raises UsageError where the run's judge has no card, or one of another version or other settings, or where both
+    are asked for; UnknownName for a shape that is not on the card.
     """
-    grid = open_grid(source)
+    grid = open_grid(source, people)
+    if grid.people is not None and corrected is not False:
+        raise UsageError(
+            "figures are corrected by the judge's card, or rectified by labels: ask for one of the two."
+        )
     found = _card(grid, None, _table(targets))
     known = correction(grid.run, tuple(grid.names), corrected)
     if known is None:
@@ -112,6 +129,7 @@ def _card(
         ),
         by=by,
         segment=name,
+        rectification=None if grid.people is None else grid.people.made,
     )
 
 
@@ -128,7 +146,10 @@ def aggregate(grid: Grid, at: int, rows: Codes | None = None, target: Bar | None
     states = grid.status[:, at] if rows is None else grid.status[rows, at]
     why = grid.why[:, at] if rows is None else grid.why[rows, at]
     counts = np.bincount(states, minlength=3).tolist()
-    interval = span(*grid.column(at, rows), measure)
+    judged, clusters = grid.column(at, rows)
+    interval, said = span(judged, clusters, measure), grid.said(at)
+    right = None if said is None else rectify(judged, said[grid.scored(at, rows)], clusters, measure)
+    told = (right and right.interval) or interval
 
     def reasons(state: int) -> tuple[Reason, ...]:
         codes = why[(states == state) & (why != NONE)]
@@ -150,7 +171,8 @@ def aggregate(grid: Grid, at: int, rows: Codes | None = None, target: Bar | None
         why_failed=reasons(FAILED),
         notes=reasons(SCORED),
         target=target,
-        result=decide(target, interval) if target and interval else None,
+        result=decide(target, told) if target and told else None,
+        rectified=right,
     )
 
 

@@ -10,6 +10,7 @@ from ragfault.findings.grid import Grid
 from ragfault.findings.health import health, quality, rag
 from ragfault.findings.insights import insights
 from ragfault.findings.records import Findings
+from ragfault.findings.rectifying import People
 from ragfault.findings.remedies import Tally, diagnoses
 from ragfault.findings.scorecard import TARGETS, Bars, pairs, scorecard, segments
 from ragfault.runs import Run
@@ -25,17 +26,18 @@ def find(
     targets: Bars = TARGETS,
     routes: Mapping[str, Bars] | None = None,
     corrected: Asked = False,
+    people: People | None = None,
 ) -> Findings:
     """Everything that is found in a run, reading it once.
 
     `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of
     one segment), `targets` and `routes` as `segments` takes them,
-    `corrected` as `scorecard` does.
+    `corrected` and `people` as `scorecard` does.
 
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.
     """
-    grid = Grid(run)
+    grid = Grid(run, people)
     targets = tuple(targets)
     seen = open_chunks(run)
     levels, unrated = quality(grid)

@@ -80,8 +80,8 @@ def rectified_mean(
     Duchi & Zrnic 2023; with λ = 1 Angelopoulos et al. 2023). λ is the slope of people on the judge times the
     share of traces without a label, cut to [0, 1], and cross-fitted: the λ of each label leaves out its cluster, so
     that few labels do not flatter the judge; `power` sets it instead. The interval is Student's t, with the
-    clustered errors of both parts and Welch's degrees of freedom; where labels, or how the judge differs from them,
-    are nearly all alike it also holds that with a label added at each end of `bounds`, as `mean_interval` does.
+    clustered errors of both parts and Welch's degrees of freedom; where labels are 0/1, or nearly all alike, or
+    nearly all as the judge has it, it also holds that with a label added at each end of `bounds` (Bonett & Price 2012).
     λ = 0 gives the interval of the labels alone, a perfect judge that of all traces.
 
     Assumes that the labelled traces are a random draw of all, which those that somebody picked are not; the judge
@@ -170,7 +170,7 @@ def _difference(sides: list[_Sample], ends: Bounds, reach: float, confidence: fl
     if reasons:
         return RectifiedDifference(None, None, labelled, paired=paired, reason=reasons[0])
     fits = [_fit(side) or _alone(side) for side in sides]
-    thin = [math.isfinite(reach) and _thin(side) for side in sides]
+    thin = [math.isfinite(reach) and _thin(side, ends) for side in sides]
     parts = [
         (_fit(side.padded(ends)) or _alone(side.padded(ends))) if few else fit
         for side, fit, few in zip(sides, fits, thin, strict=True)
@@ -326,7 +326,7 @@ def _ends(
 ) -> tuple[float, float]:
     """The interval of a rectified mean, cut at the bounds."""
     low, high = _student(fit, confidence)
-    if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and _thin(sample):
+    if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and _thin(sample, bounds):
         wide = _fit(sample.padded(bounds), power)
         assert wide is not None
         ends = _student(wide, confidence)
@@ -334,9 +334,10 @@ def _ends(
     return max(low, bounds[0]), min(high, bounds[1])
 
 
-def _thin(sample: _Sample) -> bool:
-    """Whether the labels, or what the judge is off by, are nearly all alike, so that others may be unseen as yet."""
-    return sparse(sample.people) or sparse(np.round(sample.people - sample.judged, 9))
+def _thin(sample: _Sample, ends: Bounds) -> bool:
+    """Whether labels say little of how they spread: 0/1, or nearly all alike, or nearly all as the judge has it."""
+    said, off = sample.people, np.round(sample.people - sample.judged, 9)
+    return bool(np.isin(said, (*ends, 0.0)).all()) or sparse(said) or sparse(off)
 
 
 def _student(fit: _Fit, confidence: float) -> tuple[float, float]:
