@@ -1,0 +1,169 @@
+"""What the counting endpoint answers: whatever a request's schema or its wording asks for, about the trace at hand.
+
+A reply has an item for each thing that is asked about: each claim of the answer, each chunk, each statement of the
+reference. All explanations have one and the same length, whoever asks for them; all verdicts are favourable, and
+explanations that are asked for only beside unfavourable ones (they may be null) are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+__all__ = ["Scene", "reply", "schema_of"]
+
+REASON = "The passage says so in as many words; nothing speaks against it."
+"""Every explanation that a tool asks for, in twelve words: as many as ragfault allows, others set no bound."""
+EXPLAINS = ("reason", "explanation", "evidence", "criteria", "rationale", "thought", "feedback")
+"""Parts of the names of fields that explain."""
+
+
+LETTERS = {
+    "chunks": "c",
+    "statements": "t",
+    "claims": "s",
+    "used": "c",
+    "citations": "k",
+    "facts": "f",
+    "truth": "s",
+}
+"""Field of ragfault's replies → the first letter of the ids that it goes by."""
+EMPTY = ("missing", "harm")
+"""Lists that are empty where all is well."""
+
+
+class Scene(NamedTuple):
+    """What is being judged when a request comes in."""
+
+    metric: str
+    trace: dict[str, Any]
+
+
+def schema_of(request: dict[str, Any], prompt: str) -> dict[str, Any] | None:
+    """The JSON schema that a request carries: as a format, as a tool, or in its text."""
+    form = (
+        (request.get("response_format") or {}).get("json_schema")
+        or (request.get("text") or {}).get("format")
+        or {}
+    )
+    if form.get("schema"):
+        return dict(form["schema"])
+    for tool in request.get("tools") or ():
+        held = tool.get("function") or tool
+        if held.get("parameters"):
+            return dict(held["parameters"])
+    return _written(prompt)
+
+
+def _written(prompt: str) -> dict[str, Any] | None:
+    """The first JSON schema that stands in a text."""
+    decoder, place = json.JSONDecoder(), prompt.find("{")
+    while place >= 0:
+        try:
+            found, end = decoder.raw_decode(prompt, place)
+        except ValueError:
+            end = place + 1
+        else:
+            if isinstance(found, dict) and isinstance(found.get("properties"), dict):
+                return found
+        place = prompt.find("{", end)
+    return None
+
+
+def reply(schema: dict[str, Any] | None, prompt: str, scene: Scene) -> str:
+    """The text of a reply."""
+    if schema is None:
+        return _unbound(prompt, scene)
+    return json.dumps(_filled(schema, schema, "", 0, (prompt, scene)), ensure_ascii=False)
+
+
+def _unbound(prompt: str, scene: Scene) -> str:
+    """A reply in the form that the words of a prompt ask for."""
+    if "python list" in prompt:
+        return repr(scene.trace["said"])
+    if "/SOURCE TEXT/" in prompt:
+        points = enumerate(scene.trace["expected"], 1)
+        return "\n".join(f"Key Point {number}: {text}" for number, text in points)
+    if "/KEY POINT/" in prompt:
+        return f"Score: 3\nKey Point: {scene.trace['expected'][0]}\nSupporting Evidence: {REASON}"
+    return f"Score: 3\nSupporting Evidence: {REASON}"
+
+
+def _filled(
+    node: dict[str, Any], root: dict[str, Any], key: str, place: int, about: tuple[str, Scene]
+) -> Any:
+    """A value that fits a schema; `place` is the number of the item that it is in."""
+    if _explains(key) and any(one.get("type") == "null" for one in node.get("anyOf", ())):
+        return None
+    node = _resolved(node, root)
+    if "const" in node or "enum" in node:
+        return node["const"] if "const" in node else node["enum"][0]
+    kind = node.get("type")
+    if kind == "object":
+        inner = node.get("properties", {})
+        return {name: _filled(part, root, name, place, about) for name, part in inner.items()}
+    if kind == "array":
+        return _listed(_resolved(node.get("items", {}), root), root, key, about)
+    if kind in ("integer", "number"):
+        return 0 if key == "noncommittal" else 1
+    return True if kind == "boolean" else _worded(key, place, about)
+
+
+def _listed(item: dict[str, Any], root: dict[str, Any], key: str, about: tuple[str, Scene]) -> list[Any]:
+    """The items of a list: one for each id where they go by ids, else one for each thing that the list is about."""
+    if "id" in item.get("properties", {}):
+        letter = LETTERS[key]
+        names = dict.fromkeys(re.findall(rf"^<<[0-9a-f]{{16}} ({letter}\d+)>>$", about[0], re.MULTILINE))
+        return [{**_filled(item, root, key, number, about), "id": name} for number, name in enumerate(names)]
+    if key in EMPTY:
+        return []
+    count = 1 if key == "aspects" else len(_units(key, *about))
+    return [_filled(item, root, key, number, about) for number in range(count)]
+
+
+def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """A schema without references and alternatives: the first that is not null."""
+    while True:
+        if "$ref" in node:
+            _, shelf, name = node["$ref"].split("/")
+            node = root[shelf][name]
+        elif node.get("anyOf") or node.get("oneOf") or node.get("allOf"):
+            several = node.get("anyOf") or node.get("oneOf") or node["allOf"]
+            node = next(one for one in several if one.get("type") != "null")
+        elif isinstance(node.get("type"), list):
+            node = {**node, "type": next(kind for kind in node["type"] if kind != "null")}
+        else:
+            return node
+
+
+def _worded(key: str, place: int, about: tuple[str, Scene]) -> str:
+    """The text of a field."""
+    if _explains(key):
+        return REASON
+    if key == "verdict":
+        return "yes"
+    if key == "question":
+        return str(about[1].trace["query"])
+    units = _units(key, *about)
+    return units[place % len(units)]
+
+
+def _explains(key: str) -> bool:
+    """Whether a field is an explanation."""
+    return any(part in key for part in EXPLAINS)
+
+
+def _units(key: str, prompt: str, scene: Scene) -> list[str]:
+    """What a list is about, item by item."""
+    trace = scene.trace
+    if key == "truths":
+        return [text for passage in trace["passages"] for text in passage]
+    if scene.metric == "context_relevance":
+        pairs = zip(trace["chunks"], trace["passages"], strict=True)
+        return [text for chunk, passage in pairs if chunk in prompt for text in passage] or [REASON]
+    if scene.metric in ("context_precision", "utilisation"):
+        return [passage[0] for passage in trace["passages"]]
+    if scene.metric in ("context_recall", "completeness") and trace["reference"] in prompt:
+        return list(trace["expected"])
+    return list(trace["said"])

@@ -1,0 +1,51 @@
+"""DeepEval: its five metrics for RAG, with reasons, as they are by default; `bare` leaves the reasons out."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import Any
+
+from benchmarks.costs.running import MODEL, Metrics, run
+from deepeval.metrics import (
+    AnswerRelevancyMetric,
+    ContextualPrecisionMetric,
+    ContextualRecallMetric,
+    ContextualRelevancyMetric,
+    FaithfulnessMetric,
+)
+from deepeval.models import OpenAIModel
+from deepeval.test_case import LLMTestCase
+
+
+def make(url: str) -> tuple[str, Metrics]:
+    """The metrics; none for the use of chunks, citations, or whether an answer says all that it should."""
+    model = OpenAIModel(model=MODEL, base_url=url, api_key="none")
+    reasons = os.environ.get("WITH_REASONS", "yes") == "yes"
+
+    def scorer(kind: Any) -> Any:
+        metric = kind(model=model, include_reason=reasons)
+
+        def score(trace: dict[str, Any]) -> float | None:
+            case = LLMTestCase(
+                input=trace["query"],
+                actual_output=trace["answer"],
+                expected_output=trace["reference"],
+                retrieval_context=trace["chunks"],
+            )
+            found = metric.measure(case, _show_indicator=False)
+            return None if found is None else float(found)
+
+        return score
+
+    return f"deepeval {version('deepeval')}", {
+        "faithfulness": scorer(FaithfulnessMetric),
+        "context_relevance": scorer(ContextualRelevancyMetric),
+        "context_precision": scorer(ContextualPrecisionMetric),
+        "context_recall": scorer(ContextualRecallMetric),
+        "answer_relevance": scorer(AnswerRelevancyMetric),
+    }
+
+
+if __name__ == "__main__":
+    run(make)

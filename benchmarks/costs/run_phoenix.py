@@ -1,0 +1,45 @@
+"""phoenix-evals: its classifiers for RAG, each a label with an explanation."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from statistics import mean
+from typing import Any
+
+from benchmarks.costs.running import MODEL, Metrics, run
+from phoenix.evals import LLM
+from phoenix.evals.metrics import CompletenessEvaluator, FaithfulnessEvaluator, RetrievalRelevanceEvaluator
+
+
+def make(url: str) -> tuple[str, Metrics]:
+    """The metrics; none for context recall, answer relevance, the use of chunks, or citations.
+
+    Each chunk is labelled by itself, as it says to do for verdicts by document; precision is computed from the same
+    labels and costs nothing more. Completeness is about the requests of the user, without the reference.
+    """
+    model = LLM(provider="openai", model=MODEL, base_url=url, api_key="none")
+    faithful, relevant = FaithfulnessEvaluator(llm=model), RetrievalRelevanceEvaluator(llm=model)
+    complete, labels = CompletenessEvaluator(llm=model), dict[str, float]()
+
+    def score(evaluator: Any, **given: str) -> float:
+        return float(evaluator.evaluate(given)[0].score)
+
+    def relevance(trace: dict[str, Any]) -> float:
+        found = [score(relevant, input=trace["query"], context=chunk) for chunk in trace["chunks"]]
+        labels[trace["id"]] = mean(found)
+        return mean(found)
+
+    return f"arize-phoenix-evals {version('arize-phoenix-evals')}", {
+        "faithfulness": lambda trace: score(
+            faithful, input=trace["query"], output=trace["answer"], context="\n\n".join(trace["chunks"])
+        ),
+        "context_relevance": relevance,
+        "context_precision": lambda trace: labels.get(trace["id"]),
+        "completeness": lambda trace: score(
+            complete, conversation=f"User: {trace['query']}\nAssistant: {trace['answer']}"
+        ),
+    }
+
+
+if __name__ == "__main__":
+    run(make)

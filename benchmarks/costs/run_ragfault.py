@@ -1,0 +1,43 @@
+"""ragfault: the judge that asks a language model, and the eight metrics computed from its verdicts."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from benchmarks.costs.running import MODEL, Metrics, run
+
+from ragfault.judges import load_judge
+from ragfault.metrics import parse, score
+from ragfault.records import Trace
+
+METRICS = (
+    "groundedness",
+    "context_relevance",
+    "context_precision",
+    "context_recall",
+    "answer_relevance",
+    "chunk_utilization",
+    "chunk_attribution",
+    "completeness",
+)
+
+
+def make(url: str) -> tuple[str, Metrics]:
+    """All metrics at once: a trace is observed once for all of them."""
+    judge = load_judge(f"llm:{MODEL}", base_url=url, cache="none")
+    held = msgspec.json.decode(Path(sys.argv[1]).with_suffix(".whole.json").read_bytes(), type=list[Trace])
+    traces, metrics = {trace.id: trace for trace in held}, [parse(name) for name in METRICS]
+
+    def values(trace: dict[str, Any]) -> list[float | None]:
+        (verdicts,) = judge.observe([traces[trace["id"]]])
+        return [score(metric, traces[trace["id"]], verdicts).value for metric in metrics]
+
+    return f"ragfault {version('ragfault')}", {"all": values}
+
+
+if __name__ == "__main__":
+    run(make)

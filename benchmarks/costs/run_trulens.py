@@ -1,0 +1,48 @@
+"""TruLens: the feedback functions of its provider for OpenAI, with reasons where they give them."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from statistics import mean
+from typing import Any
+
+from benchmarks.costs.running import MODEL, Metrics, run
+from trulens.feedback import llm_provider
+from trulens.providers.openai import OpenAI
+
+
+def make(url: str) -> tuple[str, Metrics]:
+    """The metrics; none for context precision and recall with a model, nor for the use of chunks.
+
+    It sends 60 calls a minute unless it is told otherwise; here it is.
+    It splits an answer with a model of nltk that it fetches from the network each time; here a pattern does that. What
+    it has for summaries, comprehensiveness, answers whether an answer says all that the reference does.
+    """
+    llm_provider.nltk.download = lambda *_, **__: True
+    llm_provider.sent_tokenize = lambda text: re.split(r"(?<=[.!?]) +", text)
+    provider = OpenAI(model_engine=MODEL, base_url=url, api_key="none", rpm=1_000_000)
+
+    def relevance(trace: dict[str, Any]) -> float:
+        asked = provider.context_relevance_with_cot_reasons
+        return mean(asked(trace["query"], chunk)[0] for chunk in trace["chunks"])
+
+    return f"trulens {version('trulens-core')}", {
+        "faithfulness": lambda trace: provider.groundedness_measure_with_cot_reasons(
+            source="\n\n".join(trace["chunks"]), statement=trace["answer"]
+        )[0],
+        "context_relevance": relevance,
+        "answer_relevance": lambda trace: provider.relevance_with_cot_reasons(
+            trace["query"], trace["answer"]
+        )[0],
+        "attribution": lambda trace: provider.citation_attribution_with_cot_reasons(
+            question=trace["query"], source=trace["chunks"], statement=trace["answer"]
+        )[0],
+        "completeness": lambda trace: provider.comprehensiveness_with_cot_reasons(
+            source=trace["reference"], summary=trace["answer"]
+        )[0],
+    }
+
+
+if __name__ == "__main__":
+    run(make)

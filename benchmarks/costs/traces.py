@@ -1,0 +1,80 @@
+"""The traces that every tool judges: answers of the demo handbook, five chunks each, with citation marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from ragfault.datasets import handbook
+from ragfault.judges.claims import claims
+from ragfault.records import Chunk, Trace
+from ragfault.text.sentences import sentences
+
+__all__ = ["CHUNKS", "plain", "traces"]
+
+CHUNKS = 5
+HEADING = re.compile(r"^## Section \d+\. (.*)$", re.MULTILINE)
+
+
+def traces(count: int) -> list[Trace]:
+    """The answers with most claims; the chunks that were retrieved, and others of the corpus up to five.
+
+    Line breaks are taken out of the chunks, and behind each cited sentence stands the number of its chunk, in
+    brackets: one tool reads them there.
+    """
+    answered = [trace for trace in handbook().traces["v1"] if trace.answer and trace.reference]
+    answered.sort(key=lambda trace: -len(claims(trace.answer or "")))
+    pool = {chunk.id: flat(chunk) for trace in answered for chunk in trace.chunks or ()}
+    return [marked(filled(trace, list(pool.values()), place)) for place, trace in enumerate(answered[:count])]
+
+
+def flat(chunk: Chunk) -> Chunk:
+    """A chunk in one line, its heading without the number of the section."""
+    return replace(chunk, text=" ".join(HEADING.sub(r"\1:", chunk.text).split()))
+
+
+def filled(trace: Trace, pool: list[Chunk], place: int) -> Trace:
+    """A trace with five chunks: its own first, then others, not the same for every trace."""
+    held = {chunk.id: flat(chunk) for chunk in (trace.chunks or ())[:CHUNKS]}
+    for chunk in pool[place:] + pool[:place]:
+        if len(held) < CHUNKS:
+            held.setdefault(chunk.id, replace(chunk, score=None))
+    return replace(trace, chunks=tuple(held.values()))
+
+
+def marked(trace: Trace) -> Trace:
+    """A trace whose answer bears the numbers of the chunks that it cites."""
+    order = [chunk.id for chunk in trace.chunks or ()]
+    answer, cited = trace.answer or "", []
+    for citation in trace.citations or ():
+        said = citation.claim or ""
+        numbered = (
+            f"{said[:-1]} [{order.index(citation.chunk) + 1}]{said[-1]}" if said in answer and said else said
+        )
+        answer = answer.replace(said, numbered, 1) if said else answer
+        cited.append(replace(citation, claim=numbered))
+    return replace(trace, answer=answer, citations=tuple(cited) if trace.citations else trace.citations)
+
+
+def plain(trace: Trace) -> dict[str, Any]:
+    """A trace as the other tools read it, with its texts in sentences for the endpoint."""
+    chunks = [chunk.text for chunk in trace.chunks or ()]
+    reference = trace.reference if isinstance(trace.reference, str) else " ".join(trace.reference or ())
+    return {
+        "id": trace.id,
+        "query": trace.query,
+        "chunks": chunks,
+        "answer": trace.answer,
+        "reference": reference,
+        "said": [claim.text for claim in claims(trace.answer or "")],
+        "expected": list(parts(reference)),
+        "passages": [list(parts(chunk)) for chunk in chunks],
+    }
+
+
+def parts(text: str) -> Iterator[str]:
+    """The sentences of a text."""
+    return (text[start:end].strip() for start, end in sentences(text))

@@ -1,0 +1,225 @@
+"""What judging with a language model costs: calls and tokens a trace, for ragfault and other tools side by side.
+
+    python -m benchmarks.judge_cost --install DIR
+    python -m benchmarks.judge_cost --run DIR [--count 20] [--tools ragas deepeval …]
+
+`--install` makes a virtual environment for each other tool below DIR, with the versions named here (about 2 GiB; this
+needs the package registry). `--run` has every tool judge the same traces of the demo, five chunks each, with a
+reference, by whatever metric of its own answers each of eight questions; ragfault runs from the environment that this
+runs in (`pip install 'ragfault[llm]'`). All ask a local endpoint that answers at once and counts: no model is asked
+and no other host is reached. Each tool has a process of its own; traces and metrics go one after the other.
+
+Printed: calls and tokens a trace, and the same as ratios to ragfault; processor time of the tool's process for each
+call, median of `--rounds`; calls by metric; and what came of it where every tenth reply was broken off half-way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import venv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from benchmarks.costs.server import Endpoint
+from benchmarks.costs.traces import plain, traces
+
+ROOT = Path(__file__).parent.parent
+OURS = "ragfault"
+SPOIL = 10
+"""Every so many replies one is broken off, in the second pass."""
+LIMIT = 900
+"""Seconds for one pass of a tool."""
+METRICS = (
+    "faithfulness",
+    "context_relevance",
+    "context_precision",
+    "context_recall",
+    "answer_relevance",
+    "utilisation",
+    "attribution",
+    "completeness",
+)
+PEERS = {
+    "ragas": ("ragas==0.4.3", "langchain-community==0.3.31", "openai==1.109.1", "instructor==1.3.2"),
+    "deepeval": ("deepeval==4.3.1", "openai==3.54.0"),
+    "trulens": ("trulens-core==2.16.0", "trulens-feedback==2.16.0", "trulens-providers-openai==2.16.0"),
+    "phoenix": ("arize-phoenix-evals==3.9.4", "openai==3.54.0"),
+}
+"""Tool → what is installed for it. With langchain-community 0.4 ragas 0.4.3 cannot be imported."""
+BARE = "deepeval, no reasons"
+TOOLS = (OURS, "ragas", "deepeval", BARE, "trulens", "phoenix")
+QUIET = {
+    "OPENAI_API_KEY": "none",
+    "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
+    "RAGAS_DO_NOT_TRACK": "true",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+"""No telemetry; a key that opens nothing."""
+
+
+class Passed(NamedTuple):
+    """One pass of a tool over all traces."""
+
+    version: str
+    metrics: dict[str, dict[str, Any]]
+    """Metric → processor time, and how many values were scored, lost and raised."""
+    counts: dict[str, dict[str, int]]
+    """Metric → calls and tokens."""
+
+    def total(self, name: str) -> int:
+        """A count over all metrics."""
+        return sum(found[name] for found in self.counts.values())
+
+    @property
+    def overhead(self) -> float:
+        """Milliseconds of the processor for each call."""
+        return 1000 * sum(found["cpu"] for found in self.metrics.values()) / self.total("calls")
+
+
+def install(folder: Path) -> None:
+    """Make the environments of the other tools."""
+    for tool, packages in PEERS.items():
+        venv.create(folder / tool, with_pip=True)
+        command = [python(folder, tool), "-m", "pip", "install", "-q", "--no-cache-dir", *packages]
+        subprocess.run(command, check=True)
+        print(f"{tool}: {', '.join(packages)}", flush=True)
+
+
+def python(folder: Path, tool: str) -> str:
+    """The interpreter that a tool runs in."""
+    place = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+    return sys.executable if tool == OURS else str(folder / tool / place)
+
+
+def passed(tool: str, folder: Path, file: Path, spoil: int) -> Passed:
+    """Have a tool judge the traces of a file, in a process of its own."""
+    name = tool.partition(",")[0]
+    told = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), "WITH_REASONS": "no" if tool == BARE else "yes"}
+    with Endpoint(json.loads(file.read_text(encoding="utf-8")), spoil=spoil) as endpoint:
+        command = [python(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
+        done = subprocess.run(
+            command, capture_output=True, cwd=file.parent, env=told, timeout=LIMIT, check=False
+        )  # fmt: skip
+        if done.returncode or not done.stdout:
+            sys.exit(f"{tool} failed:\n{done.stderr.decode(errors='replace')[-3000:]}")
+        said = json.loads(done.stdout)
+        if said["refused"]:
+            print(f"{tool} asked in vain for {said['refused']}", file=sys.stderr)
+        return Passed(said["version"], said["metrics"], endpoint.told())
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table in Markdown."""
+    print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def ratio(value: float, ours: float | None) -> str:
+    """How many times ours."""
+    return f"{value / ours:.1f}" if ours else "–"
+
+
+def costs(found: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
+    """Print calls and tokens a trace, and as ratios."""
+    ours = found.get(OURS)
+    rows = []
+    for tool, one in found.items():
+        answered = len(METRICS) if tool == OURS else len(one.metrics)
+        cells = [f"{tool} ({one.version.split()[-1]})", f"{answered} of {len(METRICS)}"]
+        for name in ("calls", "prompt", "completion"):
+            value = one.total(name)
+            cells += [f"{value / count:,.1f}" if name == "calls" else f"{value / count:,.0f}"]
+            cells += [ratio(value, ours.total(name) if ours else None)]
+        rows.append([*cells, f"{one.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}"])
+    head = (
+        "tool", "metrics", "calls/trace", "×", "prompt tokens/trace", "×", "completion tokens/trace", "×",
+        "embedding calls/trace", "CPU ms/call",
+    )  # fmt: skip
+    table(head, rows)
+
+
+def by_metric(found: dict[str, Passed], count: int) -> None:
+    """Print the calls a trace of each metric."""
+    others = {tool: one for tool, one in found.items() if tool != OURS}
+    rows = [
+        [
+            metric,
+            *(
+                f"{one.counts.get(metric, {}).get('calls', 0) / count:.1f}"
+                if metric in one.metrics
+                else "none"
+                for one in others.values()
+            ),
+        ]
+        for metric in METRICS
+    ]
+    table(("metric", *others), rows)
+
+
+def spoilt(found: dict[str, Passed], clean: dict[str, Passed]) -> None:
+    """Print what came of broken replies."""
+    rows = []
+    for tool, one in found.items():
+        ends: Counter[str] = Counter()
+        for metric in one.metrics.values():
+            ends.update({name: metric.get(name, 0) for name in ("scored", "lost", "raised")})
+        more = one.total("calls") - clean[tool].total("calls")
+        cells = [tool, f"{one.total('spoilt')} of {one.total('calls')}", f"{more:+d}"]
+        rows.append([*cells, *(f"{ends[name] / ends.total():.1%}" for name in ("scored", "lost", "raised"))])
+    table(("tool", "replies broken", "calls more", "values scored", "NaN or none", "an exception"), rows)
+
+
+def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
+    """Run all and print the tables."""
+    held = traces(count)
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "traces.json")
+        file.write_text(json.dumps([plain(trace) for trace in held]), encoding="utf-8")
+        file.with_suffix(".whole.json").write_bytes(msgspec.json.encode(held))
+        turns: dict[str, list[Passed]] = {tool: [] for tool in tools}
+        for _ in range(rounds):
+            for tool in tools:
+                turns[tool].append(passed(tool, folder, file, 0))
+        clean = {tool: each[0] for tool, each in turns.items()}
+        broken = {tool: passed(tool, folder, file, SPOIL) for tool in tools}
+    size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in held)
+    said = statistics.mean(len(plain(trace)["said"]) for trace in held)
+    print(f"{len(held)} traces: 5 chunks with {size:,.0f} characters, {said:.1f} claims, a reference each")
+    cpu = {tool: statistics.median(one.overhead for one in each) for tool, each in turns.items()}
+    costs(clean, cpu, len(held))
+    by_metric(clean, len(held))
+    spoilt(broken, clean)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(
+        prog="python -m benchmarks.judge_cost",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = asked.add_mutually_exclusive_group(required=True)
+    what.add_argument("--install", type=Path, metavar="DIR")
+    what.add_argument("--run", type=Path, metavar="DIR")
+    asked.add_argument("--count", type=int, default=20)
+    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
+    chosen = asked.parse_args()
+    if chosen.install:
+        install(chosen.install)
+    else:
+        measure(chosen.run, chosen.tools, chosen.count, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
