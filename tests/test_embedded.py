@@ -21,7 +21,7 @@ from ragfault.judges.embedded.states import SIZE, States
 from ragfault.judges.embedded.summing import summed
 from ragfault.judges.embedded.supporting import model
 from ragfault.judges.embedded.trees import Trees
-from ragfault.judges.embedded.vectors import vectors
+from ragfault.judges.embedded.vectors import load, vectors
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import rarity
 from ragfault.records import Chunk, Trace
@@ -38,14 +38,17 @@ def seen(answer: str, query: str = "When does the ferry to Vell leave?", chunks=
     return JUDGE.observe([Trace(id="1", query=query, chunks=chunks, answer=answer)])[0]
 
 
-def walk(trees: Trees, row: np.ndarray) -> float:
+def walk(packed: dict[str, np.ndarray], row: np.ndarray) -> float:
     """The sum of the leaves of one row, node by node."""
+    feature, bar, left, right, value = (
+        packed[f"claims.{name}"] for name in ("feature", "bar", "left", "right", "value")
+    )
     total = 0.0
-    for root in trees.roots:
-        at = int(root)
-        while trees.children[2 * at] != at:
-            at = int(trees.children[2 * at + int(row[trees.feature[at]] > trees.bar[at])])
-        total += float(trees.value[at])
+    for root in packed["claims.roots"]:
+        at = root
+        while left[at] != at:
+            at = right[at] if row[feature[at]] > bar[at] else left[at]
+        total += float(value[at])
     return total
 
 
@@ -56,9 +59,10 @@ def walk(trees: Trees, row: np.ndarray) -> float:
 @settings(max_examples=20, deadline=None)
 def test_trees_are_walked_to_their_leaves(seed: int):
     """All rows at once give what each row gives when it is led through tree after tree."""
-    trees = model().claims
+    packed = load("support.npz")
     rows = np.random.default_rng(seed).normal(1.0, 2.0, (3, len(NAMES) + 1))
-    assert trees(rows) == pytest.approx([walk(trees, row) for row in rows], abs=1e-9)
+    found = Trees.unpack(packed, "claims")(rows)
+    assert found == pytest.approx([walk(packed, row) for row in rows], abs=1e-9)
 
 
 def test_the_network_reads_each_claim_by_itself():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from ragfault.judges.talk import idle
@@ -51,12 +52,11 @@ CANNOT = re.compile(
     r"|\b(?:no|not enough|insufficient|lacks?(?: the)?|without) (?:\w+ ){0,3}"
     r"(?:information|mention|details?|data|answer|context|evidence) "
     r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b",
-    re.IGNORECASE,
 )
+"""How a sentence in lower case says that something cannot be told."""
 ABOUT = re.compile(
     rf"\b{NOUNS}\b|\b(?:article|information|excerpts?|chunks?|question|search results"
-    r"|provided|given|data|i|we|sorry|details?|it is)\b",
-    re.IGNORECASE,
+    r"|provided|given|data|i|we|sorry|details?|it is)\b"
 )
 
 
@@ -66,9 +66,8 @@ SOURCE = re.compile(
     r"\b(?:passage|document|source|context|excerpt|chunk)s? (?:#?\d+)(?:,? (?:and|&|,) #?\d+)*[)\]]?,?",
     re.IGNORECASE,
 )
-
-
-NUMBERED = re.compile(r"(?:passage|document|source|context|excerpt|chunk)s? #?\d", re.IGNORECASE)
+NUMBERED = re.compile(r"(?:passage|document|source|context|excerpt|chunk)s? #?\d")
+"""What a text in lower case holds that says where it was read."""
 
 
 class Claim(NamedTuple):
@@ -103,6 +102,7 @@ def claims(answer: str, meant: Callable[[str], bool] | None = None) -> list[Clai
     return found
 
 
+@lru_cache(maxsize=1 << 12)
 def bare(text: str) -> str:
     """A claim without citation marks, emphasis, and words about where it was read.
 
@@ -114,9 +114,10 @@ def bare(text: str) -> str:
     text = text.replace("**", "").replace("__", "")
     if "[" in text or "(" in text or "【" in text:
         text = MARK.sub("", text)
-    return SOURCE.sub("", text).lstrip(" ,") if NUMBERED.search(text) else text
+    return SOURCE.sub("", text).lstrip(" ,") if NUMBERED.search(text.lower()) else text
 
 
+@lru_cache(maxsize=1 << 12)
 def refuses(sentence: str) -> bool:
     """Whether a sentence says that the question cannot be answered, or that the sources are silent.
 
@@ -125,7 +126,8 @@ def refuses(sentence: str) -> bool:
     >>> refuses("The sections I have do not say anything about that."), refuses("The ticket does not cover parking.")
     (True, False)
     """
-    return bool(CANNOT.search(sentence)) and bool(ABOUT.search(sentence))
+    low = sentence.lower()
+    return bool(CANNOT.search(low)) and bool(ABOUT.search(low))
 
 
 def refused(answer: str) -> bool:

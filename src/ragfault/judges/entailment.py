@@ -108,8 +108,13 @@ def _spoken(reason: str | None, claim: str, found: Alignment, index: Index) -> s
     if not reason or "<" not in reason:
         return reason
     texts = [claim, *(index.source(place) for place in found.order)]
-    spelled = {words(term)[0]: term for text in reversed(texts) for term in TERM.findall(text) if words(term)}
-    return STEM.sub(lambda match: str(spelled.get(match[1], match[1])), reason)
+    return STEM.sub(lambda match: _spelling(match[1], texts), reason)
+
+
+def _spelling(stem: str, texts: Sequence[str]) -> str:
+    """How the first of some texts that has a stem spells it last."""
+    terms = (term for text in texts for term in reversed(TERM.findall(text)))
+    return next((term for term in terms if words(term)[:1] == (stem,)), stem)
 
 
 def _word(seen: Check, index: Index, p: float, bars: Bars, most: float) -> tuple[Support, str | None]:

@@ -37,7 +37,7 @@ NAMES = (
 The last three are found by exact checks: a clash with a sentence, with a field of a record, and a name or
 number that stands nowhere."""
 
-CAPITAL = re.compile(r"(?<![.!?:\"'•*\n])(?:(?<=[\w,;)]) |[-/(])([A-Z][\w'’]*)")
+CAPITAL = re.compile(r"[ /(-](?<![.!?:\"'•*\n].)(?:(?<! )|(?<=[\w,;)] ))([A-Z][\w'’]*)")
 OPENING = re.compile(r"([A-Z][\w'’]+)(?=(?: (is|was|has|had)\b| ([A-Z]))?)")
 TELLING = 6.5
 PROPER = 4.5
@@ -46,9 +46,9 @@ OPINION = re.compile(
     r"\b(likely|probably|perhaps|may|might|seem\w*|popular|great|perfect|ideal|cozy|welcoming|vibrant|excellent"
     r"|delicious|variety|various|several|known for|well[- ]known|renowned|favorite|highly|overall|suggest\w*"
     r"|indicat\w*|impl(?:y|ies|ied)|concern\w*|despite|due to|because|important|significant\w*|potential\w*"
-    r"|additionally|furthermore|ensur\w*|unique|must|should|always|never|all|every|only|best|most)\b",
-    re.IGNORECASE,
+    r"|additionally|furthermore|ensur\w*|unique|must|should|always|never|all|every|only|best|most)\b"
 )
+"""Words, in lower case, of whoever judges or guesses."""
 
 
 class Statement(NamedTuple):
@@ -139,7 +139,7 @@ def features(statement: Statement, found: Alignment, index: Index) -> list[float
         min(sum(word in missing for word in digits), 3) / 3,
         min(len(missing & statement.names), 3) / 3,
         float(_denied(tokens) != bool(found.order and index.sentences[found.order[0]].negated)),
-        min(len(OPINION.findall(statement.text)), 4) / 4,
+        min(len(OPINION.findall(statement.text.lower())), 4) / 4,
         strange / max(1, len(pairs)),
         min(len(weights), 30) / 30,
     ]

@@ -63,6 +63,11 @@ class Index:
         return frozenset(pairwise(self.tokens))
 
     @cached_property
+    def joined(self) -> frozenset[str]:
+        """All pairs of neighbours as one word."""
+        return frozenset(map("".join, pairwise(self.tokens)))
+
+    @cached_property
     def trigrams(self) -> frozenset[tuple[str, str, str]]:
         """All runs of three."""
         return frozenset(zip(self.tokens, self.tokens[1:], self.tokens[2:], strict=False))
@@ -91,7 +96,7 @@ class Index:
             return False
         if not name and len(word) >= 6 and word[:6] in self.prefixes:
             return True
-        return any(
+        return word in self.joined and any(
             (word[:cut], word[cut:]) in self.bigrams
             for cut in range(1 if len(word) < 4 else 2, min(len(word) - 1, 12))
         )

@@ -34,6 +34,8 @@ class Words:
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How much of the query each passage covers."""
         question = self.question(query)
+        if question.task:
+            return [Relevance(1.0, "the query is about the passage itself")] * len(passages)
         return [relevance(question, self.index((passage,))) for passage in passages]
 
     def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:

@@ -196,9 +196,13 @@ def spaced(name: str) -> str:
 # --- spellings -------------------------------------------------------------------------------------
 
 TIME = re.compile(
-    r"\b(\d{1,2})(?::(\d{1,2}))?(?::\d\d)?\s?([ap])\.?m\b\.?|\b(\d{1,2}):(\d{1,2})(?![\d:])", re.IGNORECASE
+    r"(\d(?<!\w\d)\d?)(?:(?::(\d{1,2}))?(?::\d\d)?\s?([ap])\.?m\b\.?|:(\d{1,2})(?![\d:]))", re.IGNORECASE
 )
-HOUR = re.compile(r"\d(?::\d| ?[ap]\.?m)", re.IGNORECASE)
+HOUR = re.compile(r"\d(?::\d| ?[apAP]\.?[mM])")
+SHORT = re.compile(
+    r"-(?:(?:(?<=\b[A-Za-z]-)|(?<=\b[A-Za-z]{2}-)|(?<=\b[A-Za-z]{3}-))[A-Za-z]{1,4}\b|(?<=\b[Nn]on-)[A-Za-z])"
+)
+"""What a text holds, if there is a short hyphenated word in it; sought from its hyphen, it is found sooner."""
 HYPHEN = re.compile(r"\b([A-Za-z]{1,3}(?=-[A-Za-z]{1,4}\b)|[Nn]on)-([A-Za-z]+)\b")
 
 
@@ -208,13 +212,13 @@ def even(text: str) -> str:
     >>> even("Wi-Fi from 8:30 a.m. to 5PM, or 9:0-17:0")
     'WiFi from 8:30 to 17:00, or 9:00-17:00'
     """
-    if "-" in text:
+    if SHORT.search(text):
         text = HYPHEN.sub(r"\1\2", text)
     return TIME.sub(_time, text) if HOUR.search(text) else text
 
 
 def _time(match: re.Match[str]) -> str:
-    hour, minute, half = int(match[1] or match[4]), int(match[2] or match[5] or 0), (match[3] or "").lower()
+    hour, minute, half = int(match[1]), int(match[2] or match[4] or 0), (match[3] or "").lower()
     if hour > 24 or minute > 59 or (half and not 0 < hour <= 12):
         return match.group()
     if half:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 
 from ragfault.judges.index import Index
 from ragfault.judges.rarity import Rarity
@@ -54,18 +55,25 @@ SHOWS = {"number": NUMBER, "date": DATE, "name": NAME}
 class Question:
     """A query as words, weights, and what must agree exactly."""
 
-    __slots__ = ("identifiers", "kind", "spelled", "task", "text", "total", "weights")
-
     def __init__(self, text: str, rarity: Rarity) -> None:
         held = [word for word in words(text) if word not in STOP]
         asked = [word for word in held if word not in ASKING] or held
         self.text = text
         self.weights = {word: rarity(word) for word in asked}
         self.total = sum(self.weights.values())
-        self.spelled = {words(term)[0]: term for term in re.findall(r"[^\W_]+", text) if words(term)}
         self.kind = expects(text)
         self.task = bool(TASK.match(text))
-        self.identifiers = frozenset(item for item in items(text) if IDENTIFIER.match(item))
+
+    @cached_property
+    def spelled(self) -> dict[str, str]:
+        """How the query spells its words."""
+        terms = ((words(term), term) for term in re.findall(r"[^\W_]+", self.text))
+        return {stems[0]: term for stems, term in terms if stems}
+
+    @cached_property
+    def identifiers(self) -> frozenset[str]:
+        """What must agree."""
+        return frozenset(item for item in items(self.text) if IDENTIFIER.match(item))
 
 
 def ask(text: str, rarity: Rarity) -> Question:

@@ -13,16 +13,15 @@ from ragfault.text.words import CURLY, fold
 
 __all__ = ["Stock", "figures", "items", "occurs"]
 
-HINT = re.compile(
-    rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED.pattern}|percent|section|article|part|appendix)\b", re.IGNORECASE
-)
+HINT = re.compile(rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED.pattern}|percent|section|article|part|appendix)\b")
+"""What a text in lower case holds, if it holds any item but names."""
 LINK = re.compile(r"\bhttps?://[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}\b")
-SECTION = re.compile(
+PART = (
     r"(?:\b(section|sec|article|art|chapter|clause|paragraph|para|figure|fig|table|page|step|rule|part|title"
     r"|appendix|annex|schedule|exhibit|question|item|phase|type|stage|grade|level)s?\b\.?|(§)§?)"
-    r" ?(?:no\.? ?)?(\d+(?:\.\d+)*(?:\([a-z0-9]+\))*[a-z]?|[A-Z]|[IVX]+)\b",
-    re.IGNORECASE,
+    r" ?(?:no\.? ?)?(\d+(?:\.\d+)*(?:\([a-z0-9]+\))*[a-z]?|[a-z]|[ivx]+)\b"
 )
+SECTION = re.compile(PART, re.IGNORECASE)
 LONG = {"sec": "section", "art": "article", "para": "paragraph", "fig": "figure", "§": "section"}
 VERSION = re.compile(
     r"\b(?:version ?|v\.? ?)(\d+(?:\.\d+)*(?:-?[a-z]+\.?\d*)?)\b|\b(\d+\.\d+\.\d+(?:\.\d+)*)\b", re.I
@@ -34,6 +33,7 @@ CODE = re.compile(
 PLAIN_CODE = re.compile(r"\d+(?:st|nd|rd|th|s|am|pm|k|m|bn?|x)|(?:\d+-)+[a-z]+|[a-z]+-\d+-[a-z]+", re.I)
 
 
+@lru_cache(maxsize=1 << 12)
 def items(text: str) -> frozenset[str]:
     """The names, numbers, dates, amounts, units and identifiers of a text, each in one exact form.
 
@@ -112,10 +112,12 @@ def _finds(text: str) -> tuple[list[Find], str]:
     """All finds in a text but its names, and what is left; what one reader takes, the next does not see."""
     text = plain(text).translate(CURLY)
     finds: list[Find] = []
-    if not HINT.search(text):
+    if not HINT.search(text.lower()):
         return finds, text
-    for pattern, make in _IDENTIFIERS:
-        text = _take(pattern, make, text, finds)
+    low = text.lower()
+    for hint, pattern, make in _IDENTIFIERS:
+        if hint.search(low):
+            text = _take(pattern, make, text, finds)
     return finds, quantities(text, finds)
 
 
@@ -155,10 +157,11 @@ def _code(match: re.Match[str]) -> str | None:
 
 DIGIT_UNIT = re.compile(r"\d+[A-Za-zµ]{1,4}\d?|\d+-\d+[a-z]*|\d{4}-\d\d-\d\dT.*")
 
-_IDENTIFIERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
-    (LINK, lambda match: match.group().rstrip(".,;").lower()),
-    (PHONE, lambda match: "tel " + "".join(filter(str.isdigit, match.group()))),
-    (SECTION, _section),
-    (VERSION, _version),
-    (CODE, _code),
+_IDENTIFIERS: tuple[tuple[re.Pattern[str], re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
+    (re.compile("://|@"), LINK, lambda match: match.group().rstrip(".,;").lower()),
+    (re.compile(r"\d{3}"), PHONE, lambda match: "tel " + "".join(filter(str.isdigit, match.group()))),
+    (re.compile(PART), SECTION, _section),
+    (re.compile(r"\d"), VERSION, _version),
+    (re.compile(r"\d"), CODE, _code),
 )
+"""What a text in lower case holds, if it holds the identifier; the identifier; and its one form."""

@@ -65,11 +65,14 @@ UNITS = _table(UNIT_TABLE)
 TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 ONES = "one|two|three|four|five|six|seven|eight|nine"
 BIG = "hundred|thousand|million|billion|trillion"
-SPELLED = re.compile(
+NUMBERS = (
     rf"\b(?:(?:{TENS})[- ](?:{ONES})|{'|'.join(sorted(NUMERALS.keys() - {'one'}, key=len, reverse=True))})\b"
-    rf"|\b(?:one|an?)(?= (?:{BIG})\b)",
-    re.IGNORECASE,
+    rf"|\b(?:one|an?)(?= (?:{BIG})\b)"
 )
+SPELLED = re.compile(NUMBERS, re.IGNORECASE)
+PLAIN = re.compile(NUMBERS)
+"""The same in lower case, where it is found sooner."""
+DIGIT = re.compile(r"\d")
 FIGURE = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?!\d)"
 SCALED = FIGURE + rf"(?:[ -]?(?P<scale>(?:{BIG}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
 CURRENCY = r"US\$|[$€£¥₹]|\b(?:USD|EUR|GBP|JPY|INR|CHF) ?"
@@ -91,8 +94,11 @@ def quantities(text: str, finds: list[Find]) -> str:
     ['17:30', '1500000 gbp', '2', '50 %']
     """
     text = figured(text)
-    for pattern, make in READERS:
-        text = _blank(pattern, make, text, finds)
+    low = text.lower()
+    if DIGIT.search(low):
+        for hint, pattern, make in READERS:
+            if hint.search(low):
+                text = _blank(pattern, make, text, finds)
     return text
 
 
@@ -102,7 +108,7 @@ def figured(text: str) -> str:
     >>> figured("twenty-five days in three harbours")
     '25 days in 3 harbours'
     """
-    return SPELLED.sub(_figures, text)
+    return SPELLED.sub(_figures, text) if PLAIN.search(text.lower()) else text
 
 
 def _blank(
@@ -188,18 +194,22 @@ def _of(part: dict[str, str | None]) -> str | None:
     return UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
 
 
-def _readers() -> Iterable[tuple[str, Callable[[re.Match[str]], Find | None]]]:
-    """The patterns, the most telling first."""
-    yield rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _iso
-    yield rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _iso
-    yield rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _iso
-    yield rf"\b{MONTH},? (?:of )?{YEAR}\b", _iso
-    yield r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _slashed
-    yield r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2}))?(?::\d\d)? ?(?P<half>[ap]\.?m\b\.?)", _time
-    yield r"\b(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?P<half>)(?![\d:])", _time
-    yield r"\b(?P<decade>[12]\d\d0s)\b", lambda match: Find(match["decade"].lower())
-    yield rf"(?P<mark>{CURRENCY}){SCALED}", _quantity
-    yield rf"(?<![\d.]){SCALED}{TAILS}", _quantity
+def _readers() -> Iterable[tuple[str, str, Callable[[re.Match[str]], Find | None]]]:
+    """The patterns, the most telling first, each after what a text in lower case holds if it is in it at all."""
+    yield r"\d-\d", rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _iso
+    yield NAMED, rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _iso
+    yield NAMED, rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _iso
+    yield NAMED, rf"\b{MONTH},? (?:of )?{YEAR}\b", _iso
+    yield r"\d/\d", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _slashed
+    hours = r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2}))?(?::\d\d)? ?(?P<half>[ap]\.?m\b\.?)"
+    yield r"\d ?[ap]\.?m", hours, _time
+    yield r"\d:\d", r"\b(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?P<half>)(?![\d:])", _time
+    yield "0s", r"\b(?P<decade>[12]\d\d0s)\b", lambda match: Find(match["decade"].lower())
+    yield r"[$€£¥₹]|usd|eur|gbp|jpy|inr|chf", rf"(?P<mark>{CURRENCY}){SCALED}", _quantity
+    yield r"\d", rf"(?<![\d.]){SCALED}{TAILS}", _quantity
 
 
-READERS = tuple((re.compile(pattern, re.IGNORECASE), make) for pattern, make in _readers())
+NAMED = "|".join(sorted({name[:3] for name in MONTHS}))
+READERS = tuple(
+    (re.compile(hint), re.compile(pattern, re.IGNORECASE), make) for hint, pattern, make in _readers()
+)

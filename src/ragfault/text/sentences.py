@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import sentencex
 
@@ -12,6 +13,8 @@ WRAP = re.compile(r"(?<=[^\s.!?:;|])[ \t]*\n[ \t]*(?=[a-z])")
 """A line break in the midst of a sentence: no full stop before it, a small letter after it."""
 MARKER = re.compile(r"(?:[-*•–]|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{1,4})[.)]|#+)\s*")
 """The mark of a list item or a heading, by itself."""
+SHORT = 20_000
+"""Texts shorter than this are remembered for a while: an answer is looked through again and again."""
 FAKE = re.compile(r"\b(?:[Nn]o|[Ff]ig|[Ss]ec|[Aa]rt|[Ee]q|[Vv]ol|[Pp]p?|[Cc]h)\.$")
 """Abbreviations that lead a number, not a new sentence."""
 
@@ -26,6 +29,15 @@ def sentences(text: str, language: str = "en") -> list[tuple[int, int]]:
     >>> [text[start:end] for start, end in sentences(text)]
     ['Dr. Lee came at 5 p.m. on Monday.', 'She left.', '1. Tea', '2. Cakes']
     """
+    return list(_remembered(text, language)) if len(text) < SHORT else _sentences(text, language)
+
+
+@lru_cache(maxsize=256)
+def _remembered(text: str, language: str) -> tuple[tuple[int, int], ...]:
+    return tuple(_sentences(text, language))
+
+
+def _sentences(text: str, language: str) -> list[tuple[int, int]]:
     if not text.strip():
         return []
     joined = WRAP.sub(lambda match: " " * len(match.group()), text) if "\n" in text else text

@@ -43,7 +43,11 @@ WORD = re.compile(
     r"|[\u3040-\u30ff\u3400-\u9fff]"  # scripts written without spaces: sign by sign
     r"|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+(?:'[^\W\d_]+)*"
 )
+ASCII = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*+|\d++(?:[.,:/]\d++)*+", re.ASCII)
+"""The same for a text of nothing but ASCII, where it is found sooner."""
 GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+KNOWN = 1 << 16
+"""So many words are remembered with their normal forms."""
 SHORT = 500
 """Texts shorter than this are remembered for a while."""
 NEGATED = re.compile(r"\b(?:(ca|wo|sha)n't|([a-z]+)n't|(can)not)\b")
@@ -74,7 +78,7 @@ def _words(text: str) -> tuple[str, ...]:
     text = text.lower() if text.isascii() else fold(text)
     if "n't" in text or "cannot" in text:
         text = NEGATED.sub(_negated, text)
-    return tuple(map(stem, WORD.findall(text)))
+    return tuple(map(_stems.__getitem__, (ASCII if text.isascii() else WORD).findall(text)))
 
 
 def content(text: str) -> tuple[str, ...]:
@@ -83,16 +87,32 @@ def content(text: str) -> tuple[str, ...]:
     >>> content("The risk of a stroke was reduced by 12.0 %")
     ('risk', 'stroke', 'reduc', '12')
     """
-    return tuple(word for word in words(text) if word not in STOP)
+    return tuple([word for word in words(text) if word not in STOP])
 
 
-@lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
     """The normal form of one lower-case word.
 
     >>> stem("running"), stem("three"), stem("1,234.50"), stem("because")
     ('run', '3', '1234.5', 'because')
     """
+    return _stems[word]
+
+
+class _Stems(dict[str, str]):
+    """The normal forms of the words met last; what is remembered is looked up without a call."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= KNOWN:
+            self.clear()
+        found = self[word] = _stem(word)
+        return found
+
+
+_stems = _Stems()
+
+
+def _stem(word: str) -> str:
     if word[0].isdigit():
         return number(word)
     word = word.removesuffix("'s").removesuffix("'")

@@ -40,7 +40,7 @@ def examine(claims: Sequence[str], ground: Ground, query: str) -> Examined | Non
     held = hold(said, ground)
     shared = Runs(said, ground)
     owner, kind = said.member.nonzero()
-    best = held.within[held.order[:, 0]][owner, kind]
+    best = held.inside[0, owner, kind]
     where = 3 - held.near[kind].astype(int) - held.there[kind] - best
     return Examined(
         features(said, held, ground, shared, asked, checks),

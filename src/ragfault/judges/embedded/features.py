@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,9 +19,9 @@ __all__ = ["NAMES", "PLACE", "STYLE", "Runs", "features", "runs"]
 HEDGE = re.compile(
     r"\b(unable to answer|not (?:provide|mention|contain|specif|includ|state|clear|enough|possible)|do(?:es)? not"
     r"|cannot|no (?:information|mention)|based on (?:the|given)|according to|passages?|provided|it is important"
-    r"|overall|in conclusion|additionally|please note|unfortunately)\b",
-    re.IGNORECASE,
+    r"|overall|in conclusion|additionally|please note|unfortunately)\b"
 )
+"""What a claim in lower case holds that qualifies it."""
 FIELDS = {"absent": 1.0, "no": 2.0, "yes": 3.0}
 WORDS = """
 words kinds total lost_kinds lost lost_total lost_most lost_second exact hard hard_most hard_total soft soft_least
@@ -36,6 +35,8 @@ half best_size weight common rare
 NAMES = tuple(WORDS.split())
 """The features in order."""
 PLACE = {name: number for number, name in enumerate(NAMES)}
+Columns = dict[str, Array]
+"""By name, one number for each claim."""
 STYLE = ("words", "kinds", "place", "place_share", "last", "claims", "hedge", "opinion", "quote", "colon")
 """Those that tell who wrote an answer rather than what it says: its length and its manner."""
 
@@ -45,10 +46,8 @@ class Runs:
 
     def __init__(self, said: Said, ground: Ground) -> None:
         number = ground.numbers
-        self.sizes: Array = np.array([len(one) for one in said.words], np.int64)
-        self.starts: Array = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
-        self.owner: Array = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        self.tokens: Array = np.array([number.get(word, -1) for one in said.words for word in one], np.int64)
+        self.sizes, self.owner = said.sizes, said.owner
+        self.tokens: Array = np.array([number.get(word, -1) for word in said.spoken], np.int64)
         self.hits: dict[int, Array] = {}
         """For each size of run, whether the run that begins at a word is in the passages."""
         code, known = self.tokens, self.tokens >= 0
@@ -73,8 +72,8 @@ def _among(values: Array, known: Array) -> Array:
     """Whether each value is among the known ones, which are sorted."""
     if not len(known):
         return np.zeros(len(values), bool)
-    at = np.searchsorted(known, values)
-    hit: Array = known[np.minimum(at, len(known) - 1)] == values
+    at = known.searchsorted(values)
+    hit: Array = known.take(at, mode="clip") == values
     return hit
 
 
@@ -93,141 +92,155 @@ def features(
     said: Said, held: Held, ground: Ground, shared: Runs, query: frozenset[str], seen: Sequence[Check | None]
 ) -> Array:
     """One row for each claim, in the order of NAMES."""
-    columns = [
-        *_words(said, held),
-        *_places(said, held, ground),
-        *_runs(said, held, shared),
-        *_kinds(said, held),
-        *_signs(said, held, ground),
-        *_trace(said, held, ground, query, seen),
-        *_rest(said, held, ground),
-    ]
-    return np.array(columns, float).round(5).T
-
-
-def _most(values: Array, member: Array) -> tuple[Array, Array]:
-    """The greatest and the second value of each claim."""
-    ranked = -np.sort(-np.where(member, values, 0.0), axis=1)
-    return ranked[:, 0], ranked[:, 1] if ranked.shape[1] > 1 else np.zeros(len(ranked))
-
-
-def _least(values: Array, member: Array) -> Array:
-    least: Array = np.where(member, values, 1.0).min(1)
-    return least
-
-
-def _words(said: Said, held: Held) -> list[Array]:
-    """What of a claim is in the passages at all."""
-    member, weights = said.member, said.weights
-    total = np.maximum(member @ weights, 1e-6)
-    gone = weights * ~held.near
-    hard = gone * (1 - np.clip(held.soft, 0, 1))
-    most, second = _most(gone, member)
-    lost, tough = member @ gone, member @ hard
-    return [
-        np.array([len(one) for one in said.words]), member.sum(1), total, member @ ~held.near.astype(bool) * 1.0,
-        lost / total, lost, most, second, 1 - member @ (weights * held.there) / total,
-        tough / total, _most(hard, member)[0], tough, member @ (held.soft * weights) / total, _least(held.soft, member),
-    ]  # fmt: skip
-
-
-def _places(said: Said, held: Held, ground: Ground) -> list[Array]:
-    """How much of a claim its best sentences say."""
-    rows = np.arange(len(said.texts))
-    member, order = said.member, held.order
-    weighted = member * said.weights
-    total = np.maximum(weighted.sum(1), 1e-6)
-    best = order[:, 0]
-    one, three = held.close[best], held.close[order].max(1)
-    far = (1 - np.clip(three, 0, 1)) * weighted
-    meaning = (member * said.weights) @ (ground.table.table[held.rows].astype(float))
-    meaning /= np.sqrt((meaning**2).sum(1, keepdims=True)) + 1e-9
-    near = meaning @ ground.meanings.T
-    return [
-        held.covered[best, rows], (held.within[order[:, :2]].any(1) * weighted).sum(1) / total,
-        (held.within[order].any(1) * weighted).sum(1) / total,
-        (held.within[best] * weighted).sum(1) / np.maximum(ground.mass[best], 1e-6), held.joint.max(0),
-        (one * weighted).sum(1) / total, (three * weighted).sum(1) / total, _least(one, member), _least(three, member),
-        far.max(1), near[rows, best], near.max(1), np.sort(near, axis=1)[:, -3:].mean(1),
-    ]  # fmt: skip
-
-
-def _runs(said: Said, held: Held, shared: Runs) -> list[Array]:
-    """How much of a claim stands in the passages word by word, or at least side by side."""
-    count = len(said.texts)
-    longest = np.zeros(count)
-    triple = shared.hits[3]
-    np.maximum.at(longest, shared.owner[: len(triple)], runs(triple) * 1.0)
-    some = np.zeros(count)
-    np.maximum.at(some, shared.owner, (shared.tokens >= 0) * 1.0)
-    pair = np.bincount(shared.owner[: len(shared.hits[2])], shared.hits[2], count) > 0
-    run = np.where(longest > 0, longest + 2, np.where(pair, 2.0, some))
-    lost, apart, away = (np.zeros(count) for _ in range(3))
-    for number, one in enumerate(said.words):
-        row = [said.place[word] for word in one if word in said.place]
-        lost[number] = runs(~held.there[row]).max(initial=0)
-        if len(row) > 1:
-            left, right = np.array(list(pairwise(row))).T
-            both = held.within[:, left] & held.within[:, right]
-            apart[number] = 1 - both.any(0).mean()
-            away[number] = 1 - both[held.order[number]].any(0).mean()
-    return [*(shared.share(size) for size in (2, 3, 4)), run, run / shared.sizes, lost, apart, away]
-
-
-def _kinds(said: Said, held: Held) -> list[Array]:
-    """Numbers and names: how many, how many stand nowhere, how many not in the best sentence."""
-    digits = said.member & np.array([kind[0].isdigit() for kind in said.kinds])
-    away = ~held.within[held.order[:, 0]]
-    return [
-        figure.sum(1) for kind in (digits, said.named) for figure in (kind, kind & ~held.near, kind & away)
-    ]
-
-
-def _signs(said: Said, held: Held, ground: Ground) -> list[Array]:
-    """Negation, fields of records that say no or nothing, and the manner of a claim."""
-    denies = np.array([not NEGATIONS.isdisjoint(one) for one in said.words])
-    best = ground.negated[held.order[:, 0]]
-    hit = {
-        polarity: said.member @ np.array([kind in stems for kind in said.kinds], float)
-        for polarity, stems in ground.keys.items()
+    told = {
+        **_words(said, held, ground, query),
+        **_places(said, held, ground),
+        **_runs(shared),
+        **_apart(said, held),
+        **_signs(said, held, ground),
+        **_checks(seen),
+        **_trace(held, ground),
     }
-    texts = said.texts
-    return [
-        denies, best, denies != best, np.full(len(texts), ground.negated.mean()),
-        hit["absent"], hit["no"] * ~denies, hit["no"] * denies, hit["yes"],
-        np.array([len(OPINION.findall(text)) for text in texts]),
-        np.array([len(HEDGE.findall(text)) for text in texts]),
-        np.array([text.count('"') > 1 for text in texts]), np.array([text.rstrip().endswith(":") for text in texts]),
-    ]  # fmt: skip
+    denies = told["denies"]
+    told |= {
+        "no": told["no"] * ~denies, "no_denied": told["no"] * denies,
+        "names": said.named.sum(1), "names_lost": (said.named & ~held.near).sum(1),
+        "names_away": (said.named & ~held.inside[0]).sum(1),
+    }  # fmt: skip
+    table: Array = np.concatenate([told[name] for name in NAMES]).reshape(len(NAMES), -1)
+    return table.round(5).T
 
 
-def _trace(
-    said: Said, held: Held, ground: Ground, query: frozenset[str], seen: Sequence[Check | None]
-) -> list[Array]:
-    """The place of a claim in the answer, what the query says of it, the exact checks, and the kind of passages."""
+def _words(said: Said, held: Held, ground: Ground, query: frozenset[str]) -> Columns:
+    """What of a claim is in the passages at all: sums over its words of content, and the greatest of them."""
+    kinds, member, weights, lost = said.kinds, said.member, said.weights, ~held.near
+    gone = weights * lost
+    hard = gone * (1 - held.soft.clip(0, 1))
+    digits = said.digits
+    asked = weights * np.array([kind in query for kind in kinds])
+    each = {
+        "kinds": np.ones(len(kinds)), "weight": weights, "lost_kinds": lost, "lost_total": gone,
+        "exact": weights * held.there, "hard_total": hard, "soft": held.soft * weights, "numbers": digits,
+        "numbers_lost": digits & lost, "asked": asked, "asked_only": asked * lost,
+        "common": weights < 3, "rare": weights > 7,
+    }  # fmt: skip
+    for polarity, stems in ground.keys.items():
+        each[polarity] = np.array([kind in stems for kind in kinds]) if stems else np.zeros(len(kinds))
+    table = np.concatenate(list(each.values())).reshape(len(each), -1)
+    part = member.astype(float)
+    told = dict(zip(each, (part @ table.T).T, strict=True))
+    total, many = np.maximum(told["weight"], 1e-6), np.maximum(told["kinds"], 1)
+    most = np.sort(part * gone, axis=1)
+    return told | {
+        "words": said.sizes, "total": total, "lost_kinds": told["lost_kinds"] > 0, "lost": told["lost_total"] / total,
+        "lost_most": most[:, -1], "lost_second": most[:, -2] if len(kinds) > 1 else np.zeros(len(most)),
+        "exact": 1 - told["exact"] / total, "hard": told["hard_total"] / total, "hard_most": (part * hard).max(1),
+        "soft": told["soft"] / total, "soft_least": np.where(member, held.soft, 1.0).min(1),
+        "numbers_away": (member & digits & ~held.inside[0]).sum(1),
+        "asked": told["asked"] / total, "asked_only": told["asked_only"] / total,
+        "weight": told["weight"] / many, "common": (told["common"] > 0) / many, "rare": (told["rare"] > 0) / many,
+    }  # fmt: skip
+
+
+def _places(said: Said, held: Held, ground: Ground) -> Columns:
+    """How much of a claim its best sentences say."""
+    weighted = said.member * said.weights
+    total = np.maximum(weighted.sum(1), 1e-6)
+    best = held.order[0]
+    reached = np.logical_or.accumulate(held.inside)
+    one, three = held.close[0], held.close.max(0)
+    parts = (reached[0], reached[:2][-1], reached[-1], one, three)
+    first, second, third, near, nearer = (np.stack(parts) * weighted).sum(2)
+    least, lesser = (
+        np.where(said.member, held.close[0], 1.0).min(1),
+        np.where(said.member, three, 1.0).min(1),
+    )
+    meaning = weighted @ held.vectors.astype(float)
+    meaning /= np.sqrt((meaning**2).sum(1, keepdims=True)) + 1e-9
+    meant = meaning @ ground.meanings.T
+    row = np.arange(len(best))
+    ranked = np.sort(meant, axis=1)
+    return {
+        "covered": held.covered[best, row], "covered2": second / total, "covered3": third / total,
+        "reverse": first / np.maximum(ground.mass[best], 1e-6), "joint": held.joint.max(0),
+        "close": near / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
+        "hard3": ((1 - three.clip(0, 1)) * weighted).max(1), "meaning": meant[row, best],
+        "meaning_most": ranked[:, -1], "meaning3": ranked[:, -3:].mean(1),
+        "half": (held.covered > 0.5).sum(0), "best_size": ground.sizes[best],
+    }  # fmt: skip
+
+
+def _runs(shared: Runs) -> Columns:
+    """How much of a claim stands in the passages word by word."""
+    starts = shared.sizes.cumsum() - shared.sizes
+    pair, triple = np.zeros((2, len(shared.tokens)), bool)
+    pair[: len(shared.hits[2])] = shared.hits[2]
+    triple[: len(shared.hits[3])] = shared.hits[3]
+    longest = np.maximum.reduceat(runs(triple), starts)
+    two, one = (np.logical_or.reduceat(hits, starts) for hits in (pair, shared.tokens >= 0))
+    run = np.where(longest > 0, longest + 2, np.where(two, 2, one))
+    told = {name: shared.share(size) for name, size in (("pairs", 2), ("triples", 3), ("quads", 4))}
+    return {**told, "run": run, "run_share": run / shared.sizes}
+
+
+def _apart(said: Said, held: Held) -> Columns:
+    """Whether the words of a claim that stand side by side do so in a sentence, too."""
+    kept = said.kind >= 0
+    kind, owner = said.kind[kept], said.owner[kept]
     count = len(said.texts)
+    lost = np.zeros(len(kind) + count, bool)  # with a gap after each claim
+    lost[np.arange(len(kind)) + owner] = ~held.there[kind]
+    sizes = np.bincount(owner, minlength=count) + 1
+    beside = owner[1:] == owner[:-1]
+    left, right, owner = kind[:-1][beside], kind[1:][beside], owner[1:][beside]
+    anywhere = (held.within[:, left] & held.within[:, right]).any(0)
+    inside, at = held.inside.reshape(len(held.order), -1), owner * len(said.kinds)
+    best = (inside.take(at + left, axis=1) & inside.take(at + right, axis=1)).any(0)
+    pairs = sizes - 2
+    share = np.array([np.bincount(owner, hits, count) for hits in (anywhere, best)]) / np.maximum(pairs, 1)
+    apart, away = np.where(pairs > 0, 1 - share, 0.0)
+    return {
+        "lost_run": np.maximum.reduceat(runs(lost), sizes.cumsum() - sizes), "apart": apart, "apart_best": away
+    }  # fmt: skip
+
+
+def _signs(said: Said, held: Held, ground: Ground) -> Columns:
+    """Negation, and the manner of a claim."""
+    denies = np.array([not NEGATIONS.isdisjoint(one) for one in said.words])
+    best = ground.negated[held.order[0]]
+    low = [text.lower() for text in said.texts]
+    return {
+        "denies": denies, "best_denies": best, "denial": denies != best,
+        "opinion": np.array([len(OPINION.findall(text)) for text in low]),
+        "hedge": np.array([len(HEDGE.findall(text)) for text in low]),
+        "quote": np.array([text.count('"') > 1 for text in low]),
+        "colon": np.array([text.rstrip().endswith(":") for text in low]),
+    }  # fmt: skip
+
+
+def _checks(seen: Sequence[Check | None]) -> Columns:
+    """What the exact checks say."""
+    return {
+        "clash": np.array([one is not None and one.against is not None for one in seen]),
+        "field": np.array([FIELDS[one.opposed[1]] if one and one.opposed else 0.0 for one in seen]),
+        "nowhere": np.array([one is not None and one.nowhere is not None for one in seen]),
+    }
+
+
+def _trace(held: Held, ground: Ground) -> Columns:
+    """The place of a claim in the answer, and the kind of passages."""
+    best = held.order[0]
+    count = len(best)
     place = np.arange(count)
-    asked = np.array([kind in query for kind in said.kinds], bool)
-    total = np.maximum(said.member @ said.weights, 1e-6)
-    best = held.order[:, 0]
-    whole = [len(ground.sizes), len(ground.tokens)]
-    flags = np.array([bool(ground.index.sentences[at].polarity) for at in best])
-    return [
-        place, place / max(1, count - 1), place == count - 1, np.full(count, count),
-        said.member @ (said.weights * asked) / total, said.member @ (said.weights * asked * ~held.near) / total,
-        np.array([one is not None and one.against is not None for one in seen]),
-        np.array([FIELDS[one.opposed[1]] if one and one.opposed else 0.0 for one in seen]),
-        np.array([one is not None and one.nowhere is not None for one in seen]),
-        np.full(count, ground.keyed.mean()), *(np.full(count, np.log1p(size)) for size in whole),
-        np.full(count, len(ground.index.passages)), ground.keyed[best], flags,
-    ]  # fmt: skip
-
-
-def _rest(said: Said, held: Held, ground: Ground) -> list[Array]:
-    """How many sentences say half of a claim, how long the best is, and how rare the words are."""
-    member, weights = said.member, said.weights
-    many = np.maximum(member.sum(1), 1)
-    return [
-        (held.covered > 0.5).sum(0), ground.sizes[held.order[:, 0]], member @ weights / many,
-        member @ (weights < 3) / many, member @ (weights > 7) / many,
-    ]  # fmt: skip
+    whole = {
+        "claims": count, "ground_denies": ground.negated.mean(), "keyed": ground.keyed.mean(),
+        "sentences": np.log1p(len(ground.sizes)), "tokens": np.log1p(len(ground.tokens)),
+        "passages": len(ground.index.passages),
+    }  # fmt: skip
+    same = np.array(list(whole.values()), float).repeat(count).reshape(len(whole), count)
+    return {
+        **dict(zip(whole, same, strict=True)),
+        "place": place, "place_share": place / max(1, count - 1), "last": place == count - 1,
+        "best_keyed": ground.keyed[best],
+        "best_flag": np.array([bool(ground.index.sentences[at].polarity) for at in best.tolist()]),
+    }  # fmt: skip

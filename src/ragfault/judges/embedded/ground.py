@@ -15,6 +15,8 @@ __all__ = ["Ground", "foreign"]
 
 ENOUGH, MANY = 4, 8
 """A text of fewer words is of no language; one of so many without any stop word is foreign."""
+EXACT = 1000
+"""So many words, weighed and added up, are exact in single precision."""
 UNKNOWN, STOPS = 0.2, 0.25
 """A text is foreign where so large a share of its words is unknown and so small a share are stop words."""
 
@@ -39,29 +41,30 @@ class Ground:
 
     def __init__(self, index: Index, table: Vectors, rarity: Rarity) -> None:
         self.index, self.table, self.rarity = index, table, rarity
-        sentences = index.sentences
-        self.numbers: dict[str, int] = {}
+        sentences, spoken = index.sentences, index.tokens
+        stems = list(dict.fromkeys(spoken))
+        self.numbers = {stem: number for number, stem in enumerate(stems)}
         """Stem → its number in this trace."""
-        number = self.numbers
-        self.tokens: Array = np.array(
-            [number.setdefault(word, len(number)) for one in sentences for word in one.tokens], np.int64
-        )
+        self.tokens: Array = np.array(list(map(self.numbers.__getitem__, spoken)), np.int64)
         self.sizes: Array = np.array([len(one.tokens) for one in sentences], np.int64)
         self.starts: Array = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
-        stems = list(number)
         self.rows: Array = table.lines(stems)
         told = table.told(self.rows)
         get, unseen = rarity.levels.get, rarity.unseen
         self.weights: Array = np.array([get(word, unseen) for word in stems], np.float32) * told
-        self.vectors: Array = table.table[self.rows] * told[:, None]
+        self.vectors: Array = table.table[self.rows]
+        self.vectors[~told] = 0.0
         self.lengths: Array = table.lengths[self.rows]
-        places = np.unique(np.repeat(np.arange(len(sentences)), self.sizes) * self.base + self.tokens)
-        self.mass: Array = np.bincount(
-            places // self.base, self.weights.astype(float)[places % self.base], len(sentences)
-        )
+        self.mass: Array = self._mass()
         """For each sentence, what its words of content tell together."""
         self.negated: Array = np.array([one.negated for one in sentences], bool)
         self.keyed: Array = np.array([bool(one.key) for one in sentences], bool)
+
+    def _mass(self) -> Array:
+        place = np.sort(np.repeat(np.arange(len(self.sizes)), self.sizes) * self.base + self.tokens)
+        sentence, word = np.divmod(place[np.diff(place, prepend=-1) > 0], self.base)
+        mass: Array = np.bincount(sentence, self.weights.astype(float)[word], len(self.sizes))
+        return mass
 
     @property
     def base(self) -> int:
@@ -87,8 +90,10 @@ class Ground:
         sums = np.zeros((len(self.sizes), self.vectors.shape[1]))
         if len(self.tokens):
             some = self.sizes > 0
-            weighted = self.vectors[self.tokens].astype(float) * self.weights[self.tokens, None]
-            sums[some] = np.add.reduceat(weighted, self.starts[:-1][some], axis=0)
+            # Weights are whole numbers of eighths: single precision holds the sums of all but very long sentences.
+            exact = np.float32 if self.sizes.max() < EXACT else float
+            weighted = self.vectors.astype(exact) * self.weights[:, None]
+            sums[some] = np.add.reduceat(weighted[self.tokens], self.starts[:-1][some], axis=0)
         unit: Array = sums / (np.sqrt((sums**2).sum(1, keepdims=True)) + 1e-9)
         return unit
 

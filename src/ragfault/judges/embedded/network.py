@@ -88,6 +88,9 @@ def _convolve(values: Array, place: Array, layer: tuple[Array, Array]) -> Array:
     reach = len(weight) // 2
     row = np.zeros((int(place[-1]) + GAP + 1, values.shape[1]), np.float32)
     row[place] = values
-    summed = sum(row[place + step - reach] @ part for step, part in enumerate(weight))
-    held: Array = np.maximum(summed + bias, 0)
+    room = len(row) - 2 * reach
+    summed = row[:room] @ weight[0]
+    for step in range(1, len(weight)):
+        summed += row[step : step + room] @ weight[step]
+    held: Array = np.maximum(summed[place - reach] + bias, 0)
     return held

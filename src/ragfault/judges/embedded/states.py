@@ -35,93 +35,86 @@ class States(NamedTuple):
 
 def states(said: Said, held: Held, ground: Ground, shared: Runs, query: frozenset[str]) -> States:
     """What is known of each word of the claims."""
-    spoken = [word for one in said.words for word in one]
-    aligned = _align(said, held, ground, shared, _place(spoken, said))
-    rows = ground.table.lines(spoken)
-    rivals = np.full(len(spoken), ground.table.blank)
+    aligned = _align(said, held, ground, shared)
+    rows = ground.table.lines(said.spoken)
+    rivals = np.full(len(rows), ground.table.blank)
     found = aligned >= 0
     rivals[found] = ground.rows[ground.tokens[aligned[found]]]
-    return States(
-        rows, rivals, _values(spoken, rows, said, held, ground, shared, query, aligned), shared.owner
-    )
+    values = _values(rows, said, held, ground, shared, query, aligned)
+    return States(rows, rivals, values, said.owner)
 
 
-def _place(spoken: list[str], said: Said) -> Array:
-    """The kind of each word, -1 for words without content."""
-    return np.array([said.place.get(word, -1) for word in spoken], np.int64)
-
-
-def _align(said: Said, held: Held, ground: Ground, shared: Runs, place: Array) -> Array:
+def _align(said: Said, held: Held, ground: Ground, shared: Runs) -> Array:
     """For each word of the claims the place of its like in their best sentences, or -1.
 
     Of several equal ones that is taken whose neighbours are those of the word too.
     """
-    aligned = np.full(len(place), -1)
-    for number in range(len(said.words)):
-        start, end = shared.starts[number], shared.starts[number + 1]
-        at = np.concatenate(
-            [np.arange(ground.starts[one], ground.starts[one + 1]) for one in held.order[number]]
-        )
-        if not len(at):
-            continue
-        theirs, ours, kind = ground.tokens[at], shared.tokens[start:end], place[start:end]
-        same = ours[:, None] == theirs
-        score = np.where(kind[:, None] >= 0, held.alike[np.maximum(kind, 0)][:, theirs], same).astype(float)
-        score[1:, 1:] += 0.2 * same[:-1, :-1] * same[1:, 1:]
-        score[:-1, :-1] += 0.2 * same[1:, 1:] * same[:-1, :-1]
-        best = score.argmax(1)
-        aligned[start:end] = np.where(score[np.arange(len(best)), best] > LIKE, at[best], -1)
+    order = held.order.T
+    sizes = ground.sizes[order]
+    ends = sizes.sum(1)
+    if not ends.max():
+        return np.full(len(said.kind), -1)
+    flat = sizes.ravel()
+    at = np.arange(flat.sum()) + (ground.starts[order.ravel()] - flat.cumsum() + flat).repeat(flat)
+    inside = np.arange(ends.max()) < ends[:, None]
+    place = np.full(inside.shape, -1)
+    place[inside] = at
+    theirs = np.where(inside, ground.tokens[place], -2)[said.owner]
+    same = shared.tokens[:, None] == theirs
+    kind = said.kind[:, None]
+    alike = held.alike.take(
+        theirs * len(said.kinds) + kind, mode="clip"
+    )  # clipped is what the next line replaces
+    score = np.where(kind >= 0, alike, same).astype(float)
+    score[theirs < 0] = -1.0
+    beside = 0.2 * (same[:-1, :-1] & same[1:, 1:] & (said.owner[1:] == said.owner[:-1])[:, None])
+    score[1:, 1:] += beside
+    score[:-1, :-1] += beside
+    best = score.argmax(1)
+    row = np.arange(len(best))
+    aligned: Array = np.where(score[row, best] > LIKE, place[said.owner, best], -1)
     return aligned
 
 
 def _values(
-    spoken: list[str],
-    rows: Array,
-    said: Said,
-    held: Held,
-    ground: Ground,
-    shared: Runs,
-    query: frozenset[str],
-    aligned: Array,
+    rows: Array, said: Said, held: Held, ground: Ground, shared: Runs, query: frozenset[str], aligned: Array
 ) -> Array:
     """The numbers for each word; words without content have no like but themselves."""
-    owner, place = shared.owner, _place(spoken, said)
-    at = np.maximum(place, 0)
-    told = ground.table.told(rows)
-    known = shared.tokens >= 0
-    kind = place >= 0
-    best, three = held.close[held.order[:, 0]][owner, at], held.close[held.order].max(1)[owner, at]
-    inside = held.within[held.order]
+    spoken, owner = said.spoken, said.owner
+    told, known, kind = ground.table.told(rows), shared.tokens >= 0, said.kind >= 0
+    at = np.maximum(said.kind, 0)
+    flat = owner * len(said.kinds) + at
+    near = held.close.reshape(len(held.order), -1).take(flat, axis=1)
+    inside = held.inside.reshape(len(held.order), -1).take(flat, axis=1)
     pair, triple = np.zeros(len(spoken) + 1, bool), shared.hits[3]
     pair[1 : len(shared.hits[2]) + 1] = shared.hits[2]
+    long = _lengths(triple) + 2.0 * triple
     run = np.zeros(len(spoken))
     for offset in range(3):
-        run[offset : len(triple) + offset] = np.maximum(
-            run[offset : len(triple) + offset], _lengths(triple) + 2.0 * triple
-        )
-    step = np.diff(aligned, prepend=-9)
-    follows = (
-        (aligned >= 0) & (np.roll(aligned, 1) >= 0) & (step > 0) & (step <= 2) & (np.roll(owner, 1) == owner)
-    )
-    rare = np.where(kind & told, said.weights[at], 0.0)
-    keys = ground.keys
-    return np.array([
-        told, known, np.where(kind, held.near[at], known),
-        kind & inside[:, 0][owner, at], kind & np.any(inside, axis=1)[owner, at],
-        np.where(kind, held.soft[at], 0), np.where(kind, best, 0), np.where(kind, three, 0),
-        pair[:-1], pair[1:], np.minimum(run, 10) / 10, rare / 10, [word[0].isdigit() for word in spoken],
-        kind & said.named[owner, at], [word in NEGATIONS for word in spoken], [word in query for word in spoken],
-        *([word in keys[polarity] for word in spoken] for polarity in ("absent", "no", "yes")),
-        follows,
-    ], np.float32).T  # fmt: skip
+        part = run[offset : len(triple) + offset]
+        np.maximum(part, long, out=part)
+    values = np.zeros((SIZE, len(spoken)), np.float32)
+    values[:12] = (
+        told, known, np.where(kind, held.near[at], known), kind & inside[0], kind & inside.any(0),
+        kind * held.soft[at], kind * near[0], kind * near.max(0), pair[:-1], pair[1:],
+        np.minimum(run, 10) / 10, (kind & told) * said.weights[at] / 10,
+    )  # fmt: skip
+    values[12] = kind & said.digits[at]
+    values[13] = kind & said.named.take(flat)
+    keys = (ground.keys[polarity] for polarity in ("absent", "no", "yes"))
+    for place, stems in enumerate((NEGATIONS, query, *keys), 14):
+        if stems:
+            values[place] = np.fromiter(map(stems.__contains__, spoken), bool, len(spoken))
+    step = np.diff(aligned)
+    follows = (aligned[1:] >= 0) & (aligned[:-1] >= 0) & (step > 0) & (step <= 2)
+    values[19, 1:] = follows & (owner[1:] == owner[:-1])
+    return values.T
 
 
 def _lengths(hits: Array) -> Array:
     """For each place the length of the whole run of true values that it is in."""
-    if not len(hits):
-        return np.zeros(0)
-    edge = np.flatnonzero(np.diff(np.concatenate([[False], hits, [False]]).astype(np.int8)))
-    found = np.zeros(len(hits))
-    for start, end in zip(edge[::2], edge[1::2], strict=True):
-        found[start:end] = end - start
-    return found
+    edge = np.flatnonzero(np.diff(hits, prepend=False, append=False))
+    sizes = np.diff(edge, prepend=0, append=len(hits))
+    kept = np.arange(len(sizes)) % 2  # without and within a run by turns
+    lengths: Array = (sizes * kept).repeat(sizes)
+    return lengths

@@ -46,9 +46,10 @@ class Vectors(NamedTuple):
         """The rows of many words."""
         get, unknown = self.rows.get, self.unknown
         rows = [get(word, unknown) for word in words]
-        for place, (row, word) in enumerate(zip(rows, words, strict=True)):
-            if row == unknown and word[0].isdigit():
-                rows[place] = self.number
+        if unknown in rows:
+            for place, row in enumerate(rows):
+                if row == unknown and words[place][0].isdigit():
+                    rows[place] = self.number
         return np.array(rows, np.int64)
 
     def told(self, rows: Array) -> Array:
