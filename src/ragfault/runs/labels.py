@@ -100,17 +100,26 @@ class AnswerLabel(Record, frozen=True):
 
 
 class Labels(Record, frozen=True):
-    """The verdicts that one author gave on one trace: a part, or an item of it, that is not there was not judged."""
+    """The verdicts that one author gave on one trace.
 
-    claim: tuple[ClaimLabel, ...] = ()
-    chunk: tuple[ChunkLabel, ...] = ()
-    use: tuple[UseVerdict, ...] = ()
-    citation: tuple[CitationVerdict, ...] = ()
-    fact: tuple[FactVerdict, ...] = ()
-    recall: tuple[RecallVerdict, ...] = ()
+    A part that was not looked at is absent; one that was, and in which there is nothing to judge (a trace without
+    chunks), is empty.
+    """
+
+    claim: tuple[ClaimLabel, ...] | None = None
+    chunk: tuple[ChunkLabel, ...] | None = None
+    use: tuple[UseVerdict, ...] | None = None
+    citation: tuple[CitationVerdict, ...] | None = None
+    fact: tuple[FactVerdict, ...] | None = None
+    recall: tuple[RecallVerdict, ...] | None = None
     answer: AnswerLabel | None = None
     missing: tuple[str, ...] | None = None
     """Information that the query needs and no chunk holds; empty: nothing is missing."""
+
+    @property
+    def looked(self) -> frozenset[str]:
+        """The parts that were looked at."""
+        return frozenset(part for part in self.__struct_fields__ if getattr(self, part) is not None)
 
 
 class Label(Record, frozen=True):
@@ -130,6 +139,8 @@ class Settled(NamedTuple):
     """What the authors of the labels of one trace agree on."""
 
     words: Mapping[Key, Word]
+    looked: frozenset[str]
+    """The parts that some author looked at."""
     by: tuple[str, ...]
     """The authors, in the order in which they first spoke."""
     disputed: int
@@ -222,18 +233,18 @@ def words(said: Labels) -> dict[Key, Word]:
 
 
 def _words(said: Labels) -> Iterator[tuple[Key, Word | None]]:
-    for claim in said.claim:
+    for claim in said.claim or ():
         yield ("claim", claim.start, claim.end), claim.support
-    for chunk in said.chunk:
+    for chunk in said.chunk or ():
         yield ("chunk", chunk.chunk, "level"), chunk.level
         yield ("chunk", chunk.chunk, "relevance"), chunk.relevance
-    for use in said.use:
+    for use in said.use or ():
         yield ("use", use.chunk), use.used
-    for citation in said.citation:
+    for citation in said.citation or ():
         yield ("citation", citation.chunk, citation.claim), citation.supports
-    for fact in said.fact:
+    for fact in said.fact or ():
         yield ("fact", fact.fact), "contradicted" if fact.contradicted else fact.present
-    for recall in said.recall:
+    for recall in said.recall or ():
         yield ("recall", recall.statement), recall.covered
     if said.answer is not None:
         yield ("answer", "relevance"), said.answer.relevance
@@ -264,14 +275,17 @@ def _settled(labels: Sequence[Label]) -> Settled:
     """The labels of one trace, settled."""
     answer = next((label.answer for label in reversed(labels) if label.answer is not None), None)
     voices: dict[Key, dict[str, Word]] = {}
+    looked: set[str] = set()
     for label in labels:
-        same = label.answer in (None, answer)
+        kept = BLIND if label.answer not in (None, answer) else Labels.__struct_fields__
+        looked |= label.verdicts.looked & set(kept)
         for key, word in words(label.verdicts).items():
-            if same or key[0] in BLIND:
+            if ("answer" if key[0] == "aspect" else key[0]) in kept:
                 voices.setdefault(key, {})[label.by] = word
     found = {key: _majority(list(each.values())) for key, each in voices.items()}
     return Settled(
         words={key: word for key, word in found.items() if word is not None},
+        looked=frozenset(looked),
         by=tuple(dict.fromkeys(label.by for label in labels)),
         disputed=sum(len(set(map(_kind, each.values()))) > 1 for each in voices.values()),
         answer=answer,
