@@ -9,7 +9,8 @@ reference, by whatever metric of its own answers each of eight questions; ragfau
 runs in (`pip install 'ragfault[llm]'`). All ask a local endpoint that answers at once and counts: no model is asked
 and no other host is reached. Each tool has a process of its own; traces and metrics go one after the other.
 
-Printed: calls and tokens a trace, and the same as ratios to ragfault; processor time of the tool's process for each
+Printed: calls and tokens a trace, and the same as ratios to ragfault; the ratio of prices, where a token received
+costs four sent; processor time of the tool's process for each
 call, median of `--rounds`; calls by metric; and what came of it where every tenth reply was broken off half-way.
 """
 
@@ -36,6 +37,8 @@ ROOT = Path(__file__).parent.parent
 OURS = "ragfault"
 SPOIL = 10
 """Every so many replies one is broken off, in the second pass."""
+DEARER = 4
+"""A token received costs as much as so many sent, with most services."""
 LIMIT = 900
 """Seconds for one pass of a tool."""
 METRICS = (
@@ -81,14 +84,19 @@ class Passed(NamedTuple):
         return sum(found[name] for found in self.counts.values())
 
     @property
+    def price(self) -> int:
+        """Tokens, those received as dear as so many sent."""
+        return self.total("prompt") + DEARER * self.total("completion")
+
+    @property
     def overhead(self) -> float:
         """Milliseconds of the processor for each call."""
         return 1000 * sum(found["cpu"] for found in self.metrics.values()) / self.total("calls")
 
 
-def install(folder: Path) -> None:
-    """Make the environments of the other tools."""
-    for tool, packages in PEERS.items():
+def install(folder: Path, tools: Sequence[str]) -> None:
+    """Make the environments of other tools."""
+    for tool, packages in ((tool, packages) for tool, packages in PEERS.items() if tool in tools):
         venv.create(folder / tool, with_pip=True)
         command = [python(folder, tool), "-m", "pip", "install", "-q", "--no-cache-dir", *packages]
         subprocess.run(command, check=True)
@@ -141,10 +149,13 @@ def costs(found: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
             value = one.total(name)
             cells += [f"{value / count:,.1f}" if name == "calls" else f"{value / count:,.0f}"]
             cells += [ratio(value, ours.total(name) if ours else None)]
-        rows.append([*cells, f"{one.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}"])
+        cells += [ratio(one.price, ours.price if ours else None)]
+        each = f"{cpu[tool] * one.total('calls') / count:.0f}"
+        rows.append([*cells, f"{one.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}", each])
     head = (
         "tool", "metrics", "calls/trace", "×", "prompt tokens/trace", "×", "completion tokens/trace", "×",
-        "embedding calls/trace", "CPU ms/call",
+        "price ×",
+        "embedding calls/trace", "CPU ms/call", "CPU ms/trace",
     )  # fmt: skip
     table(head, rows)
 
@@ -182,7 +193,7 @@ def spoilt(found: dict[str, Passed], clean: dict[str, Passed]) -> None:
 
 def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
     """Run all and print the tables."""
-    held = traces(count)
+    held = traces(count + 1)
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "traces.json")
         file.write_text(json.dumps([plain(trace) for trace in held]), encoding="utf-8")
@@ -193,6 +204,7 @@ def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None
                 turns[tool].append(passed(tool, folder, file, 0))
         clean = {tool: each[0] for tool, each in turns.items()}
         broken = {tool: passed(tool, folder, file, SPOIL) for tool in tools}
+    held = held[:-1]
     size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in held)
     said = statistics.mean(len(plain(trace)["said"]) for trace in held)
     print(f"{len(held)} traces: 5 chunks with {size:,.0f} characters, {said:.1f} claims, a reference each")
@@ -216,7 +228,7 @@ def main() -> None:
     asked.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
     chosen = asked.parse_args()
     if chosen.install:
-        install(chosen.install)
+        install(chosen.install, chosen.tools)
     else:
         measure(chosen.run, chosen.tools, chosen.count, chosen.rounds)
 

@@ -29,6 +29,8 @@ LETTERS = {
     "truth": "s",
 }
 """Field of ragfault's replies → the first letter of the ids that it goes by."""
+GOOD = ("supported", "yes")
+"""Labels that are chosen wherever they may be; else the first."""
 EMPTY = ("missing", "harm")
 """Lists that are empty where all is well."""
 
@@ -98,7 +100,11 @@ def _filled(
         return None
     node = _resolved(node, root)
     if "const" in node or "enum" in node:
-        return node["const"] if "const" in node else node["enum"][0]
+        return (
+            node["const"]
+            if "const" in node
+            else next((one for one in node["enum"] if one in GOOD), node["enum"][0])
+        )
     kind = node.get("type")
     if kind == "object":
         inner = node.get("properties", {})
@@ -113,13 +119,22 @@ def _filled(
 def _listed(item: dict[str, Any], root: dict[str, Any], key: str, about: tuple[str, Scene]) -> list[Any]:
     """The items of a list: one for each id where they go by ids, else one for each thing that the list is about."""
     if "id" in item.get("properties", {}):
-        letter = LETTERS[key]
-        names = dict.fromkeys(re.findall(rf"^<<[0-9a-f]{{16}} ({letter}\d+)>>$", about[0], re.MULTILINE))
-        return [{**_filled(item, root, key, number, about), "id": name} for number, name in enumerate(names)]
+        names = enumerate(_ids(key, about[0]))
+        return [{**_filled(item, root, key, number, about), "id": name} for number, name in names]
     if key in EMPTY:
         return []
     count = 1 if key == "aspects" else len(_units(key, *about))
     return [_filled(item, root, key, number, about) for number in range(count)]
+
+
+def _ids(field: str, prompt: str) -> list[str]:
+    """The ids that a field of ragfault's is asked for: those that are named, else those of the texts in sight."""
+    named = re.findall(rf"\b{field} \(of ([^)]*)\)", prompt)
+    if named:
+        return str(named[-1]).split(", ")
+    letter = LETTERS[field]
+    found = re.findall(rf"^(?:<<[0-9a-f]{{16}} )?({letter}\d+)(?:>>$|: )", prompt, re.MULTILINE)
+    return list(dict.fromkeys(found))
 
 
 def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
@@ -143,8 +158,12 @@ def _worded(key: str, place: int, about: tuple[str, Scene]) -> str:
         return REASON
     if key == "verdict":
         return "yes"
-    if key == "question":
+    if key in ("question", "text"):
         return str(about[1].trace["query"])
+    if key == "quote":
+        return " ".join(about[1].trace["passages"][0][0].split()[:25])
+    if key == "chunk":
+        return "c1"
     units = _units(key, *about)
     return units[place % len(units)]
 

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from benchmarks.costs.running import MODEL, Metrics, run
@@ -27,9 +28,11 @@ METRICS = (
 
 
 def make(url: str) -> tuple[str, Metrics]:
-    """All metrics at once: a trace is observed once for all of them."""
-    judge = load_judge(f"llm:{MODEL}", base_url=url, cache="none")
-    held = msgspec.json.decode(Path(sys.argv[1]).with_suffix(".whole.json").read_bytes(), type=list[Trace])
+    """All metrics at once: a trace is observed once for all of them. Replies are kept, as they are by default."""
+    file = Path(sys.argv[1])
+    cache = file.with_name(f"replies-{urlsplit(url).port}.sqlite")
+    judge = load_judge(f"llm:{MODEL}", base_url=url, cache=str(cache))
+    held = msgspec.json.decode(file.with_suffix(".whole.json").read_bytes(), type=list[Trace])
     traces, metrics = {trace.id: trace for trace in held}, [parse(name) for name in METRICS]
 
     def values(trace: dict[str, Any]) -> list[float | None]:

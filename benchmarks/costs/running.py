@@ -2,8 +2,8 @@
 
     PYTHONPATH=ROOT python -m benchmarks.costs.run_TOOL TRACES URL
 
-Needs nothing beyond the standard library. No connection but to this machine is let through; whatever else is looked
-up is refused and noted.
+The last trace is for warming, and does not count. Needs nothing beyond the standard library. No connection but to this
+machine is let through; whatever else is looked up is refused and noted.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def measured(
 def run(make: Callable[[str], tuple[str, Metrics]]) -> None:
     """Measure a tool: `make` gets the URL and returns the tool with its version, and its metrics."""
     with open(sys.argv[1], encoding="utf-8") as file:
-        traces = json.load(file)
+        *traces, first = json.load(file)
     url, refused = sys.argv[2], alone()
     out = os.dup(1)
     os.dup2(2, 1)  # what the tools print does not belong to the result
     version, metrics = make(f"{url}/v1")
-    mark(url, 0, WARMING)
+    mark(url, len(traces), WARMING)
     for score in metrics.values():
-        score(traces[0])
+        score(first)
     found = {name: measured(name, score, traces, url) for name, score in metrics.items()}
     result = json.dumps({"version": version, "metrics": found, "refused": dict(refused)})
     with os.fdopen(out, "w", encoding="utf-8") as file:
