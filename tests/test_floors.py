@@ -44,6 +44,7 @@ HEAVY = {
     "tokenizers": {"judges"},
     "bm25s": {"retrieval"},
     "lancedb": {"retrieval"},
+    "sentence_transformers": {"retrieval"},
     "langchain_core": {"plugins"},
     "llama_index": {"plugins"},
     "scipy": {"retrieval"},
