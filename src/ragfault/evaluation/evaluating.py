@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragfault import __version__, judges
 from ragfault.errors import BadTraces, InputError, UsageError
+from ragfault.evaluation.paying import paying, usage
 from ragfault.evaluation.spool import Side, Where, settled
 from ragfault.evaluation.work import Job, work_off
 from ragfault.judges.lens import Lens
+from ragfault.judges.llm.settings import Settings
 from ragfault.metrics import Metric, choose, definitions
-from ragfault.ports import Judge
-from ragfault.records import Trace
+from ragfault.ports import Judge, Metered
+from ragfault.records import Trace, Usage
 from ragfault.runs import Measure, Partial, Plan, Run
 from ragfault.runs.places import check_free, desk, resolved
 from ragfault.sources import Digest, Survey, read_traces, survey
@@ -35,6 +37,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     out: str | Path,
     *,
     judge: str | Judge = judges.DEFAULT,
+    options: Mapping[str, Any] | Settings | None = None,
     lens: str | Path | Lens = "general",
     metrics: str | Sequence[str] = "default",
     workers: int = 1,
@@ -42,6 +45,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     force: bool = False,
     skip_bad: bool = False,
     progress: Callable[[int, int], None] = _quiet,
+    spent: Callable[[Usage], None] = _quiet,
     notice: Callable[[str], None] = _quiet,
     **reading: Any,
 ) -> Run:
@@ -54,12 +58,16 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `progress` is
     called with (traces done, traces in all), `notice` with lines worth telling.
 
+    `options` go to a judge that is named: those of "llm:MODEL" are the fields of `Settings` (budget, concurrency …),
+    or `Settings` themselves. A judge that is paid for asks from one process, `spent` is called with what it spent so
+    far, and the run's manifest holds the sum. Where it cannot go on (BudgetSpent, Stopped) all that was done is kept.
+
     Killed at any point and called again with the same arguments, it goes on where it stopped; the traces in
     flight are lost, `batch` for each worker at the most. A judge that fails on a trace gives `failed`
     scores with the reason, and the run goes on.
 
     Raises BadTraces where lines of the input are not traces (with `skip_bad` they go to a side file
-    `OUT.bad.jsonl` and the others are evaluated), InputError, UsageError, OutputError, RunError.
+    `OUT.bad.jsonl` and the others are evaluated), InputError, UsageError, OutputError, RunError, Stopped.
 
     >>> import tempfile
     >>> from ragfault import Chunk, Trace, evaluate
@@ -70,16 +78,11 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     ...     [(score.metric, score.value) for score in run.scores()]
     [('groundedness', 1.0), ('error', 0.0)]
     """
-    if workers < 1 or batch < 1:
-        raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
     out = resolved(out)
     check_free(out, force=force)
     chosen = choose(metrics)
-    if isinstance(judge, str):
-        asked = any(metric.definition.verdicts for metric in chosen)
-        judge = judges.load_judge(judge, lens=lens) if asked else judges.load_judge("none")
-    else:
-        judge = judges.through(judge, lens)
+    judge = _judge(judge, options, lens, chosen)
+    _spread_as(workers, batch, judge)
     for line in _left_out(metrics):
         notice(line)
     source = named(where)
@@ -89,10 +92,53 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         partial = Partial.begin(out, _plan(judge, chosen, found, source, batch), force=force)
         if partial.done():
             notice(f"resuming: {len(partial.done()):,} parts of {partial.plan.batch} traces are done already")
-        with Side(out.with_name(out.name + ".bad.jsonl"), notice) as side:
+        told = _telling(judge, progress, spent)
+        with Side(out.with_name(out.name + ".bad.jsonl"), notice) as side, paying(judge, partial):
             traces = _same(read_traces(where, on_bad=side.keep, **reading), found)
-            work_off(Job.of(partial, judge, chosen), traces, workers, progress)
-        return partial.finish(force=force)
+            work_off(Job.of(partial, judge, chosen), traces, workers, told)
+        return partial.finish(force=force, usage=usage(judge))
+
+
+def _judge(
+    judge: str | Judge,
+    options: Mapping[str, Any] | Settings | None,
+    lens: str | Path | Lens,
+    chosen: Sequence[Metric],
+) -> Judge:
+    """The judge that is meant; none where no metric reads a verdict and it is only named."""
+    given = {"settings": options} if isinstance(options, Settings) else dict(options or {})
+    if isinstance(judge, str):
+        asked = any(metric.definition.verdicts for metric in chosen)
+        return judges.load_judge(judge, lens=lens, **given) if asked else judges.load_judge("none")
+    if given:
+        raise UsageError(
+            "options go to a judge that is named. This one is made already: give them where it is made."
+        )
+    return judges.through(judge, lens)
+
+
+def _spread_as(workers: int, batch: int, judge: Judge) -> None:
+    """Refuse numbers of workers and sizes of parts that cannot be."""
+    if workers < 1 or batch < 1:
+        raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
+    if workers > 1 and isinstance(judge, Metered):
+        raise UsageError(
+            f"a judge that is paid for asks from one process, got workers={workers}. "
+            "How many calls are under way at once is its concurrency: --concurrency, or options={'concurrency': 32}."
+        )
+
+
+def _telling(
+    judge: Judge, progress: Callable[[int, int], None], spent: Callable[[Usage], None]
+) -> Callable[[int, int], None]:
+    """What tells of the progress, and of what was spent where something is."""
+
+    def told(done: int, total: int) -> None:
+        progress(done, total)
+        if (so_far := usage(judge)) is not None:
+            spent(so_far)
+
+    return told
 
 
 def _survey(

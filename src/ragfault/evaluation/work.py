@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
@@ -15,11 +15,16 @@ from msgspec import Struct
 from ragfault.errors import RunError
 from ragfault.judges.observing import observe, ready
 from ragfault.metrics import Metric, parse, score
-from ragfault.ports import Judge
+from ragfault.ports import Judge, Metered
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.runs import Partial
 
 __all__ = ["Job", "score_all", "work_off"]
+
+AHEAD, PARTS = 256, 32
+"""Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
+TICK = 0.5
+"""Seconds after which is told what was spent, also where no part was done."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -50,7 +55,7 @@ def work_off(job: Job, traces: Iterator[Trace], workers: int, progress: Callable
     done = min(len(ready) * size, total)
     progress(done, total)
     todo = ((number, part) for number, part in enumerate(_parts(traces, size)) if number not in ready)
-    for count in _inline(job, todo) if workers == 1 else _spread(job, todo, workers):
+    for count in _worked(job, todo, workers):
         done += count
         progress(done, total)
 
@@ -60,9 +65,38 @@ def _parts(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:
         yield part
 
 
+def _worked(job: Job, todo: Iterator[tuple[int, list[Trace]]], workers: int) -> Iterator[int]:
+    """Do the parts, and say of each how many traces it has."""
+    if isinstance(job.judge, Metered):
+        return _together(job, job.judge, todo)
+    return _inline(job, todo) if workers == 1 else _spread(job, todo, workers)
+
+
 def _inline(job: Job, todo: Iterator[tuple[int, list[Trace]]]) -> Iterator[int]:
     for number, part in todo:
         yield _score_part(job, number, part)
+
+
+def _together(job: Job, judge: Metered, todo: Iterator[tuple[int, list[Trace]]]) -> Iterator[int]:
+    """Several parts at once on threads, for a judge that waits; 0 now and then, so that what was spent can be told."""
+    size = min(PARTS, max(2, -(-AHEAD // job.partial.plan.batch)))
+    pool = ThreadPoolExecutor(size, thread_name_prefix="ragfault part")
+    under_way: set[Future[int]] = set()
+    try:
+        for number, part in todo:
+            under_way.add(pool.submit(_score_part, job, number, part))
+            while len(under_way) >= size:
+                finished, under_way = wait(under_way, TICK, FIRST_COMPLETED)
+                yield sum(future.result() for future in finished)
+        while under_way:
+            finished, under_way = wait(under_way, TICK, FIRST_COMPLETED)
+            yield sum(future.result() for future in finished)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        judge.end()
+        raise
+    finally:
+        pool.shutdown(wait=True)
 
 
 def _spread(job: Job, todo: Iterator[tuple[int, list[Trace]]], workers: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
-from ragfault.records import Score, Trace, Verdicts
+from ragfault.records import Score, Trace, Usage, Verdicts
 from ragfault.runs.places import check_free, clear, partial_path, resolved, settle, writing
 from ragfault.runs.run import Manifest, Measure, Run
 
@@ -49,9 +49,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Partial:
     """A run in the making: `RUN.partial/` beside the place where it will stand."""
 
-    def __init__(self, out: Path, plan: Plan) -> None:
+    def __init__(self, out: Path, plan: Plan, *, resumed: bool = False) -> None:
         self.out, self.plan = out, plan
         self.path = partial_path(out)
+        self.resumed = resumed
+        """Whether it was begun by an earlier command."""
 
     @classmethod
     def begin(cls, out: str | Path, plan: Plan, *, force: bool = False) -> Partial:
@@ -70,7 +72,7 @@ class Partial:
             shutil.rmtree(partial.path / "parts", ignore_errors=True)
             begun = None
         if begun is not None:
-            return cls(out, begun)
+            return cls(out, begun, resumed=True)
         with writing(partial.path):
             (partial.path / "parts").mkdir(parents=True, exist_ok=True)
             _replace(partial.path / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
@@ -110,8 +112,11 @@ class Partial:
                 pq.write_table(table, draft / f"{name}.parquet", compression="lz4")
             draft.rename(place)
 
-    def finish(self, *, force: bool = False) -> Run:
-        """Put the parts together, write the manifest, and move the run to its place."""
+    def finish(self, *, force: bool = False, usage: Usage | None = None) -> Run:
+        """Put the parts together, write the manifest, and move the run to its place.
+
+        `usage` is what the calls of a judge came to that is paid for.
+        """
         count = -(-self.plan.traces // self.plan.batch)
         missing = sorted(set(range(count)) - self.done())
         if missing:
@@ -125,13 +130,13 @@ class Partial:
                 name: merge([part / f"{name}.parquet" for part in parts], draft / f"{name}.parquet", name)
                 for name in ("traces", "verdicts", "scores")
             }["scores"]
-            write_manifest(draft, manifest(self.plan, states))
+            write_manifest(draft, manifest(self.plan, states, usage))
             settle(draft, self.out, force=force)
         clear(self.path)
         return Run.open(self.out)
 
 
-def manifest(plan: Plan, states: dict[str, int]) -> Manifest:
+def manifest(plan: Plan, states: dict[str, int], usage: Usage | None = None) -> Manifest:
     """The manifest of a finished run."""
     return Manifest(
         ragfault=plan.ragfault,
@@ -145,6 +150,7 @@ def manifest(plan: Plan, states: dict[str, int]) -> Manifest:
         undefined=states.get("undefined", 0),
         failed=states.get("failed", 0),
         skipped=plan.skipped,
+        usage=usage,
     )
 
 

@@ -1,0 +1,97 @@
+"""How fast calls are made: fewer at once where an endpoint is pressed, more where it keeps up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Self
+
+__all__ = ["LONGEST", "Pace", "delay", "wished"]
+
+FIRST, MOST = 0.5, 30.0
+"""Seconds before the second try, and before any: each time twice as long."""
+LONGEST = 120.0
+"""The longest wait, in seconds, that a service can ask for."""
+
+
+class Pace:
+    """How many calls are under way at once: halved where an endpoint is pressed, one more for each good round.
+
+    It is entered for each try: `async with pace:`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.limit, self.busy = most, float(most), 0
+        self._slowed = -1.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> Self:
+        if self.busy < int(self.limit) and not self._waiting:
+            self.busy += 1
+            return self
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.busy -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self.busy < int(self.limit):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.busy += 1
+                turn.set_result(None)
+
+    def slower(self, began: float) -> None:
+        """Halve the calls at once; a call that began before the last time says nothing new."""
+        if began > self._slowed:
+            self.limit = max(1.0, self.limit / 2)
+            self._slowed = time.monotonic()
+
+    def faster(self) -> None:
+        """Allow one more call at once for each round of calls that went well."""
+        self.limit = min(float(self.most), self.limit + 1 / self.limit)
+        self._admit()
+
+
+def delay(tried: int, asked: float | None) -> float:
+    """Seconds to wait after so many tries: what the service asked for, else twice as long each time, with jitter."""
+    if asked is not None:
+        return min(asked, LONGEST) + random.uniform(0, 0.05)
+    return min(FIRST * 2.0 ** (tried - 1), MOST) * random.uniform(0.5, 1.0)
+
+
+def wished(headers: dict[str, str]) -> float | None:
+    """The seconds that a service asks to wait (Retry-After, as a number or a date); None where it asks for none.
+
+    >>> wished({"retry-after": "3"}), wished({"retry-after-ms": "250"}), wished({"retry-after": "soon"}), wished({})
+    (3.0, 0.25, None, None)
+    """
+    exact = headers.get("retry-after-ms", "")
+    said = headers.get("retry-after", "").strip()
+    for text, unit in ((exact, 1000.0), (said, 1.0)):
+        try:
+            seconds = float(text) / unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < float("inf") else None
+    if not said:
+        return None
+    try:
+        moment = parsedate_to_datetime(said)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
