@@ -109,7 +109,7 @@ def test_fusion_equals_the_golden_values(name):
             dict(zip(ids, scores, strict=True))
             for ids, scores in zip(given_["ids"], given_["scores"], strict=True)
         ]
-        found = list(fused(runs, k=given_["rrf_k"]).items())[: given_["top_k"]]
+        found = list(fused(runs, constant=given_["rrf_k"]).items())[: given_["top_k"]]
         assert [one for one, _ in found] == expected["ids"]
         assert [score for _, score in found] == pytest.approx(expected["scores"], abs=case["tolerance"])
         return

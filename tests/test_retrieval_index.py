@@ -89,7 +89,7 @@ def test_where_nothing_meets_the_conditions_nothing_is_found_and_it_is_said(inde
     query = Query(text="ferry", conditions=(Condition("year", "from", 2030),))
     result = index.retrieve()(query, ())
     assert result.hits == ()
-    assert "none of 4 chunks meets the conditions: year from 2030" in result.query.notes[0]
+    assert "no chunk meets the conditions: year from 2030" in result.query.notes[0]
 
 
 def test_permissions_and_validity_hold_in_the_search():

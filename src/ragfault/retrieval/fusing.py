@@ -85,14 +85,14 @@ def fused(
     rankings: Sequence[Ranking],
     method: str = "rrf",
     *,
-    k: float = 60,
+    constant: float = 60,
     first: int = 1,
     weights: Sequence[float] | None = None,
     norm: str = "minmax",
 ) -> dict[str, float]:
     """The fused scores of all items, the best first.
 
-    For `rrf` an item gets 1 / (k + rank) from each ranking that holds it, with ranks from `first`: 1 as in the paper,
+    For `rrf` an item gets 1 / (constant + rank) from each ranking that holds it, with ranks from `first`: 1 as in the paper,
     0 as some implementations have it. The methods of scores add up what `norm` makes comparable. An item that a ranking
     lacks gets nothing from it. Equal results stand in the order of their best rank, then in that of their first
     appearance.
@@ -113,7 +113,7 @@ def fused(
         for name, place in _places(ranking, norm).items():
             found.setdefault(name, []).append((place, weight))
     score = METHODS[method]
-    offset = k + first - 1
+    offset = constant + first - 1
     scores = {
         name: score([place for place, _ in each], [weight for _, weight in each], offset)
         for name, each in found.items()
@@ -153,7 +153,7 @@ def fuse(
     retrievers: Mapping[str, Stage],
     method: str = "rrf",
     *,
-    k: float = 60,
+    constant: float = 60,
     first: int = 1,
     weights: Mapping[str, float] | None = None,
     norm: str = "minmax",
@@ -176,7 +176,7 @@ def fuse(
         each = [retriever(query, hits) for retriever in retrievers.values()]
         notes = dict.fromkeys(note for found in each for note in found.query.notes)
         rankings = [_scores(found.hits) for found in each]
-        scores = fused(rankings, method, k=k, first=first, weights=shares, norm=norm)
+        scores = fused(rankings, method, constant=constant, first=first, weights=shares, norm=norm)
         chunks: dict[str, Chunk] = {}
         for found in each:
             for chunk in found.hits:

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -18,9 +18,9 @@ from ragfault.ports import Embedder
 from ragfault.records import Chunk
 from ragfault.retrieval.catalogue import Catalogue
 from ragfault.retrieval.embedders.latent import Latent
-from ragfault.retrieval.fusing import fuse, fused
 from ragfault.retrieval.lexicon import Lexicon
-from ragfault.retrieval.records import Found, Hits, Query, Stage
+from ragfault.retrieval.records import Hits, Query, Stage
+from ragfault.retrieval.retrieving import Kind, retrieving
 
 __all__ = ["Index", "Making", "corpus_digest"]
 
@@ -29,7 +29,6 @@ BATCH = 512
 """Texts that are embedded together."""
 
 Array = np.ndarray[Any, Any]
-Kind = Literal["sparse", "dense", "hybrid"]
 
 
 class Making(Struct, frozen=True, kw_only=True):
@@ -68,6 +67,11 @@ class Index:
         self._lexicon, self._embedder, self._vectors = lexicon, embedder, vectors
         self._catalogue = Catalogue(self.chunks)
 
+    @property
+    def embeds(self) -> bool:
+        """Whether it can be searched by meaning."""
+        return self._embedder is not None
+
     @classmethod
     def build(
         cls,
@@ -97,6 +101,11 @@ class Index:
         )
         return cls(held, making, lexicon=lexicon, embedder=embedder, vectors=vectors)
 
+    @property
+    def embedder(self) -> Embedder | None:
+        """Who makes its vectors; None: it is searched by words alone."""
+        return self._embedder
+
     def retrieve(self, kind: Kind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
         """The stage that finds the best `k` chunks among those that meet the conditions of the query.
 
@@ -105,25 +114,20 @@ class Index:
         Where no chunk meets the conditions nothing is found, and a note says so. Raises UsageError for "dense" without
         an embedder, UnknownName for a condition on a field that no chunk has.
         """
-        if k < 1:
-            raise UsageError(f"k is at least 1, got {k}.")
-        if kind == "hybrid":
-            both = {"sparse": self.retrieve("sparse", k), "dense": self.retrieve("dense", k)}
-            return fuse(both, **{"top": k, **fusion})
-        if kind == "dense" and self._embedder is None:
-            raise UsageError(
-                "this index has no embedder: it was built to be searched by words. Build it with one."
-            )
+        return retrieving(self, kind, k, **fusion)
 
-        def stage(query: Query, hits: Hits) -> Found:  # noqa: ARG001 - the first stage of a pipeline
-            allowed = self._catalogue.allowed(query)
-            if allowed is not None and not allowed.any():
-                note = f"none of {len(self.chunks):,} chunks meets the conditions: {_said(query)}"
-                return Found(replace(query, notes=(*query.notes, note)), ())
-            each = [self._search(kind, text, k, allowed) for text in query.searched if text.strip()]
-            return Found(query, each[0] if len(each) == 1 else self._joined(each, k))
+    def find(self, kind: Kind, text: str, k: int, query: Query) -> Hits:
+        """The best chunks for a text by one search, among those that meet the conditions of the query."""
+        scores = self.scores(kind, text)
+        open_ = scores > 0 if kind == "sparse" else np.ones(len(scores), bool)
+        allowed = self._catalogue.allowed(query)
+        places = _best(scores, open_ if allowed is None else open_ & allowed, k)
+        return tuple(replace(self.chunks[place], score=float(scores[place])) for place in places)
 
-        return stage
+    def meeting(self, query: Query) -> int:
+        """How many chunks meet the conditions of a query."""
+        allowed = self._catalogue.allowed(query)
+        return len(self.chunks) if allowed is None else int(allowed.sum())
 
     def scores(self, kind: Kind, text: str) -> Array:
         """The score of each chunk for a text: BM25 for "sparse", cosine for "dense"."""
@@ -133,20 +137,6 @@ class Index:
         assert self._embedder is not None
         assert self._vectors is not None
         return cast(Array, self._vectors @ self._embedder.embed([text], query=True)[0])
-
-    def _search(self, kind: Kind, text: str, k: int, allowed: Array | None) -> Hits:
-        """The best chunks by one search; equal ones in the order of the index."""
-        scores = self.scores(kind, text)
-        open_ = scores > 0 if kind == "sparse" else np.ones(len(scores), bool)
-        if allowed is not None:
-            open_ = open_ & allowed
-        places = _best(scores, open_, k)
-        return tuple(replace(self.chunks[place], score=float(scores[place])) for place in places)
-
-    def _joined(self, each: Sequence[Hits], k: int) -> Hits:
-        held = {hit.id: hit for hits in each for hit in hits}
-        scores = fused([{hit.id: float(hit.score or 0.0) for hit in hits} for hits in each])
-        return tuple(replace(held[name], score=score) for name, score in list(scores.items())[:k])
 
     def save(self, folder: str | Path) -> None:
         """Keep the index in a folder: manifest.json, chunks.jsonl, and what searches them.
@@ -249,9 +239,3 @@ def _best(scores: Array, open_: Array, k: int) -> list[int]:
         places = np.concatenate([above, level[: k - len(above)]])
     order = np.lexsort((places, -scores[places]))
     return cast(list[int], places[order].tolist())
-
-
-def _said(query: Query) -> str:
-    said = [f"{one.field} {one.test} {one.value}" for one in query.conditions]
-    said += [f"groups {', '.join(query.user) or 'none'}"] if query.user is not None else []
-    return "; ".join(said + ([f"valid at {query.time:%Y-%m-%d}"] if query.time else []))

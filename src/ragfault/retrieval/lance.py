@@ -1,0 +1,260 @@
+"""The index in LanceDB: for corpora that are larger than memory, or that change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.ports import Embedder
+from ragfault.records import Chunk
+from ragfault.retrieval.filtering import GROUPS, check_fields
+from ragfault.retrieval.records import Condition, Hits, Query, Stage
+from ragfault.retrieval.retrieving import Kind, retrieving
+
+__all__ = ["Lance"]
+
+BATCH = 1024
+"""Chunks that are embedded and written together."""
+TABLE, MANIFEST = "chunks", "ragfault.json"
+MARK = "\x1f"
+"""Stands round each member of a list that is kept as text."""
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """How the database was made."""
+
+    embedder: str | None
+    fields: dict[str, str]
+    """Field of the metadata → its column: `n…` for numbers, `t…` for texts, `l…` for lists."""
+    chunks: int
+
+
+class Lance:
+    """Chunks in a LanceDB folder, searched as an `Index` is: by words (its own BM25), by meaning (exact), or both.
+
+    Raises MissingExtra without the extra `lance`.
+    """
+
+    def __init__(self, table: Any, made: Made, embedder: Embedder | None) -> None:
+        self._table, self.made, self._embedder = table, made, embedder
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it can be searched by meaning."""
+        return self._embedder is not None
+
+    @classmethod
+    def build(cls, chunks: Iterable[Chunk], folder: str | Path, embedder: Embedder | None = None) -> Lance:
+        """Write chunks to a new database, some at a time; those of the first thousand tell the kinds of the metadata.
+
+        Raises OutputError where the folder is taken, InputError where there is no chunk or no text.
+        """
+        place = Path(folder)
+        if place.exists() and any(place.iterdir()):
+            raise OutputError(f"{place} exists and is not empty. Choose another place for the database.")
+        stream = iter(chunks)
+        first = list(islice(stream, BATCH))
+        if not any(chunk.text.strip() for chunk in first):
+            raise InputError("there is no chunk with text to index. Is the corpus empty?")
+        fields = _fields(first)
+        place.mkdir(parents=True, exist_ok=True)
+        table, count = None, 0
+        for batch in _batches(first, stream):
+            rows = _rows(batch, fields, embedder)
+            count += len(batch)
+            if table is None:
+                table = _lancedb().connect(place).create_table(TABLE, rows)
+            else:
+                table.add(rows)
+        made = Made(embedder=embedder.fingerprint if embedder else None, fields=fields, chunks=count)
+        cast(Any, table).create_index("text", config=_words(), replace=True)
+        (place / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(made)))
+        return cls(table, made, embedder)
+
+    @classmethod
+    def open(cls, folder: str | Path, embedder: Embedder | None = None) -> Lance:
+        """The database in a folder, to be searched with the embedder that made it.
+
+        Raises RunError where there is none, UsageError where the embedder is another one.
+        """
+        place = Path(folder)
+        try:
+            made = msgspec.json.decode((place / MANIFEST).read_bytes(), type=Made)
+        except (OSError, msgspec.MsgspecError):
+            raise RunError(f"no database of ragfault at {place}. Build one there.") from None
+        if embedder is not None and embedder.fingerprint != made.embedder:
+            raise UsageError(
+                f"the database {place} was made with {made.embedder or 'no embedder'}, and it cannot be searched with "
+                f"{embedder.fingerprint}. Give that embedder, or index the corpus again."
+            )
+        return cls(_lancedb().connect(place).open_table(TABLE), made, embedder)
+
+    def retrieve(self, kind: Kind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
+        """The stage that finds the best `k` chunks; as `Index.retrieve`."""
+        return retrieving(self, kind, k, **fusion)
+
+    def find(self, kind: Kind, text: str, k: int, query: Query) -> Hits:
+        """The best chunks for a text by one search, among those that meet the conditions of the query."""
+        if kind == "sparse":
+            asked, score = self._table.search(text, query_type="fts"), "_score"
+        else:
+            assert self._embedder is not None
+            vector = self._embedder.embed([text], query=True)[0]
+            asked, score = self._table.search(vector).distance_type("cosine"), "_distance"
+        where = self._where(query)
+        if where:
+            asked = asked.where(where, prefilter=True)
+        rows = asked.select(["chunk", score]).limit(k).to_arrow().to_pylist()
+        return tuple(
+            replace(
+                msgspec.json.decode(row["chunk"], type=Chunk),
+                score=1.0 - row[score] if kind == "dense" else row[score],
+            )
+            for row in rows
+        )
+
+    def meeting(self, query: Query) -> int:
+        """How many chunks meet the conditions of a query."""
+        return int(self._table.count_rows(self._where(query) or None))
+
+    def _where(self, query: Query) -> str:
+        """The conditions of a query as a filter of the database."""
+        fields = self.made.fields
+        check_fields(query.conditions, fields)
+        parts = [
+            _filter(condition, fields.get(condition.field, f"t_{condition.field}"))
+            for condition in query.conditions
+            if condition.field in fields or not condition.inferred
+        ]
+        if query.user is not None and GROUPS in fields:
+            column = fields[GROUPS]
+            mine = [_holds(column, group) for group in query.user]
+            parts.append(f"({' OR '.join([f'{column} IS NULL', *mine])})")
+        if query.time is not None:
+            for field, test in (("valid_from", "to"), ("valid_to", "from")):
+                if field in fields:
+                    bound = _bound(fields[field], test, query.time.isoformat())
+                    parts.append(f"({fields[field]} IS NULL OR {bound})")
+        return " AND ".join(parts)
+
+
+def _lancedb() -> Any:
+    try:
+        import lancedb
+    except ImportError:
+        raise MissingExtra("the database LanceDB", "lance") from None
+    return lancedb
+
+
+def _words() -> Any:
+    from lancedb.index import FTS
+
+    return FTS()
+
+
+def _batches(first: list[Chunk], stream: Iterator[Chunk]) -> Iterator[list[Chunk]]:
+    batch = first
+    while batch:
+        yield batch
+        batch = list(islice(stream, BATCH))
+
+
+def _fields(chunks: Sequence[Chunk]) -> dict[str, str]:
+    """A column for each field of the metadata, by the kind of its values."""
+    kinds: dict[str, set[str]] = {}
+    for chunk in chunks:
+        for name, value in chunk.metadata.items():
+            kinds.setdefault(name, set()).add(_kind(name, value))
+    return {
+        name: f"{kind.pop() if len(kind) == 1 else 't'}{place}"
+        for place, (name, kind) in enumerate(sorted(kinds.items()))
+    }
+
+
+def _kind(name: str, value: Any) -> str:
+    if name == GROUPS or isinstance(value, (list, tuple)):
+        return "l"
+    return "n" if isinstance(value, (int, float)) and not isinstance(value, bool) else "t"
+
+
+def _rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Embedder | None) -> Any:
+    """Chunks as a table of Arrow."""
+    import pyarrow as pa
+
+    texts = [chunk.text for chunk in chunks]
+    columns: dict[str, Any] = {
+        "text": pa.array(texts, pa.string()),
+        "t_document": pa.array([_cell(chunk.document, "t") for chunk in chunks], pa.string()),
+        "t_kind": pa.array([chunk.kind for chunk in chunks], pa.string()),
+        "chunk": pa.array([msgspec.json.encode(chunk).decode() for chunk in chunks], pa.string()),
+    }
+    if embedder is not None:
+        vectors = embedder.embed(texts)
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    for name, column in fields.items():
+        kind = pa.float64() if column[0] == "n" else pa.string()
+        columns[column] = pa.array([_cell(chunk.metadata.get(name), column[0]) for chunk in chunks], kind)
+    return pa.table(columns)
+
+
+def _cell(value: Any, kind: str) -> Any:
+    """A value of the metadata as its column keeps it; None where it is of another kind."""
+    if value is None:
+        return None
+    if kind == "n":
+        return float(value) if isinstance(value, (int, float)) else None
+    if kind == "l":
+        held = value if isinstance(value, (list, tuple)) else [value]
+        return "".join(f"{MARK}{_plain(one)}{MARK}" for one in held)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return value.casefold() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _filter(condition: Condition, column: str) -> str:
+    """A condition in the language of the database."""
+    if condition.test in ("from", "to"):
+        return _bound(column, condition.test, condition.value)
+    if condition.test == "holds":
+        return _holds(column, condition.value)
+    wanted = condition.value if condition.test == "in" else (condition.value,)
+    return f"{column} IN ({', '.join(_literal(one, column) for one in wanted) or 'NULL'})"
+
+
+def _holds(column: str, value: Any) -> str:
+    """Whether a list holds a value; of a column of single values, whether it is that."""
+    if column[0] != "l":
+        return f"{column} = {_literal(value, column)}"
+    return f"strpos({column}, {_quoted(f'{MARK}{_plain(value)}{MARK}')}) > 0"
+
+
+def _bound(column: str, test: str, value: Any) -> str:
+    """A bound: of numbers as such, of texts as far as both are given."""
+    sign = ">=" if test == "from" else "<="
+    if column[0] == "n":
+        return f"{column} {sign} {_literal(value, column)}"
+    text = _plain(value if isinstance(value, str) else str(value))
+    return f"left({column}, {len(text)}) {sign} left({_quoted(text)}, character_length({column}))"
+
+
+def _literal(value: Any, column: str) -> str:
+    if column[0] != "n":
+        return _quoted(_plain(value))
+    try:
+        return repr(float(value))
+    except (TypeError, ValueError):
+        raise UsageError(f'"{value}" is no number, and the field holds numbers.') from None
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

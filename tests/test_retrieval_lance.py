@@ -1,0 +1,128 @@
+"""The index in LanceDB: the same hits and conditions as the index in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+pytest.importorskip("lancedb", reason="the extra lance is not installed")
+
+from ragfault.errors import InputError, OutputError, RunError, UnknownName, UsageError
+from ragfault.records import Chunk
+from ragfault.retrieval import Condition, Query
+from ragfault.retrieval.embedders.latent import Latent
+from ragfault.retrieval.index import Index
+from ragfault.retrieval.lance import Lance
+
+TEXTS = (
+    "The last ferry to the island leaves at 22:40 every evening.",
+    "Dogs may travel on the ferry when they are kept on a lead.",
+    "A day ticket costs twelve crowns, children pay half the fare.",
+    "The harbour office opens at half past seven on weekdays.",
+    "It's the captain's rule: no smoking on the ferry's deck.",
+)
+CHUNKS = tuple(
+    Chunk(
+        id=f"c{place}",
+        text=text,
+        document="Guide" if place % 2 else "Rules",
+        metadata={
+            "year": 2020 + place,
+            "date": f"202{place}-0{place + 1}-15",
+            "language": "EN",
+            "tags": ["ferry", "Dogs"] if place % 2 else ["fares"],
+            **({"groups": ["staff"]} if place == 0 else {}),
+            **({"valid_to": "2021-06"} if place == 1 else {}),
+        },
+    )
+    for place, text in enumerate(TEXTS)
+)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory) -> tuple[Index, Lance]:
+    embedder = Latent(dimensions=5)
+    index = Index.build(CHUNKS, embedder)
+    return index, Lance.build(CHUNKS, tmp_path_factory.mktemp("lance") / "db", embedder)
+
+
+def found(index: Index | Lance, kind: str = "dense", **query) -> list[str]:
+    return [hit.id for hit in index.retrieve(kind, 10)(Query(text="ferry times", **query), ()).hits]
+
+
+def test_meaning_finds_the_same_in_the_same_order(both):
+    """The search by meaning is exact in both, with the same cosines."""
+    memory, database = (one.retrieve("dense", 3)(Query(text="dogs on the ferry"), ()).hits for one in both)
+    assert [hit.id for hit in memory] == [hit.id for hit in database]
+    assert [hit.score for hit in memory] == pytest.approx([hit.score for hit in database], abs=1e-5)
+    assert database[0].metadata["year"] == memory[0].metadata["year"]
+
+
+def test_words_find_the_same_texts(both):
+    """Both find the texts that share a word with the query, whatever their order."""
+    memory, database = (set(found(one, "sparse")) for one in both)
+    assert {"c0", "c1"} <= memory & database
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        (Condition("year", "is", 2021),),
+        (Condition("year", "in", (2021, 2023)),),
+        (Condition("year", "from", 2022), Condition("year", "to", 2023)),
+        (Condition("date", "from", "2022"),),
+        (Condition("date", "to", "2022-03"),),
+        (Condition("date", "from", "2022-03-16"),),
+        (Condition("language", "is", "en"),),
+        (Condition("language", "is", "x' OR 1=1 --"),),
+        (Condition("tags", "holds", "dogs"),),
+        (Condition("document", "is", "guide"),),
+        (Condition("kind", "is", "text"),),
+        (Condition("category", "is", "legal", inferred=True),),
+    ],
+    ids=str,
+)
+def test_conditions_mean_the_same(both, conditions):
+    """Every condition lets the same chunks pass in memory and in the database, quotes and all."""
+    memory, database = (sorted(found(one, conditions=conditions)) for one in both)
+    assert memory == database
+    query = Query(text="?", conditions=conditions)
+    assert both[0].meeting(query) == both[1].meeting(query) == len(memory)
+
+
+@pytest.mark.parametrize(
+    "circumstances", [{"user": ()}, {"user": ("staff",)}, {"time": datetime(2026, 1, 1, tzinfo=UTC)}]
+)
+def test_permissions_and_validity_mean_the_same(both, circumstances):
+    """Who may read what, and what is valid when, is the same in both."""
+    memory, database = (sorted(found(one, **circumstances)) for one in both)
+    assert memory == database
+
+
+def test_a_field_that_no_chunk_has_is_refused(both):
+    """As in memory, with an offer."""
+    with pytest.raises(UnknownName, match='Did you mean "year"'):
+        found(both[1], conditions=(Condition("yaer", "is", 1),))
+    with pytest.raises(UsageError, match="no number"):
+        found(both[1], conditions=(Condition("year", "is", "soon"),))
+
+
+def test_a_database_is_opened_by_its_embedder_alone(tmp_path):
+    """It stays on disk; another embedder is refused."""
+    embedder = Latent(dimensions=3)
+    embedder.fit(TEXTS)
+    Lance.build(CHUNKS, tmp_path / "db", embedder)
+    assert found(Lance.open(tmp_path / "db", embedder)) == found(Index.build(CHUNKS, embedder))
+    with pytest.raises(UsageError, match="index the corpus again"):
+        Lance.open(tmp_path / "db", Latent(dimensions=3).fit(["other words"]))
+    with pytest.raises(OutputError, match="not empty"):
+        Lance.build(CHUNKS, tmp_path / "db")
+    with pytest.raises(RunError, match="no database"):
+        Lance.open(tmp_path / "nowhere")
+
+
+def test_a_corpus_without_text_is_refused(tmp_path):
+    """Nothing is written where nothing can be found."""
+    with pytest.raises(InputError, match="no chunk with text"):
+        Lance.build([Chunk(id="a")], tmp_path / "db")
