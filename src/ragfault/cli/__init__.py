@@ -31,6 +31,7 @@ VERBS = {
     "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),
     "judge": ("ragfault.cli.judge", "Measure a judge against people."),
+    "label": ("ragfault.cli.label", "Label traces in the terminal, one keystroke a verdict."),
     "metrics": ("ragfault.cli.catalogue", "List the metrics, or explain one."),
     "lens": ("ragfault.cli.catalogue", "List the lenses of the domains, or print one as TOML."),
     "schema": ("ragfault.cli.catalogue", "Print the JSON schema of a trace."),

@@ -1,0 +1,303 @@
+"""`ragfault label`: people say of traces what a judge would, one keystroke a verdict."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.cli.options import mapping, reading
+from ragfault.cli.report import colourful
+from ragfault.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    from ragfault.labelling import Item, Session
+    from ragfault.records import Trace, Verdicts
+
+__all__ = ["label"]
+
+OUT = "labels.jsonl"
+AT_ONCE = 32
+"""Traces that are read, and judged where they are not, at once."""
+ARROWS = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
+"""What keys without a letter stand for."""
+
+
+class Asking(click.Group):
+    """A group that takes what is none of its commands for the traces to ask about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["ask", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=Asking,
+    epilog="""\b
+Examples:
+  ragfault label runs/today
+  ragfault label runs/today --by ann --only claim,chunk --limit 50
+  ragfault label traces.jsonl -o labels.jsonl
+  ragfault label agreement labels.jsonl""",
+)
+def label() -> None:
+    """Label traces in the terminal, one keystroke a verdict; see how far people agree.
+
+    `ragfault label RUN` is short for `ragfault label ask RUN`.
+    """
+
+
+@label.command(
+    epilog="""\b
+Examples:
+  ragfault label runs/today
+  ragfault label runs/today --by ben --show-judge
+  ragfault label runs/today --from picks.jsonl"""
+)
+@click.argument("traces", nargs=-1, required=True, metavar="TRACES | RUN")
+@click.option("-o", "--out", type=click.Path(), default=OUT, show_default=True, help="The file of labels.")
+@click.option("--by", help="Who labels.  [default: the name of the user]")
+@click.option("--only", help="Ask of these alone: chunk, claim, citation, fact, refusal (a,b).")
+@click.option("--limit", type=click.IntRange(1), help="So many traces.")
+@click.option(
+    "--from", "picks", type=click.Path(), help="The traces that `label suggest` picked, in that order."
+)
+@click.option(
+    "--order",
+    type=click.Choice(["random", "file"]),
+    default="random",
+    show_default=True,
+    help="Random, so that the labels made until now always stand for all traces; or as they lie in the file.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order.")
+@click.option("--show-judge", is_flag=True, help="Show what the judge says: quicker, and no longer blind.")
+@click.option(
+    "--judge",
+    "name",
+    default="embedded",
+    show_default=True,
+    help="Who finds the claims of traces without a run.",
+)
+@reading
+def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **options: Any) -> None:
+    """Ask of each item of TRACES, or of the traces of a RUN, what it is: a key for a word.
+
+    Chunks: h high, m medium, l low, n none. Claims: s supported, i inferred, u unsupported, c contradicted. Citations,
+    expected facts and refusals: y yes, n no. Space skips, b goes back, z takes the last word back, v shows texts in
+    full, q ends. Each word is on the disk before the next item is shown; the same command goes on where it was left.
+
+    Two people label the same traces with --by NAME each; how far they agree is shown at the end.
+    """
+    from ragfault.labelling import Session
+
+    found = _items(traces, **options)
+    session = Session(found, out, by if by is not None else _user())
+    left = _sit(session, show_judge)
+    _end(session, left)
+
+
+def _user() -> str:
+    """The name of the user, as the system tells it."""
+    return os.environ.get("USER") or os.environ.get("USERNAME") or ""
+
+
+# --- what is asked ---------------------------------------------------------------------------------
+
+
+def _items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[Item]:
+    """The items of the traces, in the order in which they are asked."""
+    from ragfault.labelling import KINDS, items
+
+    kinds = tuple(name.strip() for name in only.split(",")) if only else KINDS
+    for name in kinds:
+        if name not in KINDS:
+            raise UnknownName("kind of item", name, KINDS)
+    pairs = _of_run(traces[0], options) if _is_run(traces) else _of_files(traces, options)
+    return (item for trace, seen in pairs for item in items(trace, seen, kinds))
+
+
+def _is_run(traces: Sequence[str]) -> bool:
+    return len(traces) == 1 and Path(traces[0]).is_dir() and Path(traces[0], "manifest.json").exists()
+
+
+def _of_run(place: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
+    """The traces of a run with its verdicts, read as they are needed."""
+    from ragfault.runs import Run
+
+    run = Run.open(place)
+    ids = _ordered(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
+    for part in _parts(ids):
+        found = {trace.id: trace for trace in run.traces(part)}
+        seen = {verdicts.trace: verdicts for verdicts in run.verdicts(part)}
+        yield from ((found[name], seen[name]) for name in part)
+
+
+def _of_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
+    """The traces of files, with what a judge finds in them: the claims that are asked about."""
+    from ragfault.judges import load_judge
+    from ragfault.judges.observing import observe
+    from ragfault.sources import read_traces
+
+    where = list(places) if len(places) > 1 else places[0]
+    maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
+    found = {each.id: each for each in read_traces(where, map=mapping(maps, {}), qrels=qrels, shape=shape)}
+    judge = load_judge(options["name"])
+    ids = _ordered(list(found), options)
+    for part in _parts(ids):
+        here = [found[name] for name in part]
+        yield from zip(here, observe(judge, here), strict=True)
+
+
+def _parts(ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ids[at : at + AT_ONCE] for at in range(0, len(ids), AT_ONCE)]
+
+
+def _ordered(ids: list[str], options: dict[str, Any]) -> list[str]:
+    """The ids in the order that was asked for, as many as were."""
+    from ragfault.labelling import drawn, read_picks
+
+    if options["picks"] is not None:
+        there = set(ids)
+        ids = [pick.trace for pick in read_picks(options["picks"]) if pick.trace in there]
+        if not ids:
+            raise InputError(
+                f"{options['picks']} names no trace of these. Make it with: ragfault label suggest"
+            )
+    elif options["order"] == "random":
+        ids = drawn(ids, options["seed"])
+    return ids[: options["limit"]]
+
+
+# --- the sitting -----------------------------------------------------------------------------------
+
+
+def _keys() -> Callable[[], str | None]:
+    """What gives the next key: the terminal's, else the next character of what is piped in; None at the end."""
+    if sys.stdin.isatty():
+        return click.getchar
+    return lambda: sys.stdin.read(1) or None
+
+
+def _sit(session: Session, judge: bool) -> bool:
+    """Ask until all is said or the person leaves; whether something is left."""
+    from ragfault.report.labelling import card
+
+    read, full, explained = _keys(), False, False
+    while (item := session.item) is not None:
+        said = session.word
+        if isinstance(said, bool):
+            said = "yes" if said else "no"
+        state = f"{item.kind} · trace {item.trace.id} · {session.said:,} said"
+        terms = {"judge": judge, "full": full, "explained": explained, "colour": colourful()}
+        _show(card(item, state, said=None if said is None else str(said), **terms))
+        key = _pressed(read)
+        if key in (None, "q"):
+            return True
+        full, explained = key == "v", key == "?"
+        _obey(session, key)
+    return False
+
+
+def _pressed(read: Callable[[], str | None]) -> str | None:
+    """The next key that means something; None where there are no more."""
+    while (key := read()) is not None:
+        if key in ("\x04", "\x1a"):
+            return None
+        key = ARROWS.get(key, key).lower()
+        if key:
+            return key
+    return None
+
+
+def _obey(session: Session, key: str | None) -> None:
+    """Do what a key asks for; a key that means nothing changes nothing."""
+    deeds: dict[str, Callable[[], object]] = {" ": session.skip, "b": session.back, "z": session.undo}
+    if key in deeds:
+        deeds[key]()
+    elif key is not None and key not in ("v", "?"):
+        session.say(key)
+
+
+def _show(text: str) -> None:
+    """Print a card, on a clean screen where there is one."""
+    if sys.stdout.isatty():
+        click.clear()
+    click.echo(text)
+
+
+def _end(session: Session, left: bool) -> None:
+    """Say what was written, and how far people agree where there are several."""
+    from ragfault.labelling import raters
+    from ragfault.report.labelling import raters_terminal
+    from ragfault.runs.labels import read_labels
+
+    word = f"{session.said:,} label{'' if session.said == 1 else 's'} written to {session.path}"
+    click.echo(f"{word}. {'Run the same command again to go on.' if left else 'All is said.'}")
+    if not session.path.exists() or not session.path.stat().st_size:
+        return
+    found = [one for one in raters(read_labels(session.path)) if one.shared]
+    if found:
+        click.echo(raters_terminal(found, colour=colourful()), nl=False)
+
+
+@label.command(
+    epilog="""\b
+Examples:
+  ragfault label agreement labels.jsonl
+  ragfault label agreement ann.jsonl ben.jsonl --json"""
+)
+@click.argument("labels", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with every item on which people differ.")
+def agreement(labels: tuple[str, ...], as_json: bool) -> None:
+    """How far the people who made LABELS agree: the share alike, Cohen's kappa, Krippendorff's alpha.
+
+    No judge can agree with people more than they do with each other.
+    """
+    from ragfault.labelling import raters
+    from ragfault.report.labelling import raters_json, raters_terminal
+    from ragfault.runs.labels import read_labels
+
+    found = raters([each for place in labels for each in read_labels(place)])
+    click.echo(raters_json(found) if as_json else raters_terminal(found, colour=colourful()), nl=False)
+
+
+@label.command(
+    epilog="""\b
+Examples:
+  ragfault label suggest runs/today -n 50
+  ragfault label suggest runs/today -n 50 --metric context_relevance -o picks.jsonl"""
+)
+@click.argument("run", type=click.Path())
+@click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True, help="So many traces.")
+@click.option(
+    "--metric",
+    default="groundedness",
+    show_default=True,
+    help="Whose interval is to be narrowed: groundedness, context_relevance, chunk_attribution.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw.")
+@click.option("-o", "--out", type=click.Path(), help="Write the picks to this file, for `label --from`.")
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force: bool) -> None:
+    """Pick the traces of RUN whose labels narrow the rectified interval of a metric most.
+
+    Each trace is drawn with a chance that grows with the judge's doubt; the chance is written along, and with it
+    the estimate stays without bias.
+    """
+    import msgspec
+
+    from ragfault.labelling import suggest as pick
+    from ragfault.report.saving import save
+    from ragfault.runs import Run
+
+    found = pick(Run.open(run), count, metric, seed)
+    text = "".join(msgspec.json.encode(each).decode() + "\n" for each in found)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        click.echo(f"written: {save(out, text, force=force)}", err=True)
