@@ -53,11 +53,12 @@ def metrics(run: Run) -> list[Metric]:
 
 def values(
     wanted: Iterable[Metric], trace: Trace, verdicts: Verdicts, readings: Sequence[Reading]
-) -> Iterator[tuple[str, float]]:
+) -> Iterator[tuple[str, float | None]]:
     """What people make of each metric on a trace, where they said all that it reads.
 
     Whether a metric has a value here depends on what was looked at, and never on what was seen there: else traces
-    would be labelled by their outcome. Of several `readings` it has one where all of them come to the same.
+    would be labelled by their outcome. None stands where the `readings` do not come to the same: what was said does
+    not determine the metric, on this trace or on others.
     """
     seen: list[Any] = [overlaid(verdicts, each) for each in readings]
     looked = readings[0].looked
@@ -65,8 +66,9 @@ def values(
         if looked.isdisjoint(metric.definition.verdicts):
             continue
         rows = [score(metric, trace, each) for each in seen]
-        if rows[0].value is not None and all(row.value == rows[0].value for row in rows):
-            yield str(metric), rows[0].value
+        if all(row.value is not None for row in rows):
+            same = all(row.value == rows[0].value for row in rows)
+            yield str(metric), rows[0].value if same else None
 
 
 def overlaid(verdicts: Verdicts, reading: Reading) -> Any:

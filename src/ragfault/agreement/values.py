@@ -228,11 +228,14 @@ def _authors(labels: Iterable[Label], where: Where) -> str:
 
 def _laid(run: Run, ids: Sequence[str], readings: Callable[[Trace, Verdicts], list[Reading]]) -> Values:
     """The values of the metrics of a run with the words of people in the place of the judge's."""
-    wanted, found = metrics(run), Values()
+    wanted, found, vague = metrics(run), Values(), set()
     for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
         for metric, value in values(wanted, trace, verdicts, readings(trace, verdicts)):
-            found.setdefault(metric, {})[trace.id] = value
-    return found
+            if value is None:
+                vague.add(metric)
+            else:
+                found.setdefault(metric, {})[trace.id] = value
+    return {metric: each for metric, each in found.items() if metric not in vague}
 
 
 def _of_traces(where: Where, run: Run, _: bool) -> Read:

@@ -11,6 +11,7 @@ import click
 
 from ragfault.cli.beside import margins, rejudged
 from ragfault.cli.options import settings, setup
+from ragfault.cli.rectify import rectifiers, rectify
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ TERMS = (
     click.option(
         "--rejudge", is_flag=True, help="Judge BASELINE's traces again, as CANDIDATE's were judged."
     ),
+    rectify,
 )
 """The options of both verbs that say what is compared."""
 
@@ -72,6 +74,7 @@ Examples:
   ragfault compare runs/v1 runs/v2 --margin 0.05 --margins latency=50
   ragfault compare runs/v1 runs/v2 --by route
   ragfault compare runs/old runs/v2 --rejudge -o compare.md
+  ragfault compare runs/v1 runs/v2 --rectify v1-labels.jsonl --rectify v2-labels.jsonl
 
 \b
 Terms also come from ragfault.toml:
@@ -179,7 +182,9 @@ def _traced(runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: di
     from ragfault.runs import Run
 
     void = [
-        f"--{name}" for name in ("margin", "margins", "power", "by", "anyway", "rejudge") if options[name]
+        f"--{name}"
+        for name in ("margin", "margins", "power", "by", "anyway", "rejudge", "rectify")
+        if options[name]
     ]
     if void or kind == "html":
         told = ", ".join(void) or "HTML"
@@ -241,7 +246,8 @@ def _frame(baseline: str, candidate: str, options: dict[str, Any], folder: str) 
     old, new = Run.open(baseline), Run.open(candidate)
     if options["rejudge"]:
         old = rejudged(old, new, Path(folder))
-    return _known(frame(old, new, anyway=options["anyway"]), options["margins"])
+    people = rectifiers(options["rectify"], old, new)
+    return _known(frame(old, new, anyway=options["anyway"], people=people), options["margins"])
 
 
 def _known(side: Any, texts: Sequence[str]) -> Any:

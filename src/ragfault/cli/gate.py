@@ -11,6 +11,7 @@ import click
 
 from ragfault.cli.beside import margins, rejudged
 from ragfault.cli.options import settings, setup
+from ragfault.cli.rectify import rectifier, rectifiers, rectify
 from ragfault.cli.report import colourful
 from ragfault.errors import UsageError
 
@@ -69,6 +70,7 @@ Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data canno
 @click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]")
 @click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
+@rectify
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option(
     "--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it."
@@ -82,6 +84,7 @@ def gate(
     junit: str | None,
     markdown: str | None,
     config: str | None,
+    rectify: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Hold RUN against bars, against a baseline, or both: pass, fail, or cannot tell.
@@ -101,13 +104,13 @@ def gate(
     terms = _terms(options, table, baseline)
     held = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
+        old = None if baseline is None else _opened(baseline, held, folder if options["rejudge"] else None)
         found = decide(
             held,
             bars or table.get("bars", ()),
             coverage=coverage if coverage is not None else table.get("coverage", COVERAGE),
-            baseline=None
-            if baseline is None
-            else _opened(baseline, held, folder if options["rejudge"] else None),
+            baseline=old,
+            people=(None, rectifier(rectify, held)) if old is None else rectifiers(rectify, old, held),
             **terms,
         )
     if junit:

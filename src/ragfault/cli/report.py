@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ragfault.cli.options import settings, setup
+from ragfault.cli.rectify import rectifier, rectify
 from ragfault.errors import UsageError
 
 __all__ = ["colourful", "diagnose", "report", "show"]
@@ -25,7 +27,8 @@ Examples:
   ragfault report runs/today -o report.html
   ragfault report runs/today --format md >> "$GITHUB_STEP_SUMMARY"
   ragfault report runs/today --by conversation --worst 20
-  ragfault report runs/today --corrected"""
+  ragfault report runs/today --corrected
+  ragfault report runs/today --rectify labels.jsonl"""
 )
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", type=click.Path(), help="Write to this file; its suffix names the format.")
@@ -49,6 +52,7 @@ Examples:
     metavar="SHAPE",
     help='Correct by the error on answers of this shape: "long answer" (usual), summary, "structured data", …',
 )
+@rectify
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 @setup
 def report(
@@ -59,6 +63,7 @@ def report(
     worst: int,
     corrected: bool,
     like: str | None,
+    rectify: tuple[str, ...],
     force: bool,
     config: str | None,
 ) -> None:
@@ -70,8 +75,9 @@ def report(
     from ragfault.runs import Run
 
     kind = kind or _format(out)
-    options = {"n": worst, "by": by, "corrected": like or corrected, **targets(settings(config))}
-    text = _render(Run.open(run), kind, options, out is None)
+    opened = Run.open(run)
+    options = {"n": worst, "by": by, "corrected": like or corrected, "people": rectifier(rectify, opened)}
+    text = _render(opened, kind, {**options, **targets(settings(config))}, out is None)
     if out is None:
         click.echo(text, nl=False)
     else:
@@ -111,9 +117,10 @@ def _render(run: Any, kind: str, options: dict[str, Any], screen: bool) -> str:
     return terminal.render(found, width=None if screen else 100, colour=screen and colourful())
 
 
-def show(run: Any, table: dict[str, Any]) -> None:
+def show(run: Any, table: dict[str, Any], rectify: Sequence[str] = ()) -> None:
     """Print the scorecard of a run that was just made."""
-    click.echo(_render(run, "terminal", targets(table), True), nl=False)
+    options = {"people": rectifier(rectify, run), **targets(table)}
+    click.echo(_render(run, "terminal", options, True), nl=False)
 
 
 def targets(table: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,9 @@ def rectified_change(
     each = [int(np.isfinite(side).sum()) for side in said]
     if not any(each):
         return None
+    if not all(each):
+        told = f"only the {'candidate' if each[1] else 'baseline'} is labelled"
+        return RectifiedDifference(None, None, 0, reason=told)
     sides = (judged[0], said[0]), (judged[1], said[1])
     if both < LEAST <= min(each):
         groups = None if clusters is None else (clusters, clusters)

@@ -10,7 +10,7 @@ import msgspec
 
 from ragfault.findings import Bisection, Fault
 from ragfault.report import markdown as md
-from ragfault.report.comparison import builtins, grid, inset, judged, line, rows, warnings
+from ragfault.report.comparison import builtins, grid, inset, judged, line, listed, put_right, rows, warnings
 from ragfault.report.plain import LAYERS, clean, clip
 from ragfault.report.terminal import paint
 from ragfault.report.wording import (
@@ -22,6 +22,7 @@ from ragfault.report.wording import (
     layered,
     lead,
     reason,
+    rectified,
     segment,
     summary,
     terms,
@@ -73,6 +74,7 @@ def _whole(found: Bisection, width: int) -> list[RenderableType]:
     parts.append(line(("\nThe metrics of the tree", "bold cyan"), (f"   {terms(made)}", "dim")))
     for layer, changes in layered(made.changes):
         parts += [line((LAYERS[layer], "cyan")), grid(changes, width)]
+    parts += put_right(made)
     silent = unmeasured(made.changes)
     if silent:
         parts.append(line(("Not measured on both sides: ", "dim"), ", ".join(silent)))
@@ -181,7 +183,7 @@ def _section(found: Bisection) -> list[str]:
     if changes:
         heading = f"<details><summary>The metrics of the tree: {terms(made)}</summary>"
         lines += [heading, "", *rows(changes), "", "</details>", ""]
-    return lines
+    return [*lines, *listed(rectified(made))]
 
 
 def _blamed(fault: Fault) -> list[str]:

@@ -26,6 +26,7 @@ from ragfault.report.wording import (
     moved,
     p_value,
     reason,
+    rectified,
     segment,
     state,
     summary,
@@ -128,7 +129,11 @@ def _pairing(made: Comparison) -> list[Markup]:
     """How the runs were paired, and what keeps them from being fully comparable."""
     warned = [tag("li", sign("▲", "warning", "warn"), f" {label(text, 600)}") for text in made.warnings]
     paired = tag("p", label("; ".join(facts(made)), 600), ".", class_="paired")
-    return [paired, *([tag("ul", warned, class_="warnings")] if warned else [])]
+    right = [tag("li", label(text, 600)) for text in rectified(made)]
+    lists = [
+        tag("ul", each, class_=name) for each, name in ((warned, "warnings"), (right, "evidence")) if each
+    ]
+    return [paired, *lists]
 
 
 def _single(found: Bisection) -> Markup:

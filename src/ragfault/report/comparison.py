@@ -22,6 +22,7 @@ from ragfault.report.wording import (
     moved,
     moves,
     p_value,
+    rectified,
     segment,
     state,
     terms,
@@ -42,7 +43,9 @@ __all__ = [
     "inset",
     "judged",
     "line",
+    "listed",
     "markdown",
+    "put_right",
     "rows",
     "terminal",
     "to_json",
@@ -127,6 +130,7 @@ def _page(found: Comparison, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [_head(found), line("; ".join(facts(found))), *warnings(found)]
     for layer, changes in layered(found.changes):
         parts += [line((f"\n{LAYERS[layer]}", "bold cyan")), grid(changes, width)]
+    parts += put_right(found)
     silent = unmeasured(found.changes)
     if silent:
         parts.append(line(("\nNot measured on both sides: ", "bold cyan"), (", ".join(silent), "dim")))
@@ -135,6 +139,14 @@ def _page(found: Comparison, width: int) -> list[RenderableType]:
         parts.append(line(("\nWhat got worse", "bold cyan"), ("   the traces that moved most", "dim")))
         parts += [inset(2, (clean(change.metric), "bold"), f"   {moves(change)}") for change in lost]
     return [*parts, line(f"\n{whole(found)}"), line((terms(found), "dim")), line("")]
+
+
+def put_right(found: Comparison) -> list[RenderableType]:
+    """How differences were rectified by labels."""
+    told = rectified(found)
+    return (
+        [line(), *(inset(0 if not at else 2, (text, "dim")) for at, text in enumerate(told))] if told else []
+    )
 
 
 def _head(found: Comparison) -> Text:
@@ -185,11 +197,17 @@ def _section(found: Comparison) -> list[str]:
     lines += [f"> ⚠️ {md.escape(text)}\n" for text in found.warnings]
     for layer, changes in layered(found.changes):
         lines += [f"**{LAYERS[layer]}**", "", *rows(changes), ""]
+    lines += listed(rectified(found))
     silent = unmeasured(found.changes)
     if silent:
         lines += [f"Not measured on both sides: {', '.join(map(md.code, silent))}.", ""]
     lost = [f"- {md.code(change.metric)}: {md.escape(moves(change))}" for change in worse(found.changes)]
     return [*lines, *(["**What got worse**", "", *lost, ""] if lost else [])]
+
+
+def listed(texts: Sequence[str]) -> list[str]:
+    """Sentences as a list, with an empty line after it; nothing for none."""
+    return [*(f"- {md.escape(text)}" for text in texts), ""] if texts else []
 
 
 def builtins(found: Comparison) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from ragfault.findings import Decision, Gate
 from ragfault.findings.records import Drop
 from ragfault.report.markdown import code, escape, table
-from ragfault.report.plain import clean, interval, percent
+from ragfault.report.plain import clean, interval, percent, rectifier
 from ragfault.report.terminal import paint
 from ragfault.report.wording import difference, losers, moved, named, p_value
 
@@ -57,8 +57,9 @@ def _why(found: Drop) -> str:
 def _facts(gate: Gate) -> list[str]:
     """How the baseline was held against, and what to beware of."""
     found = gate.guarded
+    right = [] if gate.rectification is None else [f"rectified by {rectifier(gate.rectification)}"]
     if found is None:
-        return []
+        return right
     alone = [
         f"{count:,} only in {name}"
         for count, name in zip(found.alone, (found.baseline, gate.run), strict=True)
@@ -66,7 +67,8 @@ def _facts(gate: Gate) -> list[str]:
     ]
     paired = ", ".join([f"{found.pairs:,} pairs of traces by {found.how}", *alone])
     terms = f"alpha {found.alpha:g}, power {found.power:g}, p corrected by Holm"
-    return [f"baseline {found.baseline}: {paired}; {terms}", *(f"beware: {text}" for text in found.warnings)]
+    beware = [f"beware: {text}" for text in found.warnings]
+    return [*right, f"baseline {found.baseline}: {paired}; {terms}", *beware]
 
 
 def _count(gate: Gate) -> str:
@@ -131,7 +133,7 @@ def _bars(found: Iterable[Decision]) -> list[str]:
         (
             SIGNS[each.result],
             code(str(each.bar)),
-            interval(each.aggregate.interval),
+            interval(each.aggregate.decided),
             f"{each.aggregate.scored:,}/{each.aggregate.traces:,} ({percent(each.coverage)})",
             escape(each.reason),
         )

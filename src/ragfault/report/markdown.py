@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 
 from ragfault.findings import Aggregate, Diagnosis, Findings
 from ragfault.report.plain import (
-    CORRECTED,
     LAYERS,
     RESULTS,
+    beside,
     by_layer,
     clean,
     clip,
     corrections,
-    errors,
     figure,
     interval,
     kinds,
     lost,
+    notes,
     percent,
     plural,
     silent,
@@ -129,15 +129,15 @@ def _layers(findings: Findings) -> list[str]:
 
 
 def _corrected(findings: Findings) -> list[str]:
-    made = findings.scorecard.correction
-    if made is None:
+    title = beside(findings.scorecard)
+    if title is None:
         return []
     rows = [
         (_name(item), interval(item.interval), escape(text)) for item, text in corrections(findings.scorecard)
     ]
-    lines = table(("Metric", "As judged", CORRECTED.capitalize()), rows) if rows else []
-    notes = [escape(line) for line in errors(made)]
-    return _section(CORRECTED.capitalize(), [*lines, *([""] if lines else []), " ".join(notes)])
+    lines = table(("Metric", "As judged", title.capitalize()), rows) if rows else []
+    told = [escape(line) for line in notes(findings.scorecard)]
+    return _section(title.capitalize(), [*lines, *([""] if lines else []), " ".join(told)])
 
 
 def _silent(findings: Findings) -> list[str]:

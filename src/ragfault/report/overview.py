@@ -6,7 +6,7 @@ from ragfault.findings import Findings, Health, Pair, Quality
 from ragfault.report import charts
 from ragfault.report.markup import Markup, Node, label, number, tag
 from ragfault.report.pieces import RESULTS, TITLES, bounds, narrow, percent, scroll, sign
-from ragfault.report.plain import CORRECTED, corrections, errors
+from ragfault.report.plain import beside, corrections, notes, righted
 from ragfault.runs import Manifest
 from ragfault.stats import Interval
 
@@ -217,26 +217,29 @@ def _pair(pair: Pair) -> Markup:
 
 
 def _corrected(findings: Findings) -> list[Node] | None:
-    """The figures as judged and corrected for the judge's error, side by side."""
-    made = findings.scorecard.correction
-    if made is None:
+    """The figures as judged and corrected for the judge's error, or rectified by labels, side by side."""
+    title = beside(findings.scorecard)
+    if title is None:
         return None
     rows = [
         tag(
             "tr",
             tag("th", label(item.metric), scope="row"),
             tag("td", _mean(item.interval)),
-            tag("td", _mean(fixed.interval) if fixed and fixed.interval else label(text, 300)),
+            tag(
+                "td",
+                (_mean(fixed.interval), righted(fixed)) if fixed and fixed.interval else label(text, 300),
+            ),
         )
         for item, text in corrections(findings.scorecard)
-        for fixed in [item.corrected]
+        for fixed in [item.corrected or item.rectified]
     ]
-    top = tag("tr", [tag("th", name, scope="col") for name in ("metric", "as judged", CORRECTED)])
+    top = tag("tr", [tag("th", name, scope="col") for name in ("metric", "as judged", title)])
     table = tag("table", tag("thead", top), tag("tbody", rows), class_="corrected")
     return [
-        tag("h3", CORRECTED.capitalize()),
-        scroll(table, CORRECTED) if rows else None,
-        [tag("p", line, class_="note") for line in errors(made)],
+        tag("h3", title.capitalize()),
+        scroll(table, title) if rows else None,
+        [tag("p", label(line, 600), class_="note") for line in notes(findings.scorecard)],
     ]
 
 

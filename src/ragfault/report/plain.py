@@ -8,13 +8,14 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from ragfault.findings import KINDS, Aggregate, Correction, Diagnosis, Result, Scorecard
-from ragfault.stats import Interval
+from ragfault.findings import KINDS, Aggregate, Correction, Diagnosis, Rectification, Result, Scorecard
+from ragfault.stats import Corrected, Interval, Rectified
 
 __all__ = [
     "CORRECTED",
     "LAYERS",
     "RESULTS",
+    "beside",
     "by_layer",
     "clean",
     "clip",
@@ -25,11 +26,15 @@ __all__ = [
     "kinds",
     "lost",
     "named",
+    "notes",
     "percent",
     "plural",
+    "rectifier",
+    "righted",
     "silent",
     "told",
     "why",
+    "width",
 ]
 
 LAYERS = {
@@ -44,7 +49,8 @@ RESULTS: dict[Result, str] = {"pass": "met", "fail": "missed", "cannot tell": "c
 """How a target stands, in words."""
 
 CORRECTED = "corrected for the judge's error"
-"""The heading of figures that are."""
+RECTIFIED = "rectified by labels"
+"""The headings of figures that are."""
 
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
@@ -116,15 +122,51 @@ def interval(found: Interval | None) -> str:
     return f"{figure(found.mean)} [{figure(found.low)}, {figure(found.high)}]"
 
 
+def beside(card: Scorecard) -> str | None:
+    """What the figures that stand beside those as judged are; None where there are none."""
+    return CORRECTED if card.correction else RECTIFIED if card.rectification else None
+
+
 def corrections(card: Scorecard) -> list[tuple[Aggregate, str]]:
-    """The metrics that can be corrected for the judge's error, each with its corrected figures, or why it has none."""
+    """The metrics that are corrected, or rectified, each with its figures, or why it has none."""
+    found: list[tuple[Aggregate, Corrected | Rectified | None]] = [
+        (item, item.corrected or item.rectified) for item in card.aggregates
+    ]
     return [
-        (
-            item,
-            interval(item.corrected.interval) if item.corrected.interval else f"– ({item.corrected.reason})",
-        )
-        for item in card.aggregates
-        if item.corrected is not None
+        (item, f"{interval(each.interval)}{righted(each)}" if each.interval else f"– ({each.reason})")
+        for item, each in found
+        if each is not None
+    ]
+
+
+def righted(found: Corrected | Rectified) -> str:
+    """By how many labels a figure was rectified, and what that does to its interval."""
+    if isinstance(found, Corrected):
+        return ""
+    return f" ({found.labelled:,} labels{width(found.gain)})"
+
+
+def width(gain: float | None) -> str:
+    """The width of a rectified interval beside that of the labels alone."""
+    return "" if gain is None else f", {gain:.2f} × the width by labels alone"
+
+
+def rectifier(found: Rectification, run: str = "") -> str:
+    """By whom figures were rectified: `ann, 60 traces`."""
+    of = f" of {clip(run, 60)}" if run else ""
+    return f"{clip(found.by, 120)}, {plural(found.traces)}{of}"
+
+
+def notes(card: Scorecard) -> list[str]:
+    """What the figures beside those as judged rest on, in sentences."""
+    if card.correction is not None:
+        return errors(card.correction)
+    if card.rectification is None:
+        return []
+    return [
+        f"By {rectifier(card.rectification)}. The judge's mean over all traces, put right by how it differs from the "
+        "labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided on "
+        "the rectified figures; metrics without labels stand as judged."
     ]
 
 

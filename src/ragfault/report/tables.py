@@ -10,6 +10,7 @@ import msgspec
 
 from ragfault.findings import Aggregate, Findings, Gate, Scorecard
 from ragfault.report.plain import clean, why
+from ragfault.stats import Interval
 
 __all__ = ["COLUMNS", "cell", "to_csv", "to_json"]
 
@@ -33,6 +34,10 @@ COLUMNS = (
     "corrected",
     "corrected_low",
     "corrected_high",
+    "rectified",
+    "rectified_low",
+    "rectified_high",
+    "labels",
 )
 """The columns of the CSV: one row for each metric, over all traces and then over each segment."""
 
@@ -73,14 +78,13 @@ def cell(text: str | None) -> str:
 
 def _row(card: Scorecard, item: Aggregate) -> list[str | int | float | None]:
     found = item.interval
-    numbers = (found.mean, found.low, found.high) if found else (None, None, None)
     return [
         cell(card.by),
         cell(card.segment),
         cell(item.metric),
         item.layer,
         item.better,
-        *(None if number is None or math.isinf(number) else number for number in numbers),
+        *_ends(found),
         found.n if found else 0,
         found.clusters if found else 0,
         item.scored,
@@ -89,11 +93,13 @@ def _row(card: Scorecard, item: Aggregate) -> list[str | int | float | None]:
         cell(str(item.target)) if item.target else "",
         item.result or "",
         cell(why(item)),
-        *_corrected(item),
+        *_ends(item.corrected.interval if item.corrected else None),
+        *_ends(item.rectified.interval if item.rectified else None),
+        item.rectified.labelled if item.rectified else 0,
     ]
 
 
-def _corrected(item: Aggregate) -> tuple[float | None, ...]:
-    """The mean and the ends corrected for the judge's error, where that was asked for and can be done."""
-    found = item.corrected.interval if item.corrected else None
-    return (found.mean, found.low, found.high) if found else (None, None, None)
+def _ends(found: Interval | None) -> tuple[float | None, ...]:
+    """The mean and the ends of an interval; an infinite end is left out."""
+    numbers = (found.mean, found.low, found.high) if found else (None, None, None)
+    return tuple(None if number is None or math.isinf(number) else number for number in numbers)

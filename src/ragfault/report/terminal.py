@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from ragfault.findings import Aggregate, Alert, Diagnosis, Findings
 from ragfault.report.plain import (
-    CORRECTED,
     LAYERS,
     RESULTS,
+    beside,
     by_layer,
     clean,
     clip,
     corrections,
-    errors,
     figure,
     interval,
     kinds,
     lost,
     named,
+    notes,
     percent,
     plural,
     silent,
@@ -210,16 +210,16 @@ def _target(item: Aggregate) -> Text:
 
 
 def _corrected(findings: Findings) -> list[RenderableType]:
-    """The figures as judged and corrected for the judge's error, side by side."""
-    made = findings.scorecard.correction
-    if made is None:
+    """The figures as judged and corrected for the judge's error, or rectified by labels, side by side."""
+    title = beside(findings.scorecard)
+    if title is None:
         return []
-    table = _table(("metric", "left"), ("as judged", "left"), (CORRECTED, "left"))
+    table = _table(("metric", "left"), ("as judged", "left"), (title, "left"))
     for item, text in corrections(findings.scorecard):
         name = clean(item.metric) + (" ↓" if item.better == "lower" else "")
         table.add_row(_line(name), interval(item.interval), text)
-    notes = [_inset(2, (line, "dim")) for line in errors(made)]
-    return [_line((f"\n{CORRECTED.capitalize()}", "bold cyan")), *([table] if table.rows else []), *notes]
+    told = [_inset(2, (line, "dim")) for line in notes(findings.scorecard)]
+    return [_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *told]
 
 
 def _silent(findings: Findings) -> list[RenderableType]:

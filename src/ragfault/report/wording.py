@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ragfault.findings import Bisection, Change, Comparison, Fault, Mover, Ruling, Telling
-from ragfault.report.plain import LAYERS, clean, clip, figure, percent, plural
+from ragfault.report.plain import LAYERS, clean, clip, figure, percent, plural, rectifier, width
+from ragfault.stats import Difference
 
 __all__ = [
     "GLYPHS",
@@ -26,6 +27,7 @@ __all__ = [
     "named",
     "p_value",
     "reason",
+    "rectified",
     "segment",
     "signed",
     "state",
@@ -75,10 +77,30 @@ def moved(change: Change) -> str:
 
 def difference(change: Change) -> str:
     """Candidate less baseline with its interval: `−0.168 [−0.240, −0.096]`."""
-    found = change.difference
-    if found is None:
-        return "–"
-    return f"{signed(found.mean)} [{signed(found.low)}, {signed(found.high)}]"
+    return _ends(change.difference)
+
+
+def _ends(found: Difference | None) -> str:
+    return "–" if found is None else f"{signed(found.mean)} [{signed(found.low)}, {signed(found.high)}]"
+
+
+def rectified(found: Comparison) -> list[str]:
+    """By whose labels differences were rectified, each with what it rests on, or why it stands as judged."""
+    names = found.baseline, found.candidate
+    made = zip(found.rectification, names, strict=True)
+    by = [rectifier(each, name) for each, name in made if each is not None]
+    return [f"rectified by {'; '.join(by)}", *map(_rectified, found.changes)] if by else []
+
+
+def _rectified(change: Change) -> str:
+    put = change.rectified
+    name = clean(change.metric)
+    if change.judged is None or put is None:
+        return f"{name} stands as judged: {'it was not labelled' if put is None else put.reason}"
+    labels, what = change.weighed
+    return (
+        f"{name} {difference(change)} by {labels:,} {what}{width(put.gain)}; as judged {_ends(change.judged)}"
+    )
 
 
 def signed(value: float) -> str:
