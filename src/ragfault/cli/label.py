@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.cli.keys import pressing
 from ragfault.cli.options import mapping, reading
 from ragfault.cli.report import colourful
 from ragfault.errors import InputError, UnknownName
@@ -97,7 +98,8 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
     found = _items(traces, **options)
     session = Session(found, out, by if by is not None else _user())
-    left = _sit(session, show_judge)
+    with pressing() as read:
+        left = _sit(session, read, show_judge)
     _end(session, left)
 
 
@@ -176,18 +178,11 @@ def _ordered(ids: list[str], options: dict[str, Any]) -> list[str]:
 # --- the sitting -----------------------------------------------------------------------------------
 
 
-def _keys() -> Callable[[], str | None]:
-    """What gives the next key: the terminal's, else the next character of what is piped in; None at the end."""
-    if sys.stdin.isatty():
-        return click.getchar
-    return lambda: sys.stdin.read(1) or None
-
-
-def _sit(session: Session, judge: bool) -> bool:
+def _sit(session: Session, read: Callable[[], str | None], judge: bool) -> bool:
     """Ask until all is said or the person leaves; whether something is left."""
     from ragfault.report.labelling import card
 
-    read, full, explained = _keys(), False, False
+    full = explained = False
     while (item := session.item) is not None:
         said = session.word
         if isinstance(said, bool):
@@ -206,8 +201,6 @@ def _sit(session: Session, judge: bool) -> bool:
 def _pressed(read: Callable[[], str | None]) -> str | None:
     """The next key that means something; None where there are no more."""
     while (key := read()) is not None:
-        if key in ("\x04", "\x1a"):
-            return None
         key = ARROWS.get(key, key).lower()
         if key:
             return key
