@@ -54,8 +54,9 @@ class Words:
     def similarity(self, left: str, right: str) -> float:
         """The cosine of the rare words and the letters of two texts."""
         one, two = self._vector(left), self._vector(right)
-        norm = math.sqrt(sum(v * v for v in one.values()) * sum(v * v for v in two.values()))
-        return min(1.0, sum(value * two.get(key, 0.0) for key, value in one.items()) / norm) if norm else 0.0
+        norm = math.sqrt(sum([v * v for v in one.values()]) * sum([v * v for v in two.values()]))
+        shared = sum([value * two[key] for key, value in one.items() if key in two])
+        return min(1.0, shared / norm) if norm else 0.0
 
     def question(self, query: str) -> Question:
         """A query made ready, once."""
@@ -75,7 +76,7 @@ class Words:
         held = Counter(word for word in words(text) if word not in STOP)
         vector = {word: math.sqrt(count) * self._rarity(word) for word, count in held.items()}
         run = f" {' '.join(held)} "[:20_000]
-        for gram, count in Counter(run[at : at + 4] for at in range(len(run) - 3)).items():
+        for gram, count in Counter([run[at : at + 4] for at in range(len(run) - 3)]).items():
             vector[f"#{gram}"] = math.sqrt(count)
         return vector
 

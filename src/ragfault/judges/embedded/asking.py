@@ -26,42 +26,52 @@ SAME = 0.999
 
 def asked(question: Question, ground: Ground) -> tuple[Array, Array]:
     """Numbers for each passage, and which words of the query it holds; each from the query and that passage alone."""
-    kinds = list(question.weights)
-    table, index = ground.table, ground.index
-    owner = np.array(index.owner, np.int64)
-    rows = table.lines(kinds)
-    weights = np.array([question.weights[kind] for kind in kinds])
+    passages, owner = ground.index.passages, np.array(ground.index.owner, np.int64)
+    weights = np.array(list(question.weights.values()))
     total = weights.sum()
-    vectors = table.table[rows]
-    alike = (vectors @ ground.vectors.T) / (table.lengths[rows][:, None] * ground.lengths)
+    found, holds = np.zeros((len(passages), len(NAMES))), np.zeros((len(passages), len(weights)), bool)
+    if not len(owner) or not total:
+        return found, holds
+    close, near = _compared(question, weights, ground)
+    first = np.flatnonzero(np.diff(owner, prepend=-1))  # of each passage that has any, its first sentence
+    some, sizes = owner[first], np.diff(first, append=len(owner))
+    there = np.maximum.reduceat(close, first)
+    held = there > SAME
+    holds[some] = held
+    covered = _top((close > SAME) @ weights / total, owner, first, sizes, 2)
+    shows = [bool(question.kind and SHOWS[question.kind].search(passages[place].text)) for place in some]
+    found[some] = np.stack([
+        held @ weights / total, held.mean(1), covered[0], covered.sum(0) / np.minimum(sizes, 2),
+        there @ weights / total, there.min(1), np.maximum.reduceat(close @ weights, first) / total,
+        np.maximum.reduceat(near, first), _top(near, owner, first, sizes, 3).sum(0) / np.minimum(sizes, 3),
+        np.array(shows), np.full(len(some), question.kind is not None),
+        np.log1p(np.add.reduceat(ground.sizes, first)),
+    ], axis=1)  # fmt: skip
+    return found.round(5), holds
+
+
+def _compared(question: Question, weights: Array, ground: Ground) -> tuple[Array, Array]:
+    """For each sentence how alike each word of the query is to the nearest of its own, and how near both are."""
+    kinds, table = list(question.weights), ground.table
+    rows = table.lines(kinds)
+    vectors = table.meanings(rows)
+    alike = (ground.vectors @ vectors.T) / (ground.lengths[:, None] * table.lengths[rows])
     for place, kind in enumerate(kinds):
         if kind in ground.numbers:
-            alike[place, ground.numbers[kind]] = 1.0
-    close = np.zeros((len(owner), len(kinds)))
-    some = ground.sizes > 0
-    close[some] = np.maximum.reduceat(alike[:, ground.tokens], ground.starts[:-1][some], axis=1).T
+            alike[ground.numbers[kind], place] = 1.0
+    close = np.zeros((len(ground.sizes), len(kinds)))
+    full = ground.sizes > 0
+    close[full] = np.maximum.reduceat(alike[ground.tokens], ground.starts[:-1][full])
     meaning = weights @ vectors.astype(float)
-    near = ground.meanings @ (meaning / (np.sqrt(meaning @ meaning) + 1e-9))
-    found, holds = (
-        np.zeros((len(index.passages), len(NAMES))),
-        np.zeros((len(index.passages), len(kinds)), bool),
-    )
-    for place, passage in enumerate(index.passages):
-        at = np.flatnonzero(owner == place)
-        if not len(at) or not total:
-            continue
-        there = close[at].max(0)
-        held = close[at] > SAME
-        holds[place] = held.any(0)
-        covered = np.sort(held @ weights)[::-1] / total
-        shows = bool(question.kind and SHOWS[question.kind].search(passage.text))
-        found[place] = [
-            held.any(0) @ weights / total, held.any(0).mean(), covered[0], covered[:2].mean(),
-            there @ weights / total, there.min(), (close[at] @ weights).max() / total, near[at].max(),
-            np.sort(near[at])[-3:].mean(), shows, question.kind is not None,
-            np.log1p(ground.sizes[at].sum()),
-        ]  # fmt: skip
-    return found.round(5), holds
+    return close, ground.meanings @ (meaning / (np.sqrt(meaning @ meaning) + 1e-9))
+
+
+def _top(values: Array, owner: Array, first: Array, sizes: Array, count: int) -> Array:
+    """[count × passages] The greatest values of each passage's sentences, the greatest first; 0 where it has fewer."""
+    ranked = values[np.lexsort((-values, owner))]
+    places = np.arange(count)[:, None]
+    top: Array = np.where(places < sizes, ranked.take(first + places, mode="clip"), 0.0)
+    return top
 
 
 @cache

@@ -34,6 +34,8 @@ class Said(NamedTuple):
     """[N] So many words each claim has."""
     kinds: list[str]
     """[K] Every word of content of any claim, once."""
+    rows: Array
+    """[K] The row of each in the table of vectors."""
     kind: Array
     """[W] The number of the kind of each word, -1 for words without content."""
     member: Array
@@ -62,23 +64,21 @@ def say(texts: Sequence[str], ground: Ground, seen: Sequence[Check | None]) -> S
         statement = known[number]
         for word in statement.names if statement else names(text, ground.rarity) & one.keys():
             named[number, place[word]] = True
-    get, unseen = ground.rarity.levels.get, ground.rarity.unseen
-    weights = np.array([get(word, unseen) for word in kinds])
+    rows = ground.table.lines(kinds)
+    weights = ground.table.weights(kinds, rows).astype(float)
     row = list(chain.from_iterable(spoken))
     sizes = np.array([len(one) for one in spoken])
     owner = np.arange(len(sizes)).repeat(sizes)
     kind = np.array([place.get(word, -1) for word in row])
     digits = np.array([word[0].isdigit() for word in kinds])
-    return Said(list(texts), spoken, row, owner, sizes, kinds, kind, member, digits, weights, named)
+    return Said(list(texts), spoken, row, owner, sizes, kinds, rows, kind, member, digits, weights, named)
 
 
 class Held(NamedTuple):
     """Where the words of some claims are found; K kinds of words, S sentences, N claims, D words of the passages."""
 
-    rows: Array
-    """[K] The row of each kind in the table of vectors."""
     vectors: Array
-    """[K × …] Its vector."""
+    """[K × …] The vector of each kind."""
     there: Array
     """[K] Whether a kind is in the passages."""
     near: Array
@@ -110,13 +110,12 @@ def hold(said: Said, ground: Ground) -> Held:
     within[list(chain.from_iterable(posted)), np.arange(len(kinds)).repeat(sizes)] = True
     there = sizes > 0
     near = np.array([bool(places) or index.near(kind) for places, kind in zip(posted, kinds, strict=True)])
-    rows = table.lines(kinds)
-    vectors = table.table[rows]
-    alike = _alike(kinds, vectors, table.lengths[rows], ground)
+    vectors = table.meanings(said.rows)
+    alike = _alike(kinds, vectors, table.lengths[said.rows], ground)
     covered, joint, order = _ranked(said, ground, within)
     soft = np.maximum(alike.max(0), there)
     close = _close(alike, ground, order)
-    return Held(rows, vectors, there, near, alike, soft, within, covered, joint, order, within[order], close)
+    return Held(vectors, there, near, alike, soft, within, covered, joint, order, within[order], close)
 
 
 def _alike(kinds: Sequence[str], vectors: Array, lengths: Array, ground: Ground) -> Array:

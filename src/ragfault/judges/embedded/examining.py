@@ -45,6 +45,6 @@ def examine(claims: Sequence[str], ground: Ground, query: str) -> Examined | Non
     return Examined(
         features(said, held, ground, shared, asked, checks),
         states(said, held, ground, shared, asked),
-        (owner, held.rows[kind], where),
+        (owner, said.rows[kind], where),
         checks,
     )

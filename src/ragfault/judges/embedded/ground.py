@@ -21,16 +21,19 @@ UNKNOWN, STOPS = 0.2, 0.25
 """A text is foreign where so large a share of its words is unknown and so small a share are stop words."""
 
 
-def foreign(rows: Array, table: Vectors, shared: Array | None = None) -> bool:
-    """Whether words, by their rows in the table, are of another language than English.
+def foreign(rows: Array, table: Vectors, owner: Array | None = None, shared: Array | None = None) -> Array:
+    """Whether words, by their rows in the table, are of another language than English: for each text that owns some.
 
     Numbers are of none; nor are unknown words that are `shared` with an English text: they are names.
     """
-    told = len(rows) - int((rows == table.number).sum())
+    owner = np.zeros(len(rows), np.int64) if owner is None else owner
     strange = rows == table.unknown if shared is None else (rows == table.unknown) & ~shared
-    unknown, stops = int(strange.sum()), int((~table.told(rows)).sum())
-    other = unknown >= UNKNOWN * told and stops < STOPS * told
-    return told >= ENOUGH and (other or (told >= MANY and not stops))
+    told, unknown, stops = (
+        np.bincount(owner, hits, 1) for hits in (rows != table.number, strange, ~table.told(rows))
+    )
+    other = (unknown >= UNKNOWN * told) & (stops < STOPS * told)
+    found: Array = (told >= ENOUGH) & (other | ((told >= MANY) & (stops == 0)))
+    return found
 
 
 class Ground:
@@ -50,9 +53,8 @@ class Ground:
         self.starts: Array = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
         self.rows: Array = table.lines(stems)
         told = table.told(self.rows)
-        get, unseen = rarity.levels.get, rarity.unseen
-        self.weights: Array = np.array([get(word, unseen) for word in stems], np.float32) * told
-        self.vectors: Array = table.table[self.rows]
+        self.weights: Array = table.weights(stems, self.rows) * told
+        self.vectors: Array = table.meanings(self.rows)
         self.vectors[~told] = 0.0
         self.lengths: Array = table.lengths[self.rows]
         self.mass: Array = self._mass()
@@ -100,7 +102,7 @@ class Ground:
     @cached_property
     def foreign(self) -> bool:
         """Whether the passages are in a language that the table does not know."""
-        return foreign(self.rows[self.tokens], self.table)
+        return bool(foreign(self.rows[self.tokens], self.table)[0])
 
     @cached_property
     def keys(self) -> dict[str, Set[str]]:

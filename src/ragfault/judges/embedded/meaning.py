@@ -46,6 +46,8 @@ class Weighed(NamedTuple):
     odds: Array
     """The log-odds that each is bad, before calibration."""
     shape: Shape
+    strange: list[bool]
+    """Whether each is in another language than the passages."""
 
 
 class Meanings:
@@ -89,7 +91,10 @@ class Meanings:
         if seen is None:
             return None
         kind = shape(self._query, texts, float(ground.keyed.mean()))
-        weighed = Weighed(texts, ground, seen, model().odds(seen), kind)
+        rows, _, values, owner = seen.states
+        shared = None if ground.foreign else values[:, 1] > 0
+        strange = foreign(rows, ground.table, owner, shared) != ground.foreign
+        weighed = Weighed(texts, ground, seen, model().odds(seen), kind, strange.tolist())
         self._seen.setdefault(tuple(claims), weighed)  # against all chunks first, later against single ones
         return weighed
 
@@ -127,9 +132,7 @@ class Meanings:
         check = seen.checks[number]
         if check is None:
             return Entailment("unsupported", 0.0, share=(0.0,) * len(ground.index.passages))
-        own = seen.states.owner == number
-        shared = None if ground.foreign else seen.states.values[own, 1] > 0
-        if foreign(seen.states.rows[own], ground.table, shared) != ground.foreign:
+        if weighed.strange[number]:
             shares = verdict(text, check, ground.index, UNKNOWN, self._bars).share
             return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
         if p >= self._bars.inferred and seen.features[number, PLACE["joint"]] < COPY:

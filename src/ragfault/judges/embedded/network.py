@@ -24,7 +24,8 @@ class Network(NamedTuple):
     shared: Array
     """For each word of the table its vector as the network sees it."""
     own: Array
-    """For each word of the table what the network learned of it alone."""
+    """For each word of the table what the network learned of it alone, in whole numbers of `scale`."""
+    scale: Array
     first: tuple[Array, Array]
     second: tuple[Array, Array]
     word: tuple[Array, Array]
@@ -37,15 +38,16 @@ class Network(NamedTuple):
     def unpack(arrays: Mapping[str, Array], table: Vectors) -> Network:
         """The network in a file of weights."""
         known = {name.removeprefix("network."): part for name, part in arrays.items()}
-        own = np.zeros((len(table.table), known["own.weight"].shape[1]), np.float32)
-        own[known["own.rows"]] = known["own.weight"] * known["own.scale"]
+        own = np.zeros((len(table.table), known["own.weight"].shape[1]), np.int8)
+        own[known["own.rows"]] = known["own.weight"]
         unit = table.table / table.lengths[:, None]
         layers = {
             name: (_turned(known[f"{name}.weight"]), known[f"{name}.bias"])
             for name in ("first", "second", "word", "middle", "last")
         }
         mean, deviation = (known[name].astype(np.float32) for name in ("mean", "deviation"))
-        return Network(unit @ known["shared.weight"].T, own, **layers, mean=mean, deviation=deviation)
+        shared = unit @ known["shared.weight"].T
+        return Network(shared, own, known["own.scale"], **layers, mean=mean, deviation=deviation)
 
     def __call__(self, states: States, features: Array) -> Array:
         """The log-odds that each claim is bad."""
@@ -56,7 +58,7 @@ class Network(NamedTuple):
         place = np.arange(len(owner)) + GAP * (owner + 1)
         rows, rivals = states.rows[kept], states.rivals[kept]
         one, two = self.shared[rows], self.shared[rivals]
-        put = np.concatenate([self.own[rows], one * two, one - two, states.values[kept]], axis=1)
+        put = np.concatenate([self.own[rows] * self.scale, one * two, one - two, states.values[kept]], axis=1)
         held = _convolve(put, place, self.first)
         held = _convolve(held, place, self.second)
         starts = np.searchsorted(owner, np.arange(len(features)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from sys import intern
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ragfault.judges.rarity import rarity
 from ragfault.text import STOP
 
 __all__ = ["Array", "Vectors", "load", "vectors"]
@@ -22,10 +24,12 @@ class Vectors(NamedTuple):
     rows: dict[str, int]
     """Stem or stop word → its row."""
     table: Array
-    """Whole numbers from -127 to 127 as float32, so that their products are exact on every machine; a zero
-    row stands for a word without meaning of its own."""
+    """Whole numbers from -127 to 127, so that their products are exact on every machine; a zero row stands for a
+    word without meaning of its own."""
     lengths: Array
     """The length of each row, 1 where it is zero."""
+    rarities: Array
+    """What the word of each row tells; not so for numbers and the unknown."""
     stems: int
     """So many stems come first, then the stop words."""
     number: int
@@ -52,6 +56,18 @@ class Vectors(NamedTuple):
                     rows[place] = self.number
         return np.array(rows, np.int64)
 
+    def meanings(self, rows: Array) -> Array:
+        """The vectors of some rows, in single precision."""
+        found: Array = self.table[rows].astype(np.float32)
+        return found
+
+    def weights(self, words: Sequence[str], rows: Array) -> Array:
+        """What some words in these rows tell, by their rarity."""
+        found: Array = self.rarities[rows]
+        for place in np.flatnonzero(rows >= self.number).tolist():
+            found[place] = rarity()(words[place])
+        return found
+
     def told(self, rows: Array) -> Array:
         """Whether the words of some rows carry content."""
         return (rows < self.stems) | (rows >= self.number)
@@ -69,17 +85,20 @@ def vectors() -> Vectors:
 
     >>> table = vectors()
     >>> def near(one, two):
-    ...     a, b = (table.table[table.row(word)] for word in (one, two))
+    ...     a, b = table.meanings(table.lines([one, two]))
     ...     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
     >>> near("physician", "doctor") > 0.6 > near("physician", "restaur")
     True
     """
     packed = load("vectors.npz")
     stems = bytes(packed["stems"]).decode().split("\n")
-    words = [*stems, *sorted(STOP)]
-    table = np.zeros((len(words) + 3, packed["table"].shape[1]), np.float32)
+    words = [*map(intern, stems), *sorted(STOP)]
+    table = np.zeros((len(words) + 3, packed["table"].shape[1]), np.int8)
     table[: len(stems)] = packed["table"]
     lengths = np.sqrt((table.astype(float) ** 2).sum(1)).astype(np.float32)
     lengths[lengths == 0] = 1.0
     rows = {word: place for place, word in enumerate(words)}
-    return Vectors(rows, table, lengths, len(stems), len(words), len(words) + 1, len(words) + 2)
+    rarities = np.zeros(len(table), np.float32)
+    tell = rarity()
+    rarities[: len(words)] = [tell(word) for word in words]
+    return Vectors(rows, table, lengths, rarities, len(stems), len(words), len(words) + 1, len(words) + 2)
