@@ -122,6 +122,8 @@ class Server:
         """Question → how often it came."""
         self.paid: Counter[str] = Counter()
         """Question → how often it was answered, or may have been."""
+        self.told: Counter[str] = Counter()
+        """Question → how often its answer arrived."""
         self.met: Counter[str] = Counter()
         """Fault → how often it was met."""
         self.tokens = 0
@@ -141,7 +143,7 @@ class Server:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
                 headers = {
@@ -216,6 +218,7 @@ class Server:
         if fault == "garbage":
             await self._send(writer, 200, "no json at all")
             return True
+        self.told[name] += 1
         usage = {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -271,12 +274,29 @@ class Server:
         return {
             "calls": sum(self.calls.values()),
             "paid": sum(self.paid.values()),
-            "different": len(self.paid),
+            "told": sum(self.told.values()),
+            "different": len(self.told),
             "tokens": self.tokens,
             "most": self.most,
             "met": dict(self.met),
             "authorized": sorted(self.keys),
         }
+
+
+def some(count: int, *, answer: str = "It is {n}. Nobody knows {n}.") -> list[Any]:
+    """Traces that are asked about in two calls each, no two of them in the same."""
+    from ragfault.records import Chunk, Trace
+
+    return [
+        Trace(
+            id=str(n),
+            query=f"What is number {n}?",
+            chunks=(Chunk(id="a", text=f"It is {n}. Number {n} is here."), Chunk(id="b", text=f"Other {n}.")),
+            answer=answer.format(n=n),
+            reference=f"It is {n}.",
+        )
+        for n in range(count)
+    ]
 
 
 @contextlib.contextmanager
@@ -312,6 +332,7 @@ async def _ended(server: Server) -> None:
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.sleep(0.01)
 
 
 async def _served(server: Server, port: int) -> None:

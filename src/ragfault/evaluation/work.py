@@ -21,7 +21,7 @@ from ragfault.runs import Partial
 
 __all__ = ["Job", "score_all", "work_off"]
 
-AHEAD, PARTS = 256, 32
+AHEAD, PARTS = 1024, 32
 """Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
 TICK = 0.5
 """Seconds after which is told what was spent, also where no part was done."""

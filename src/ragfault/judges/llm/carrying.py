@@ -88,7 +88,7 @@ class Carrier:
             tried += 1
             began = time.monotonic()
             try:
-                async with self._pace:
+                async with self._pace.turn(again=tried > 1):
                     self._go()
                     began = time.monotonic()
                     return await self._sending(key, call, most)

@@ -6,9 +6,10 @@ import asyncio
 import random
 import time
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Self
 
 __all__ = ["LONGEST", "Pace", "delay", "wished"]
 
@@ -21,7 +22,7 @@ LONGEST = 120.0
 class Pace:
     """How many calls are under way at once: halved where an endpoint is pressed, one more for each good round.
 
-    It is entered for each try: `async with pace:`.
+    It is entered for each try: `async with pace.turn():`. Who comes first goes first, and further tries before all others.
     """
 
     def __init__(self, most: int) -> None:
@@ -29,30 +30,37 @@ class Pace:
         self._slowed = -1.0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def __aenter__(self) -> Self:
+    @asynccontextmanager
+    async def turn(self, *, again: bool = False) -> AsyncIterator[None]:
+        """Wait until one more call may be under way, and be it."""
         if self.busy < int(self.limit) and not self._waiting:
             self.busy += 1
-            return self
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        else:
+            await self._called(again)
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                await self.__aexit__()
-            raise
-        return self
+            yield
+        finally:
+            self.busy -= 1
+            self._admit()
 
-    async def __aexit__(self, *_: object) -> None:
-        self.busy -= 1
-        self._admit()
+    async def _called(self, again: bool) -> None:
+        """Wait to be admitted."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waiting.appendleft if again else self._waiting.append)(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.busy -= 1
+                self._admit()
+            raise
 
     def _admit(self) -> None:
         while self._waiting and self.busy < int(self.limit):
-            turn = self._waiting.popleft()
-            if not turn.done():
+            place = self._waiting.popleft()
+            if not place.done():
                 self.busy += 1
-                turn.set_result(None)
+                place.set_result(None)
 
     def slower(self, began: float) -> None:
         """Halve the calls at once; a call that began before the last time says nothing new."""

@@ -71,6 +71,7 @@ class Client:
         self.secure = place.base_url.startswith("https:")
         """Whether closing takes a moment more."""
         self._line = _connected(place, settings)
+        self._create = self._line.chat.completions.create
 
     async def send(self, call: Call) -> Answer:
         """Try a call once; what the endpoint does not take of a request is left out from then on.
@@ -94,7 +95,7 @@ class Client:
         request = body(call, features, self._settings)
         try:
             async with asyncio.timeout(self._settings.timeout):
-                found = await self._line.chat.completions.create(**request)
+                found = await self._create(**request)
         except TimeoutError:
             raise self._late() from None
         except APIStatusError as error:

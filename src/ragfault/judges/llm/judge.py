@@ -50,11 +50,11 @@ class LLM:
         lens: str | Path | Lens = "general",
         **options: Any,
     ) -> None:
-        settings = settings if settings is not None else settings_of(named, **options)
-        self.settings = settings if settings.context else replace(settings, context=context(settings))
+        self.settings = settings if settings is not None else settings_of(named, **options)
+        self._told = replace(self.settings, context=self.settings.context or context(self.settings))
         self.lens = load_lens(lens)
         self._prompts = load_prompts(self.lens)
-        self._fingerprint = _fingerprint(settings, self._prompts.digest, self.lens)
+        self._fingerprint = _fingerprint(self.settings, self._prompts.digest, self.lens)
         self._purse, self._afresh = f"judge {uuid.uuid4().hex}", True
         self._session: Session | None = None
         self._usage = Usage()
@@ -96,7 +96,7 @@ class LLM:
 
     async def _one(self, trace: Trace, caller: Caller) -> Verdicts:
         try:
-            return await judged(trace, caller, self.settings, self._prompts, self._fingerprint)
+            return await judged(trace, caller, self._told, self._prompts, self._fingerprint)
         except Stopped:
             raise
         except JudgeError as error:
@@ -104,7 +104,7 @@ class LLM:
 
     def estimate(self, traces: Iterable[Trace]) -> Estimate:
         """What judging these traces would send and cost, by kind of call; sends nothing."""
-        return estimated(traces, self.settings, self._prompts)
+        return estimated(traces, self._told, self._prompts)
 
     # --- what is spent -----------------------------------------------------------------------------
 
