@@ -16,6 +16,8 @@ MARKS = "\u061c\u200e\u200f"
 """Marks of direction, common in Hebrew and Arabic, and without them of no use."""
 BIDI = "\u202a-\u202e\u2066-\u2069"
 """What turns the direction of writing round."""
+TURNS = "\u202a\u202b\u202d\u202e\u2066-\u2068"
+"""Those that begin it; an end without a beginning turns nothing."""
 TAGS = "\U000e0000-\U000e007f"
 """Letters as tags: a text that nobody sees."""
 SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
@@ -36,7 +38,7 @@ LONE = re.compile(
 TWICE = re.compile(f"(?<=[{SELECTORS}])[{SELECTORS}]+")
 UNSEEN = re.compile(f"[{INVISIBLE}{MARKS}{BIDI}{TAGS}{JOINERS}{CONTROLS}\U000e0100-\U000e01ef]")
 RUNS = re.compile(
-    f"[{TAGS}]{{3,}}|[{BIDI}]|[{SELECTORS}]{{3,}}|[\u200b-\u200d\u2060-\u2064\ufeff]{{4,}}"
+    f"[{TAGS}]{{3,}}|[{TURNS}]|[{SELECTORS}]{{3,}}|[\u200b-\u200d\u2060-\u2064\ufeff]{{8,}}"
     "|(?<=[a-z])[\u200b\u2060-\u2064](?=[a-z])|\x1b\\[|\x08{2,}"
 )
 """What is hidden on purpose: a text in tags or selectors, writing turned round, spaces of no width within a word."""

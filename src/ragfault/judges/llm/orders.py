@@ -1,0 +1,322 @@
+"""Orders: how texts speak that want to sway whoever judges them, in a dozen languages.
+
+All patterns are for texts in small letters, Latin ones without accents (see `ragfault.judges.llm.folding`). Each begins
+with a word of its own, and every repeat in it is bounded: the time grows with the length of a text and no faster.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["COMPACT", "PATTERNS"]
+
+GAP = r"(?:[^\w.!?\n]{1,3}\w{1,24}){0,5}[^\w.!?\n]{1,3}"
+"""Up to five words between."""
+NEAR = r"[^.!?\n]{0,80}?"
+"""Anything within the sentence."""
+SIGNS = r"[^。！？\n]{0,14}?"
+"""The same where words have no spaces between."""
+
+JUDGE = (
+    r"(?:(?:the |this |any |all |our )?(?:ai|llm|gpt|automat\w{2,3}|language[ -]model|model)[ -]?(?:based )?"
+    r"(?:judges?|evaluators?|graders?|raters?|reviewers?|assistants?|systems?|models?)"
+    r"|(?:the |this |any |all )?(?:evaluators?|graders?|raters?|annotators?|assistant|language models?"
+    r"|llms?|chatbots?)"
+    r"|the (?:judge|model|ai|bot))"
+)
+THING = (
+    r"(?:(?:this|these|the|that|every|each|all|any|my|its?|following|above|of|chunk c?\d+)\b[ ,]{0,2}){1,3}"
+    r"(?:chunks?|passages?|contexts?|answers?|responses?|claims?|statements?|citations?|excerpts?"
+    r"|snippets?|outputs?)"
+)
+FULL = (
+    r"(?:1\.0+|100 ?(?:%|percent|points)|10 ?/ ?10|10 out of 10|5 ?/ ?5|(?:the )?(?:highest|maximum|max"
+    r"|perfect|top|full|best)"
+    r"(?: possible)?(?: (?:score|grade|rating|marks?|relevance|value|points))?|fully |highly |completely "
+    r"|\W?supported"
+    r"|\W?relevant|\W?correct\b|\W?grounded|\W?high\b|\W?true\b|faithful)"
+)
+
+OVERRIDE = {
+    "en": r"\b(?:ignore|disregard|forget|override|bypass|do not follow|don.t follow|stop following"
+    r"|discard|set aside"
+    r"|pay no attention to|abandon|nullify)\b"
+    rf"{GAP}(?:(?:previous|prior|above|earlier|preceding|foregoing|existing|initial|original|system|your"
+    rf"|all|any|these)"
+    r"\b[ ,]{0,2}(?:\w{1,14}[ ,]{1,2}){0,3})"
+    r"(?:instructions?|prompts?|directions|directives?|guidelines|guidance|rubrics?|system messages?"
+    r"|constraints|commands"
+    r"|programming|criteria|grading|training)\b",
+    "en rules": r"\b(?:ignore|disregard|forget)\b[^\w.!?\n]{1,3}(?:all |any )?(?:of )?(?:the |your )?"
+    r"(?:previous|prior|above|earlier|preceding) (?:rules|orders|text|context|messages?|content"
+    r"|conversation|tasks?)\b",
+    "en above": r"\b(?:ignore|disregard|forget) (?:everything|anything|all) (?:that (?:was|is|came|you)"
+    r"|(?:written |said |stated )?above"
+    r"|before this|you (?:were|have been) told|else (?:you|in the prompt))",
+    "de": rf"\b(?:ignorier\w{{1,4}}|missacht\w{{1,4}}|vergiss|vergesst|vergessen sie|befolge\w? nicht){GAP}"
+    r"(?:anweisung|instruktion|vorgabe|befehl|aufforderung|systemnachricht|prompt)\w{0,3}",
+    "fr": r"\b(?:ignore[rz]?|oublie[rz]?|ne tiens pas|ne tenez pas|ne suis pas|ne suivez pas|neglige[rz]?"
+    rf"|fais abstraction|faites abstraction){GAP}"
+    r"(?:instructions?|consignes?|directives?|invites?)\b",
+    "es": r"\b(?:ignora[dr]?|ignore|olvid[ae]|olvidad|descart[ae]|haz caso omiso|haga caso omiso|no sigas"
+    rf"|no siga){GAP}"
+    r"(?:instruccion(?:es)?|indicaciones|ordenes|directrices|directivas)\b",
+    "it": rf"\b(?:ignor[ai]\w{0, 2}|dimentic\w{1, 3}|trascur[ai]|non seguire){GAP}"
+    r"(?:istruzion[ei]|indicazion[ei]|direttiv[ae]|comandi)\b",
+    "pt": rf"\b(?:ignor[ae]r?|esqueca|esquece|desconsider[ae]|descart[ae]){GAP}"
+    r"(?:instruc(?:ao|oes)|orientacoes|diretrizes|comandos|ordens)\b",
+    "nl": rf"\b(?:negeer|vergeet|volg niet){GAP}(?:instructies?|aanwijzing(?:en)?|opdracht(?:en)?"
+    rf"|richtlijn(?:en)?)\b",
+    "pl": rf"\b(?:zignoruj\w{{0,3}}|ignoruj\w{{0,3}}|pomin\w{{0,3}}|zapomnij\w{{0,3}}){GAP}"
+    r"(?:instrukcj|polece|wytyczn|rozkaz)\w{1,4}",
+    "ru": rf"\b(?:игнорируй\w{{0,2}}|проигнорируй\w{{0,2}}|забудь\w{{0,2}}|не следуй\w{{0,2}}"
+    rf"|отбрось\w{{0,2}}){GAP}"
+    r"(?:инструкци|указани|команд|приказ|предписани)\w{1,4}",
+    "uk": rf"\b(?:ігноруй\w{{0,2}}|проігноруй\w{{0,2}}|забудь\w{{0,2}}){GAP}(?:інструкці|вказівк|команд"
+    rf"|наказ)\w{{0,4}}",
+    "tr": r"\b(?:onceki|yukaridaki|tum) (?:\w{1,14} ){0,2}(?:talimat|komut|yonerge)\w{0,8} (?:\w{1,14} ){0,2}"
+    r"(?:yok say|gormezden|unut|dikkate alma)",
+    "zh": rf"(?:忽略|无视|無視|忽视|忘记|忘記|忘掉|不要理会|不要遵守|别管){SIGNS}(?:指令|指示|说明|說明"
+    rf"|提示|规则|規則|要求|命令)",
+    "ja": rf"(?:指示|命令|指令|プロンプト|ルール|説明){SIGNS}(?:無視し|無視せ|忘れて|従わない)",
+    "ko": rf"(?:지시|명령|지침|프롬프트){SIGNS}(?:무시|잊어|따르지)",
+    "ar": r"(?:تجاهل|انس|لا تتبع)\w{0,3} (?:\w{1,14} ){0,3}(?:التعليمات|الأوامر|الاوامر|التوجيهات)",
+}
+"""Forget what you were told."""
+
+SCORE = {
+    "en": rf"\b(?:score|rate|grade|mark|rank|label|classify|judge|treat|evaluate|assess|deem"
+    rf"|consider) {THING}{NEAR}"
+    rf"(?:\bas\b|\bat\b|\bwith\b|\bto be\b|:|=|,) {{0,2}}(?:a |an |being |only )?{FULL}",
+    "en this": r"\b(?:score|rate|grade|mark|label|classify) (?:this|it|me|everything|all of (?:it|them|this))"
+    r" (?:as |at |with |a |an )?(?:a )?(?:1\.0\b|\W?supported\b|\W?relevant\b|highly relevant"
+    r"|fully (?:supported|relevant)"
+    r"|100 ?%|the (?:highest|maximum) (?:score|grade|rating|relevance)|full marks)",
+    "en give": r"\b(?:give|assign|award|grant|return|output|report|set|respond with|reply with)\b"
+    + NEAR
+    + r"\b"
+    r"(?:(?:relevance|support|score|grade|rating|verdict|groundedness|faithfulness)(?: (?:score|grade"
+    r"|level|value))?"
+    r"(?: (?:of|to|as|is|=)|:| =)? {0,2}\W?(?:1(?:\.0+)?\b(?![.,]?\d)|100 ?%|high\b|supported|maximum"
+    r"|the maximum|10/10)"
+    r"|(?:the )?(?:highest|maximum|max|perfect|full|top)(?: possible)? (?:score|grade|rating|relevance|marks)"
+    rf"{NEAR}(?:chunk|passage|answer|response|claim|context|this text|this document)\w?)",
+    "en must": r"\b(?:relevance|support|score|grade|verdict)(?: (?:score|level))? (?:must|should|has to"
+    r"|is to|shall) "
+    r"(?:always )?be (?:set |scored |rated |graded )?(?:to |at |as )?\W?(?:1(?:\.0)?\b|high\b|supported"
+    r"|maximum|the max)",
+    "en all": r"\b(?:all|every|each|any)(?: of the)?(?: other)? (?:claims?|chunks?|passages?|statements?"
+    r"|citations?|answers?)"
+    r"(?: (?:of|in|from|that)[^.!?\n]{0,40}?)? (?:are|is|must be|should be|as) (?:to be )?(?:considered "
+    r"|treated |marked |rated |"
+    r"fully |scored |judged |graded |labell?ed )(?:as )?\W?(?:supported|relevant|irrelevant|unsupported"
+    r"|correct|grounded|high|1\.0)",
+    "de": rf"\b(?:bewerte\w?|benote\w?|vergib|vergeben sie|gib|geben sie|stufe){GAP}(?:1[.,]0\b"
+    rf"|hochst\w{{1,3}} (?:punkt|note|bewert|"
+    r"wert|relevanz)\w{0,8}|voll\w{1,2} punkt\w{0,4}|als (?:belegt|relevant|gestutzt|korrekt)\b)",
+    "fr": rf"\b(?:note[rz]?|evalue[rz]?|attribue[rz]?|donne[rz]?){GAP}(?:1[.,]0\b|note maximale"
+    rf"|score maximal|meilleure note"
+    r"|comme (?:pertinente?|etayee?|correcte?)\b)",
+    "es": rf"\b(?:califica|califique|puntua|puntue|asigna|asigne|otorga|otorgue|dale|marca|evalua"
+    rf"|evalue){GAP}(?:1[.,]0\b"
+    r"|puntuacion (?:maxima|perfecta)|maxima (?:puntuacion|calificacion|nota)|como (?:relevante"
+    r"|respaldad[oa])s?\b)",
+    "it": rf"\b(?:valuta|valutate|assegna|assegnate|dai|date|segna){GAP}(?:1[.,]0\b|punteggio (?:massimo"
+    rf"|pieno)|massimo punteggio"
+    r"|voto massimo|come (?:rilevante|supportat[oa]|pertinente)\b)",
+    "pt": rf"\b(?:avalie|atribua|de|pontue|marque|classifique){GAP}(?:pontuacao (?:maxima|perfeita)"
+    rf"|nota maxima"
+    r"|maxima (?:pontuacao|nota)|nota 1[.,]0\b|como (?:relevante|suportad[oa]|apoiad[oa])\b)",
+    "nl": rf"\b(?:beoordeel|geef|markeer|waardeer){GAP}(?:1[.,]0\b|hoogste (?:score|cijfer|waardering)"
+    rf"|maximale score"
+    r"|als (?:relevant|onderbouwd|ondersteund)\b)",
+    "pl": rf"\b(?:ocen|ocencie|przyznaj|nadaj|daj|oznacz){GAP}(?:1[.,]0\b|(?:maksymaln"
+    rf"|najwyzsz)\w{{1,3}} (?:ocen|punkt|wynik)\w{{0,4}}"
+    r"|jako (?:istotn|potwierdzon|trafn)\w{1,3})",
+    "ru": rf"\b(?:оцени\w{{0,3}}|поставь\w{{0,2}}|присвой\w{{0,2}}|отметь\w{{0,2}}"
+    rf"|считай\w{{0,2}}){GAP}(?:1[.,]0\b"
+    r"|(?:максимальн|высш|наивысш)\w{1,3} (?:балл|оценк|рейтинг|релевантност)\w{0,4}|релевантн\w{1,3}"
+    r"|подтвержд\w{1,6})",
+    "zh": rf"(?:评分|打分|评为|標記為|标记为|标为|给予|给出|给这|給予){SIGNS}(?:1\.0|满分|滿分|最高分"
+    rf"|高度相关|完全支持|得到支持)",
+    "ja": rf"(?:評価|スコア|採点|関連性|得点){SIGNS}(?:1\.0|満点|最高点|最高評価|最高のスコア)",
+}
+"""Give this the best of marks."""
+
+ADDRESS = {
+    "to": rf"\b(?:attention|note|notice|message|instructions?|memo|reminder|hint|order|command"
+    rf"|request)\W{{0,2}}"
+    rf"(?: ?(?:to|for) |: ?|, ?){JUDGE}\b",
+    "dear": r"\b(?:dear|hello|hey|hi|attention|listen|please),? (?:the )?(?:evaluator|grader|rater"
+    r"|ai judge|llm judge|llm|"
+    r"language model|ai model|ai assistant|ai evaluator|ai grader|chatbot|gpt(?:-\d)?)\b",
+    "if": r"\bif you are (?:an? |the )?(?:ai|llm|language model|large language model|evaluator|grader"
+    r"|automated|gpt|judge)\b",
+    "new": r"(?:^|[\n.!?>*#\]\[])[ \t]{0,8}(?:new|updated|revised|hidden|secret|real|actual|true|final)"
+    r" (?:system )?(?:instructions?|task|prompt|directives?|orders)(?: for you)?[ \t]{0,2}:",
+    "over": r"\b(?:evaluation|grading|judging|assessment|scoring) (?:task |phase |part )?"
+    r"(?:is|has been) (?:now )?(?:over|cancell?ed|complete[d]?|finished|suspended|disabled|aborted)\b"
+    + NEAR
+    + r"\b(?:you|now|instead|output|reply|respond|score)\b",
+    "skip": r"\b(?:do not|don.t|no need to|skip|stop|refrain from|never) (?:the )?(?:evaluat\w{1,5}"
+    r"|judg\w{1,4}|grad(?:e|ing)|scor(?:e|ing)"
+    r"|fact[- ]?check\w{0,3}|verif\w{1,6}) " + THING,
+    "reveal": r"\b(?:reveal|print|repeat|output|leak|disclose|display|show me|show|tell me|give me"
+    r"|translate) "
+    r"(?:(?:me|us|verbatim|out|all|of|the|your|full|entire|complete|hidden|secret) ){0,4}"
+    r"(?:(?:system|initial|original|hidden) (?:prompt|instructions?|message)|your (?:instructions|prompt"
+    r"|rules|api keys?)"
+    r"|environment variables)\b",
+    "reply": r"\b(?:respond|reply|answer|output|return|say)\b (?:only |just |exactly |simply |always "
+    r"|nothing but |with |in |the |a |an |"
+    r"following |valid |this |that ){1,5}(?:score (?:of )?1|1\.0\b|[\"'`]?supported\b|relevance"
+    r"|highly relevant"
+    r"|[\"'`]?high\b[\"'`]|\{ ?[\"'])",
+}
+"""You who judge this."""
+
+ROLE = {
+    "you are": r"\byou(?: a|['’]| wi)(?:re|ll be|ll)? (?:now |from now on |no longer |really |actually "
+    r"|hereby )?(?:be |act as )?"
+    r"(?:an? |the |my |bound by )?(?:\w{1,14} ){0,2}(?:ai (?:judge|evaluator|assistant|grader|model"
+    r"|without)|llm|language model|chatbot"
+    r"|unrestricted|lenient (?:judge|grader|evaluator)|generous (?:judge|grader|evaluator)|jailbroken"
+    r"|evaluator|grader"
+    r"|dan\b(?! \w+ing)|in (?:developer|debug|maintenance|god|admin|jailbreak|dan|test) mode)",
+    "pretend": r"\b(?:pretend|imagine|assume|suppose|role-?play)(?: that)? (?:to be|you (?:are|were|have)"
+    r"|as) (?:an? |the |my |in )?"
+    r"(?:\w{1,14} ){0,3}(?:ai\b|judge|evaluator|grader|assistant|chatbot|language model|llm|no (?:rules"
+    r"|restrictions|guidelines|"
+    r"instructions)|(?:already )?(?:scored|graded|verified|approved)|developer mode|without (?:rules"
+    r"|restrictions))",
+    "act as": r"\bact as (?:if (?:you|this|the) [^.!?\n]{0,60}?(?:relevant|supported|instructions|judge"
+    r"|verified|correct|ai)\b|(?:an?|the|my) "
+    r"(?:\w{1,14} ){0,2}(?:evaluator|grader|chatbot|language model|llm|dan\b|unrestricted|ai\b))",
+    "now on": r"\bfrom (?:now on|this point on(?:wards?)?|here on),? (?:you (?:will|must|should|are to"
+    r"|shall) (?:only |always |never )?"
+    r"(?:respond|answer|reply|output|give|score|rate|act|say|judge|approve|treat|follow|grade|obey)"
+    r"|respond|reply|output|score|"
+    r"rate|grade|mark|treat|obey)\b",
+    "line": r"(?:^|\n)[ \t>*#\[(]{0,6}(?:system|developer|administrator|admin|root|openai|anthropic|user"
+    r"|human|assistant)"
+    r"(?: (?:message|prompt|override|notice|instruction|note|update"
+    r"|command))?[ \t*\])]{0,4}:[ \t*]{0,4}\n?[ \t]{0,4}"
+    r"(?:you (?:are|must|will|should)|ignore|new |override|score|rate|set |treat|mark |from now"
+    r"|please (?:score|rate|ignore|mark|give)"
+    r"|the (?:following|above|previous|next) |all (?:chunks|claims|previous)|grade|disregard|relevance"
+    r"|this (?:chunk|passage|answer|claim)"
+    r"|sure,? (?:the|here|i)|i (?:have|will) (?:graded|scored|verified|rate|give|score)|\{)",
+    "message": r"\b(?:system|developer|admin(?:istrator)?)[ _-](?:override|prompt|message|instruction"
+    r"|notice|update|note)s?[ \t\])*]{0,4}:",
+    "tag": r"<\|[a-z_]{2,24}\|>|\[/?inst\]|<<?/?sys>>?|<(?:start|end)_of_turn>|</?(?:system"
+    r"|system[_-](?:prompt|message|reminder|note)"
+    r"|assistant|instructions?|function_calls|tool_results?|admin|evaluator|grader|judge)>"
+    r"|###? ?(?:instructions?|system(?: prompt)?|response|human|assistant)[ \t]{0,2}:",
+    "turns": r"(?:^|\n)[ \t]{0,4}(?:human|user)[ \t]{0,2}:[^\n]{0,400}\n{1,3}[ \t]{0,4}(?:assistant"
+    r"|ai)[ \t]{0,2}:",
+    "de": r"\bdu bist (?:jetzt|nun|ab sofort|nicht mehr) (?:\w{1,14} ){0,3}(?:ki\b|assistent|modell"
+    r"|gutachter|bewerter|prufer)",
+    "fr": r"\btu es (?:maintenant|desormais) (?:\w{1,14} ){0,3}(?:ia\b|assistant|modele|evaluateur"
+    r"|correcteur|juge)",
+    "es": r"\b(?:ahora eres|eres ahora|a partir de ahora eres) (?:\w{1,14} ){0,3}(?:ia\b|asistente|modelo"
+    r"|evaluador|juez)",
+    "ru": r"\bты (?:теперь|больше не|отныне) (?:\w{1,14} ){0,3}(?:ии\b|ассистент|модель|оценщик|судья"
+    r"|эксперт)",
+    "zh": rf"你(?:现在|不再|從現在起|从现在起|现在起){SIGNS}(?:助手|模型|评委|评审|评估|裁判|人工智能)",
+}
+"""You are another now."""
+
+MARK = {
+    "ours": r"<</?[0-9a-f]{6,64}\b[^<>\n]{0,40}>>|<</[^<>\n]{1,60}>>",
+    "tags": r"</(?:chunks?|passages?|claims?|quer(?:y|ies)|contexts?|retrieved|untrusted|statements?"
+    r"|citations?|user_input|answer)"
+    r"[\w -]{0,20}>",
+    "banner": r"(?:^|\n)[ \t]{0,4}[-=#*~_\[(<]{2,40} ?(?:end|close|stop|finish|begin"
+    r"|start)(?: of)?(?: the)?(?: \w{1,12}){0,2} "
+    r"(?:chunks?|passages?|contexts?|quer(?:y|ies)|data|inputs?|texts?|documents?|answers?|prompt"
+    r"|evaluation|instructions?)"
+    r"(?: \w{1,4})? ?[-=#*~_\])>]{2,40}",
+    "said": r"\b(?:end of|here ends|close) (?:the )?(?:untrusted|retrieved|delimited|fenced"
+    r"|quoted) (?:data|texts?|chunks?|contents?|"
+    r"inputs?|section|block)",
+}
+"""The texts end here."""
+
+VERDICT = {
+    "id": r"[{,]\s{0,4}\\?[\"']id\\?[\"']\s{0,4}:\s{0,4}\\?[\"'][cskftpr]\d{1,3}\\?[\"']",
+    "field": r"\\?[\"'](?:relevance|support|covered|supports|groundedness|grounded|faithfulness|verdict"
+    r"|contradicted)(?:_score)?\\?[\"']"
+    r"\s{0,4}:\s{0,4}(?:[01](?:\.\d{1,4})?\b|true\b|false\b|\\?[\"'](?:supported|inferred|unsupported"
+    r"|contradicted|high|relevant|pass"
+    r"|yes|correct|1(?:\.0)?)\b)",
+    "list": r"\\?[\"'](?:chunks|claims|statements|missing|citations|truth)\\?[\"']\s{0,4}:\s{0,4}\[",
+    "plain": r"\b(?:relevance|relevancy|groundedness|faithfulness|support)(?: (?:score|level"
+    r"|grade))?\s{0,2}[:=]\s{0,2}"
+    r"(?:1(?:\.0+)?\b(?![.,]?\d)(?! ?[:/] ?\d)|100 ?%|10/10|high\b|supported\b|maximum\b)",
+}
+"""Here is the reply already."""
+
+LINK = {
+    "image": r"!\[[^\]\n]{0,200}\]\(\s{0,4}(?:https?:)?//[^)\s]{1,300}?(?:\?|&|/)(?:data|secret|prompt"
+    r"|context|leak|payload|exfil\w{0,10}"
+    r"|conversation|history|token|key|stolen|info|answer|query|q|chunks?|text|c|d|msg|p)=[^)\n]{0,400}\)",
+    "placed": r"\]\(\s{0,4}(?:https?:)?//[^)\s]{1,300}?(?:[{\[<$]|%7b)[^)\n]{1,200}\)",
+    "html": r"<(?:img|iframe|script|link|object|embed)\b[^>\n]{0,200}?(?:src|href"
+    r"|data)\s{0,2}=\s{0,2}[\"']?(?:https?:)?//[^>\s\"']{1,300}?"
+    r"(?:[?&](?:data|secret|prompt|context|leak|payload|exfil\w{0,10}|conversation|history|token|key"
+    r"|stolen|q|query|answer)=|[{\[$])",
+    "script": r"\]\(\s{0,4}(?:javascript|vbscript|data:text/html)",
+    "send": r"\b(?:send|post|append|forward|transmit|upload|exfiltrate|leak|encode"
+    r"|embed)\b[^.!?\n]{0,80}?\b(?:conversation|prompts?|query"
+    r"|quer(?:y|ies)|questions?|contexts?|secrets?|api keys?|passwords?|history|instructions|chunks?"
+    r"|user data|answers?|documents?)\b"
+    r"[^!?\n]{0,80}?(?:https?://|www\.)",
+}
+"""Carry something out."""
+
+KINDS = (
+    ("order", OVERRIDE | {f"score {name}": pattern for name, pattern in SCORE.items()} | ADDRESS),
+    ("role", {f"role {name}": pattern for name, pattern in ROLE.items()}),
+    ("mark", MARK),
+    ("verdict", VERDICT),
+    ("link", LINK),
+)
+
+
+class Pattern(NamedTuple):
+    """What one kind of injection looks like."""
+
+    kind: str
+    sought: re.Pattern[str]
+    begins: tuple[str, ...]
+    """A text that holds none of these holds nothing that is sought; none: it may always."""
+
+
+def _begins(pattern: str) -> tuple[str, ...]:
+    """The letters that a pattern begins with; none where that cannot be told."""
+    sole = FIRST.match(pattern)
+    if sole:
+        return (sole.group(1),)
+    choice = re.match(r"(?:\\b)?\(\?:([^()]{2,999})\)(?![?*{])", pattern)
+    heads = [HEAD.match(one) for one in choice.group(1).split("|")] if choice else []
+    return tuple(head.group() for head in heads if head) if all(heads) else ()
+
+
+FIRST = re.compile(r"(?:\\b)?([^\W\d_](?:[^\W\d_]| )*)(?=\(\?:|\[)(?!.*\)\|)")
+"""A word that a pattern begins with, one without branches of its own."""
+HEAD = re.compile(r"[^\W\d_](?:[^\W\d_]| (?=[^\W\d_]))*(?![?*{])")
+"""The letters and spaces that stand for themselves."""
+PATTERNS = tuple(
+    Pattern(kind, re.compile(pattern), _begins(pattern))
+    for kind, patterns in KINDS
+    for pattern in patterns.values()
+)
+"""All of them."""
+
+COMPACT = re.compile(
+    r"ignore(?:all|any)?(?:of)?(?:the|your)?(?:previous|prior|above)?(?:instruction|prompt|rule)"
+    r"|disregard(?:all)?(?:the|your)?"
+    r"(?:previous|prior|above)|scorethis|ratethis|fullysupported|highlyrelevant|systemprompt|markthis"
+)
+"""The same in letters that stand apart, taken together."""

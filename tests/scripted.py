@@ -1,0 +1,76 @@
+"""A model that says what a test wants: the shape of the port, and nothing behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ragfault.judges.llm.calls import Call, Reply
+from ragfault.judges.llm.fences import unfenced
+from ragfault.records import Usage
+
+Say = Callable[[Call], str]
+
+ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chunks": ("c", {"reason": "", "relevance": 0.5}),
+    "statements": ("t", {"chunk": "", "quote": "", "covered": True}),
+    "claims": ("s", {"chunk": "", "quote": "", "reason": "", "support": "supported", "p": 0.9}),
+    "used": ("c", {"used": True}),
+    "citations": ("k", {"supports": True, "p": 0.9}),
+    "facts": ("f", {"present": True, "contradicted": False}),
+    "truth": ("s", {"status": "unknown"}),
+    "passages": ("p", {"relevance": 0.5}),
+}
+"""Field → the letter of its ids, and an item of it."""
+FREE: dict[str, Any] = {
+    "missing": [],
+    "aspects": [],
+    "relevance": 0.5,
+    "refused": False,
+    "harm": [],
+    "questions": ["Who?", "What?", "When?"],
+    "noncommittal": False,
+}
+
+
+def wanted(call: Call) -> dict[str, list[str]]:
+    """What a call asks for: field → ids, as the last line says, else all ids in sight."""
+    text = call.messages[-1].text
+    names = {one.name.split()[0] for message in call.messages for one in unfenced(message.text)}
+    names |= set(re.findall(r"^(k\d+): ", call.messages[1].text, re.MULTILINE))
+    asked = {}
+    line = text.rsplit("Fields: ", 1)[-1] if "Fields: " in text else text.rsplit(": ", 1)[-1]
+    for field, ids in re.findall(r"(\w+)(?: \(of ([^)]*)\))?(?:, |$)", line):
+        letter = ITEMS[field][0] if field in ITEMS else ""
+        every = sorted(
+            (n for n in names if letter and re.fullmatch(letter + r"\d+", n)), key=lambda n: int(n[1:])
+        )
+        asked[field] = ids.split(", ") if ids else every
+    return asked
+
+
+def right(call: Call, **said: dict[str, Any]) -> dict[str, Any]:
+    """A reply with all that was asked for; `said` gives fields of items by id, or whole fields that go by no id."""
+    reply: dict[str, Any] = {}
+    for field, ids in wanted(call).items():
+        if field in FREE:
+            reply[field] = said.get(field, FREE[field])
+        else:
+            known = said.get(field, {})
+            reply[field] = [{"id": one, **ITEMS[field][1], **known.get(one, {})} for one in ids]
+    return reply
+
+
+class Scripted:
+    """A caller that answers with what a function makes of the call."""
+
+    def __init__(self, say: Say | None = None) -> None:
+        self.say = say or (lambda call: json.dumps(right(call)))
+        self.calls: list[Call] = []
+
+    async def ask(self, call: Call) -> Reply:
+        """Answer, and remember the call."""
+        self.calls.append(call)
+        return Reply(self.say(call), Usage(calls=1), cached=False)
