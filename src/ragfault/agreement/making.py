@@ -12,12 +12,12 @@ from ragfault.agreement import units as beside
 from ragfault.agreement.columns import value
 from ragfault.agreement.figures import Call, Terms, agreement, call, curves, marked
 from ragfault.agreement.gathering import Gathered, Labelled
+from ragfault.agreement.overlay import Reading
 from ragfault.agreement.records import Agreement, Marked, Measurement, Speed, Task
 from ragfault.agreement.scores import scores
 from ragfault.agreement.units import Units
 from ragfault.errors import JudgeError
 from ragfault.records import Verdicts
-from ragfault.runs.labels import Key, Word
 from ragfault.stats.discrimination import cells
 
 __all__ = ["Frame", "Said", "made"]
@@ -36,8 +36,8 @@ class Said(NamedTuple):
     seen: Sequence[Verdicts]
     apart: Sequence[Verdicts]
     """On the claims of people that are not in their answers."""
-    words: Mapping[str, Mapping[Key, Word]] | None = None
-    """What people said of each item of a run, by trace; None: the labels are all there is."""
+    words: Mapping[str, Reading] | None = None
+    """What people said of the items of a run, by trace; None: the labels are all there is."""
 
     def groups(self, units: Units) -> list[str]:
         """The group of each unit."""

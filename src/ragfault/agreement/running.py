@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from ragfault.agreement.overlay import Reading
 from ragfault.agreement.records import Task
 from ragfault.errors import InputError
 from ragfault.ports import PARTS, Part
@@ -43,7 +44,7 @@ class OfRun(NamedTuple):
 
     traces: list[Trace]
     """Those with labels, which stand in their metadata as `claims` and `grades`."""
-    words: Mapping[str, Mapping[Key, Word]]
+    words: Mapping[str, Reading]
     judge: Kept
     task: Task
     notes: list[str]
@@ -61,9 +62,9 @@ def of_run(run: str | Path | Run, labels: str | Path, task: Task | None) -> OfRu
     for trace in run.traces(list(said)):
         mine = _words(said[trace.id], trace)
         other += len(mine) < len(said[trace.id].words)
-        words[trace.id] = mine
+        words[trace.id] = Reading(mine, said[trace.id].looked)
         traces.append(replace(trace, metadata={**trace.metadata, **_columns(mine)}))
-    kinds = {key[0] for each in words.values() for key in each}
+    kinds = {key[0] for each in words.values() for key in each.words}
     if not kinds & {"claim", "chunk"}:
         raise InputError(
             f"{labels} holds no label of a claim or a chunk of {run.path}. Make some with: ragfault label {run.path}"

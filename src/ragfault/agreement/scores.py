@@ -3,87 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ragfault.agreement.figures import Terms
 from ragfault.agreement.gathering import Labelled
-from ragfault.agreement.people import said_of, worded
+from ragfault.agreement.overlay import Reading, values
+from ragfault.agreement.readings import graded, marked
 from ragfault.agreement.records import MetricAgreement
 from ragfault.metrics import DEFAULT, Metric, parse, score
-from ragfault.records import Trace, Verdicts
-from ragfault.runs.labels import Key, Word
+from ragfault.records import Verdicts
 from ragfault.stats import Estimate, bootstrap, mean_interval, paired_difference
 from ragfault.stats.groups import Floats
 
 __all__ = ["scores"]
 
-BINARY = ("context_relevance(low=0, medium=1)", "context_precision", "groundedness")
-"""The metrics that do not ask how relevant a chunk is, or how a claim is unsupported."""
+METRICS = ("context_relevance(low=0, medium=1)", *DEFAULT)
+"""The metrics that are tried; the first is that of chunks that are relevant or not."""
 
-READ: dict[str, tuple[str, ...]] = {
-    "refusal": ("refused",),
-    "answer_relevance": ("relevance",),
-    "completeness": ("fact",),
-}
-"""Metric → what people must have spoken of, where that is not all that the metric's verdicts hold."""
-
-Words = Sequence[Mapping[Key, Word]]
+Said = Mapping[str, Reading]
 
 
 def scores(
-    labelled: Sequence[Labelled],
-    seen: Sequence[Verdicts],
-    terms: Terms,
-    words: Mapping[str, Mapping[Key, Word]] | None = None,
+    labelled: Sequence[Labelled], seen: Sequence[Verdicts], terms: Terms, said: Said | None = None
 ) -> tuple[MetricAgreement, ...]:
     """Every metric of which the labels say enough, in the order of the catalogue, each on the traces that both score.
 
-    `words` are what people said of each item, by trace; without them the labels are taken for what they say.
+    `said` are the words on single items, by trace; without them the labels are taken for what they may mean, and a
+    metric counts where all that they may mean comes to the same.
     """
+    wanted = [metric for metric in map(parse, METRICS) if metric.definition.verdicts]
     top = max((grade.top for one in labelled for grade in (one.grades or {}).values()), default=0)
-    said = [
-        words.get(one.trace.id, {}) if words is not None else said_of(one, verdicts, top)
-        for one, verdicts in zip(labelled, seen, strict=True)
-    ]
-    people = [worded(verdicts, each) for verdicts, each in zip(seen, said, strict=True)]
-    spoken = frozenset(part for _, parts in people for part in parts)
-    found = []
-    for metric in _metrics(spoken, words is not None, top):
-        need = frozenset(_needs(metric))
-        rows = [
-            (at, one.trace, verdicts, theirs)
-            for at, (one, verdicts, (theirs, parts)) in enumerate(zip(labelled, seen, people, strict=True))
-            if need <= parts
-        ]
-        values = [(at, *_pair(metric, trace, ours, theirs)) for at, trace, ours, theirs in rows]
-        kept = [(at, ours, theirs) for at, ours, theirs in values if ours is not None and theirs is not None]
-        if kept:
-            table = np.array([(ours, theirs) for _, ours, theirs in kept])
-            found.append(_made(metric, table, [labelled[at].group for at, *_ in kept], terms))
-    return tuple(found)
+    rows: dict[str, list[tuple[int, float, float]]] = {}
+    vague: set[str] = set()
+    for at, (one, verdicts) in enumerate(zip(labelled, seen, strict=True)):
+        for name, value in values(wanted, one.trace, verdicts, _readings(one, verdicts, top, said)):
+            ours = score(parse(name), one.trace, verdicts).value
+            if value is None:
+                vague.add(name)
+            elif ours is not None:
+                rows.setdefault(name, []).append((at, ours, value))
+    if "context_relevance" not in vague:
+        vague.add(METRICS[0])
+    return tuple(
+        _made(metric, np.array([row[1:] for row in found]), [labelled[row[0]].group for row in found], terms)
+        for metric in wanted
+        if str(metric) not in vague and (found := rows.get(str(metric)))
+    )
 
 
-def _needs(metric: Metric) -> tuple[str, ...]:
-    return READ.get(metric.name, metric.definition.verdicts)
-
-
-def _metrics(spoken: frozenset[str], words: bool, top: int) -> Iterator[Metric]:
-    """The metrics that the labels can speak of."""
-    for text in dict.fromkeys((BINARY[0], *DEFAULT)):
-        metric = parse(text)
-        need = frozenset(_needs(metric))
-        if not need or not need <= spoken or (text == BINARY[0] and (words or top > 1)):
-            continue
-        if words or text in BINARY or (need == {"chunk"} and top > 1):
-            yield metric
-
-
-def _pair(
-    metric: Metric, trace: Trace, ours: Verdicts, theirs: Verdicts
-) -> tuple[float | None, float | None]:
-    return score(metric, trace, ours).value, score(metric, trace, theirs).value
+def _readings(one: Labelled, seen: Verdicts, top: int, said: Said | None) -> list[Reading]:
+    """What people said of a trace, in every way in which it can be understood."""
+    if said is not None:
+        return [said.get(one.trace.id, Reading({}, frozenset()))]
+    return graded(one, top) if one.grades is not None else marked(one, seen)
 
 
 def _made(metric: Metric, table: Floats, groups: Sequence[str], terms: Terms) -> MetricAgreement:

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragfault.agreement.gathering import Asked, Labelled, gather
-from ragfault.agreement.labels import Grade
+from ragfault.agreement.gathering import Asked, gather
 from ragfault.agreement.overlay import Reading, metrics, values
+from ragfault.agreement.readings import graded, marked
 from ragfault.errors import SHOWN, Fault, InputError, UsageError
 from ragfault.findings import People, Rectification
 from ragfault.records import Trace, Verdicts
 from ragfault.runs import Run
-from ragfault.runs.labels import BLIND, Key, Label, Word, fingerprint, read_labels, settled
+from ragfault.runs.labels import BLIND, Label, fingerprint, read_labels, settled
 from ragfault.sources import MAX_LINE
 from ragfault.sources.files import ending, form, lines, open_bytes
 from ragfault.sources.tables import text_rows
@@ -29,15 +29,6 @@ Where = str | Path
 
 NAMES = 3
 """How many authors are named."""
-
-WORDS: dict[bool, tuple[str, str]] = {True: ("unsupported", "contradicted"), False: ("supported", "inferred")}
-"""Whether people call a claim bad → what they may have meant by it."""
-
-GRADES: dict[bool, tuple[tuple[str, float], ...]] = {
-    True: (("high", 1.0), ("medium", 0.5)),
-    False: (("none", 0.0), ("low", 0.25)),
-}
-"""Whether people call a chunk relevant → what they may have meant by it."""
 
 
 def _quiet(*_: object) -> None:
@@ -246,37 +237,10 @@ def _of_traces(where: Where, run: Run, _: bool) -> Read:
     def readings(trace: Trace, verdicts: Verdicts) -> list[Reading]:
         one = said[trace.id]
         if one.grades is not None:
-            return _graded(one.grades)
-        return _marked(one, verdicts) if one.trace.answer == trace.answer else [Reading({}, frozenset())]
+            return graded(one)
+        return marked(one, verdicts) if one.trace.answer == trace.answer else [Reading({}, frozenset())]
 
     return Path(where).name, _laid(run, list(said), readings), list(said), 0
-
-
-def _graded(grades: Mapping[str, Grade]) -> list[Reading]:
-    """Chunks that people call relevant or not: highly or just so, none or a little."""
-    found = []
-    for way in (0, 1):
-        words: dict[Key, Word] = {}
-        for chunk, grade in grades.items():
-            words["chunk", chunk, "level"], words["chunk", chunk, "relevance"] = GRADES[grade.relevant][way]
-        found.append(Reading(words, frozenset(["chunk"])))
-    return found
-
-
-def _marked(one: Labelled, verdicts: Verdicts) -> list[Reading]:
-    """The judge's claims by whether they touch what people marked: bad by any bad one."""
-    marks = [(claim.start, claim.end, claim.positive) for claim in one.claims or () if claim.start >= 0]
-    whole = one.claims is None and one.spans is not None and (bool(one.spans) or not one.positive)
-    marks += [(start, end, True) for start, end in one.spans or ()]
-    if not marks and not whole:
-        return [Reading({}, frozenset())]
-    found: list[dict[Key, Word]] = [{}, {}]
-    for claim in verdicts.claim or ():
-        touching = [bad for start, end, bad in marks if start < claim.end and claim.start < end]
-        if touching or whole:
-            for words, word in zip(found, WORDS[any(touching)], strict=True):
-                words["claim", claim.start, claim.end] = word
-    return [Reading(words, frozenset(["claim"])) for words in found]
 
 
 def _of_values(where: Where, run: Run, _: bool) -> Read:
