@@ -198,7 +198,8 @@ def test_labels_speak_only_of_what_they_say():
     names = lambda found: [one.metric for one in found.metrics]  # noqa: E731
     assert names(told(SIX)) == []
     two = [ranked("a", (0.9, 0.1), [1, 0]), ranked("b", (0.9, 0.6), [1, 0])]
-    assert names(told(two, task="relevance")) == ["context_relevance(low=0, medium=1)", "context_precision"]
+    found = names(told(two, task="relevance"))
+    assert found == ["context_relevance(low=0, medium=1)", "context_precision", "context_ranking"]
     four = [ranked("a", (0.9, 0.1), [3, 0]), ranked("b", (0.9, 0.6), [2, 1])]
     assert names(told(four, task="relevance")) == [
         "context_relevance",
