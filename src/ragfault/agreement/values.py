@@ -15,7 +15,7 @@ from ragfault.errors import SHOWN, Fault, InputError, UsageError
 from ragfault.findings import People, Rectification
 from ragfault.records import Trace, Verdicts
 from ragfault.runs import Run
-from ragfault.runs.labels import BLIND, Label, fingerprint, read_labels, settled
+from ragfault.runs.labels import BLIND, Label, Settled, fingerprint, read_labels, settled
 from ragfault.sources import MAX_LINE
 from ragfault.sources.files import ending, form, lines, open_bytes
 from ragfault.sources.tables import text_rows
@@ -55,14 +55,14 @@ def people(
         raise UsageError(
             f"{where} gives values of one run, and there are two: give --rectify twice, first that of the baseline."
         )
-    by, found, labelled, disputed = READ[kind](where, run, shared)
+    by, found, labelled, disputed, chances = READ[kind](where, run, shared)
     known = {name for each in found.values() for name in each}
     if not known:
         raise InputError(_nothing(where, run, labelled, kind))
     strangers = len(labelled) - len(known)
     made = Rectification(by=by, traces=len(known), strangers=strangers, disputed=disputed)
     _tell(notice, where, run, made)
-    return People(made=made, values=found)
+    return People(made=made, values=found, chances=chances)
 
 
 def peoples(
@@ -164,8 +164,8 @@ def _object(text: bytes) -> Any:
 
 # --- the four forms --------------------------------------------------------------------------------
 
-Read = tuple[str, Values, list[str], int]
-"""By whom, the values, the ids that were named, and the items in dispute."""
+Read = tuple[str, Values, list[str], int, Mapping[str, float]]
+"""By whom, the values, the ids that were named, the items in dispute, and the chances of the traces."""
 
 
 def _of_run(where: Where, run: Run, _: bool) -> Read:
@@ -183,7 +183,7 @@ def _of_run(where: Where, run: Run, _: bool) -> Read:
         if row.metric in wanted and row.value is not None:
             found.setdefault(row.metric, {})[row.trace] = row.value
     judge = strong.manifest.judge.partition(" ")[0]
-    return f"{strong.path.name}, judged by {judge}", found, list(there), 0
+    return f"{strong.path.name}, judged by {judge}", found, list(there), 0, {}
 
 
 def _alike(one: Trace, two: Trace) -> bool:
@@ -205,7 +205,19 @@ def _of_labels(where: Where, run: Run, shared: bool) -> Read:
         looked = said.looked if known else said.looked & set(BLIND)
         return [Reading(said.words, looked)]
 
-    return _authors(labels, where), _laid(run, list(told), readings), list(told), disputed
+    found = _laid(run, list(told), readings)
+    return _authors(labels, where), found, list(told), disputed, _chances(where, told)
+
+
+def _chances(where: Where, told: Mapping[str, Settled]) -> dict[str, float]:
+    """The chances of the traces to be drawn; raises InputError where only some labels have one."""
+    found = {trace: each.chance for trace, each in told.items() if each.chance is not None}
+    if found and len(found) < len(told):
+        raise InputError(
+            f"{where}: {len(found):,} traces were drawn with a chance of their own, {len(told) - len(found):,} were not. "
+            "Keep the labels of either draw in a file of its own."
+        )
+    return found
 
 
 def _authors(labels: Iterable[Label], where: Where) -> str:
@@ -240,7 +252,7 @@ def _of_traces(where: Where, run: Run, _: bool) -> Read:
             return graded(one)
         return marked(one, verdicts) if one.trace.answer == trace.answer else [Reading({}, frozenset())]
 
-    return Path(where).name, _laid(run, list(said), readings), list(said), 0
+    return Path(where).name, _laid(run, list(said), readings), list(said), 0, {}
 
 
 def _of_values(where: Where, run: Run, _: bool) -> Read:
@@ -266,7 +278,7 @@ def _of_values(where: Where, run: Run, _: bool) -> Read:
         raise InputError(
             "\n".join([*told, *([f"  … and {len(faults) - SHOWN:,} more"] * (len(faults) > SHOWN))])
         )
-    return Path(where).name, found, list(seen), 0
+    return Path(where).name, found, list(seen), 0, {}
 
 
 def _value(row: Any, ranges: Mapping[str, tuple[float | None, float | None]]) -> tuple[str, dict[str, float]]:

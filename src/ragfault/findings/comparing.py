@@ -285,7 +285,7 @@ def _rectified(
     """The difference of a metric put right by people."""
     left, right, pairs = columns
     said = [side.said(measure.name, at) for at in (0, 1)]
-    people = [None if each is None else each[keep][pairs] for each in said]
+    people = [None if each is None else each.of(keep).of(pairs) for each in said]
     groups = None if clusters is None else clusters[pairs]
     return rectified_change((left[pairs], right[pairs]), (people[0], people[1]), groups, measure)
 

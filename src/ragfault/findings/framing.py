@@ -12,7 +12,7 @@ from ragfault.errors import UsageError
 from ragfault.findings.clues import Circumstances, circumstances
 from ragfault.findings.grid import SCORED, UNDEFINED, Grid
 from ragfault.findings.pairing import Pairing, pair, same_terms
-from ragfault.findings.rectifying import People, Rectification
+from ragfault.findings.rectifying import People, Rectification, Said
 from ragfault.runs import Measure, Run
 
 __all__ = ["Frame", "frame"]
@@ -97,11 +97,11 @@ class Frame:
         found: NDArray[np.int64] = self.grids[side].status[self.rows(side), at]
         return found
 
-    def said(self, metric: str, side: int) -> NDArray[np.float64] | None:
+    def said(self, metric: str, side: int) -> Said | None:
         """The values of a metric by people on the paired traces of one run; None where they gave none."""
         at = None if metric in self._added else self.grids[side].find(metric)
         found = None if at is None else self.grids[side].said(at)
-        return None if found is None else found[self.rows(side)]
+        return None if found is None else found.of(self.rows(side))
 
     def shared(self) -> list[Measure]:
         """The metrics that both runs have, in the order of the candidate."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.errors import RunError, UnknownName
-from ragfault.findings.rectifying import People, bounds
+from ragfault.findings.rectifying import People, Said, bounds
 from ragfault.runs import Measure, Run
 from ragfault.stats import Interval, mean_interval
 
@@ -72,8 +72,8 @@ class Grid:
         found: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
         return found
 
-    def said(self, at: int) -> Floats | None:
-        """The values of a metric by people, NaN where they gave none; None where they gave none at all."""
+    def said(self, at: int) -> Said | None:
+        """The values of a metric by people; None where they gave none."""
         return None if self.people is None else self.people.column(self.names[at], self.ids)
 
     def column(self, at: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -23,7 +23,7 @@ from ragfault.stats import (
 if TYPE_CHECKING:
     from ragfault.findings.grid import Codes, Floats
 
-__all__ = ["People", "Rectification", "rectified", "rectified_change"]
+__all__ = ["People", "Rectification", "Said", "rectified", "rectified_change"]
 
 
 class Rectification(Struct, frozen=True, kw_only=True):
@@ -39,19 +39,35 @@ class Rectification(Struct, frozen=True, kw_only=True):
     """Items on which those who labelled differ."""
 
 
+class Said(NamedTuple):
+    """The values of one metric by people."""
+
+    values: NDArray[np.float64]
+    """NaN where nobody gave one."""
+    chances: NDArray[np.float64]
+    """With which each trace was drawn to be labelled."""
+
+    def of(self, rows: Codes | NDArray[np.bool_]) -> Said:
+        """Those of some traces."""
+        return Said(self.values[rows], self.chances[rows])
+
+
 class People(Struct, frozen=True, kw_only=True):
     """What people, or a stronger judge, make of a run: values of its metrics on some of its traces."""
 
     made: Rectification
     values: Mapping[str, Mapping[str, float]]
     """Metric, as it prints → trace → value."""
+    chances: Mapping[str, float] = {}
+    """Trace → the chance with which it was drawn to be labelled; empty: any was as likely as any other."""
 
-    def column(self, metric: str, ids: Sequence[str]) -> Floats | None:
+    def column(self, metric: str, ids: Sequence[str]) -> Said | None:
         """The values of a metric on these traces, NaN where nobody gave one; None where nobody did at all."""
         known = self.values.get(metric)
         if not known:
             return None
-        return np.array([known.get(name, math.nan) for name in ids], dtype=np.float64)
+        values = np.array([known.get(name, math.nan) for name in ids], dtype=np.float64)
+        return Said(values, np.array([self.chances.get(name, 1.0) for name in ids], dtype=np.float64))
 
 
 def bounds(measure: Measure) -> tuple[float, float]:
@@ -60,33 +76,34 @@ def bounds(measure: Measure) -> tuple[float, float]:
     return (-math.inf if low is None else low), (math.inf if high is None else high)
 
 
-def rectified(judged: Floats, people: Floats, clusters: Codes | None, measure: Measure) -> Rectified | None:
+def rectified(judged: Floats, people: Said, clusters: Codes | None, measure: Measure) -> Rectified | None:
     """The mean of a metric over the traces that the judge scored, put right; None where nobody labelled any."""
-    if not bool(np.isfinite(people).any()):
+    if not bool(np.isfinite(people.values).any()):
         return None
-    return rectified_mean(judged, people, clusters, bounds=bounds(measure))
+    return rectified_mean(judged, people.values, clusters, chances=people.chances, bounds=bounds(measure))
 
 
 def rectified_change(
     judged: tuple[Floats, Floats],
-    people: tuple[Floats | None, Floats | None],
+    people: tuple[Said | None, Said | None],
     clusters: NDArray[np.int64] | None,
     measure: Measure,
 ) -> RectifiedDifference | None:
     """The difference of a metric on pairs that the judge scored on both sides, put right; None without a label.
 
-    By the pairs with labels on both sides where there are enough of them; else by the labels of each side.
+    By the pairs with labels on both sides where there are enough of them, and both were drawn with one chance; else by
+    the labels of each side.
     """
-    said = [np.full(len(judged[0]), math.nan) if side is None else side for side in people]
-    both = int(np.isfinite(said[0] + said[1]).sum())
-    each = [int(np.isfinite(side).sum()) for side in said]
-    if not any(each):
-        return None
-    if not all(each):
-        told = f"only the {'candidate' if each[1] else 'baseline'} is labelled"
-        return RectifiedDifference(None, None, 0, reason=told)
-    sides = (judged[0], said[0]), (judged[1], said[1])
-    if both < LEAST <= min(each):
+    old, new = people
+    if old is None or new is None:
+        told = f"only the {'baseline' if new is None else 'candidate'} is labelled"
+        return None if old is new else RectifiedDifference(None, None, 0, reason=told)
+    sides = (judged[0], old.values), (judged[1], new.values)
+    both = np.isfinite(old.values + new.values)
+    alike = bool((old.chances[both] == new.chances[both]).all())
+    least = min(int(np.isfinite(side.values).sum()) for side in (old, new))
+    if (int(both.sum()) < LEAST or not alike) and least >= LEAST:
         groups = None if clusters is None else (clusters, clusters)
-        return rectified_unpaired(*sides, groups, bounds=bounds(measure))
-    return rectified_difference(*sides, clusters, bounds=bounds(measure))
+        chances = old.chances, new.chances
+        return rectified_unpaired(*sides, groups, chances=chances, bounds=bounds(measure))
+    return rectified_difference(*sides, clusters, chances=new.chances, bounds=bounds(measure))

@@ -148,7 +148,7 @@ def aggregate(grid: Grid, at: int, rows: Codes | None = None, target: Bar | None
     counts = np.bincount(states, minlength=3).tolist()
     judged, clusters = grid.column(at, rows)
     interval, said = span(judged, clusters, measure), grid.said(at)
-    right = None if said is None else rectify(judged, said[grid.scored(at, rows)], clusters, measure)
+    right = None if said is None else rectify(judged, said.of(grid.scored(at, rows)), clusters, measure)
     told = (right and right.interval) or interval
 
     def reasons(state: int) -> tuple[Reason, ...]:

@@ -62,6 +62,7 @@ Word = str | float | bool | tuple[str, ...]
 BLIND = ("chunk", "missing", "recall")
 """The parts that are judged without sight of the answer: what is said of them holds with any answer."""
 
+Chance = Annotated[float, Meta(gt=0, le=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -133,6 +134,8 @@ class Label(Record, frozen=True):
     time: datetime | None = None
     answer: str | None = None
     """The fingerprint of the answer that was shown: with another one only the words on the retrieval hold."""
+    chance: Chance | None = None
+    """The chance with which the trace was drawn to be labelled; None: any was as likely as any other."""
 
 
 class Settled(NamedTuple):
@@ -147,6 +150,8 @@ class Settled(NamedTuple):
     """Items on which the authors differ, whether or not a majority settles them."""
     answer: str | None
     """The fingerprint of the answer that they saw; None where it was not kept."""
+    chance: float | None
+    """The chance with which the trace was drawn."""
 
 
 def fingerprint(trace: Trace) -> str:
@@ -289,6 +294,7 @@ def _settled(labels: Sequence[Label]) -> Settled:
         by=tuple(dict.fromkeys(label.by for label in labels)),
         disputed=sum(len(set(map(_kind, each.values()))) > 1 for each in voices.values()),
         answer=answer,
+        chance=next((label.chance for label in reversed(labels) if label.chance is not None), None),
     )
 
 

@@ -69,6 +69,7 @@ def rectified_mean(
     people: ArrayLike,
     clusters: Clusters | None = None,
     *,
+    chances: ArrayLike | None = None,
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
     power: float | None = None,
@@ -76,17 +77,21 @@ def rectified_mean(
     """The mean that people would give, from a judge's values on all traces and people's on some (PPI++).
 
     `judged` has a value for each trace, `people` one where somebody gave it and NaN (or None) elsewhere. The mean is
-    that of the labels plus λ times the difference of the judge's means off and on the labelled traces (Angelopoulos,
-    Duchi & Zrnic 2023; with λ = 1 Angelopoulos et al. 2023). λ is the slope of people on the judge times the
-    share of traces without a label, cut to [0, 1], and cross-fitted: the λ of each label leaves out its cluster, so
-    that few labels do not flatter the judge; `power` sets it instead. The interval is Student's t, with the
-    clustered errors of both parts and Welch's degrees of freedom; where labels are 0/1, or nearly all alike, or
-    nearly all as the judge has it, it also holds that with a label added at each end of `bounds` (Bonett & Price 2012).
-    λ = 0 gives the interval of the labels alone, a perfect judge that of all traces.
+    that of the labels plus b times the difference of the judge's means over all and over the labelled traces
+    (prediction-powered inference, Angelopoulos, Duchi & Zrnic 2023; the regression estimator of two-phase sampling,
+    Cochran 1977). b is the slope of people on the judge, and λ = b times the share of traces without a label is cut to
+    [0, 1]; λ = 1 is Angelopoulos et al. 2023, and `power` sets it. It is cross-fitted: the b of each label leaves out
+    its cluster, so that few labels do not flatter the judge. The interval is Student's t, with the clustered
+    errors of both parts and Welch's degrees of freedom; where labels are 0/1, or nearly all alike, or nearly all as the
+    judge has it, it also holds that with a label added at each end of `bounds` (Bonett & Price 2012). λ = 0 gives the
+    interval of the labels alone, a perfect judge that of all traces.
 
-    Assumes that the labelled traces are a random draw of all, which those that somebody picked are not; the judge
-    may err in any way. Undefined below ten labels, or ten clusters with labels. Where all are labelled it is
-    `mean_interval` of the labels. Raises ValueError where shapes differ or a judge's value is not finite.
+    Assumes that the labelled traces are a random draw of all; the judge may err in any way. Where some traces were
+    likelier to be drawn than others, give the `chances` of the labelled ones (only their ratios matter): each label
+    then counts by the inverse of its chance (Zrnic & Candès 2024). Traces that somebody picked are no draw at all.
+
+    Undefined below ten labels, or ten clusters with labels. Where all are labelled it is `mean_interval` of the labels.
+    Raises ValueError where shapes differ, a judge's value is not finite, or a chance is not above 0.
 
     >>> judged = [0.9, 0.8, 0.9, 0.4, 1.0, 0.7, 0.8, 0.3, 0.9, 0.6] * 20
     >>> people = [value - 0.1 for value in judged[:40]] + [None] * 160
@@ -96,18 +101,18 @@ def rectified_mean(
     >>> rectified_mean(judged, [0.5] * 3 + [None] * 197).reason
     'only 3 labels: at least 10 are needed'
     """
-    sample = _sample(judged, people, clusters)
+    sample = _sample(judged, people, clusters, chances)
     if (reason := _few(sample)) is not None:
         return Rectified(None, sample.people.size, reason=reason)
-    own = None if clusters is None else sample.ours
-    alone = mean_interval(sample.people, own, bounds=bounds, confidence=confidence)
-    fit = _fit(sample, power)
-    if fit is None:
+    if sample.people.size == sample.judged.size:
+        alone = mean_interval(sample.people, clusters, bounds=bounds, confidence=confidence)
         return Rectified(alone, alone.n, 0.0, 1.0)
+    fit = _fit(sample, power)
     low, high = _ends(sample, fit, bounds, confidence, power)
     mean = min(max(fit.mean, bounds[0]), bounds[1])
-    interval = Interval(mean, min(mean, low), max(mean, high), sample.size, sample.groups)
-    return Rectified(interval, alone.n, fit.power, _gain(low, high, alone.high - alone.low))
+    interval = Interval(mean, min(mean, low), max(mean, high), sample.judged.size, sample.groups)
+    width = _alone(sample, bounds, confidence)
+    return Rectified(interval, sample.people.size, fit.power, _gain(low, high, width))
 
 
 def rectified_difference(
@@ -115,6 +120,7 @@ def rectified_difference(
     candidate: tuple[ArrayLike, ArrayLike],
     clusters: Clusters | None = None,
     *,
+    chances: ArrayLike | None = None,
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> RectifiedDifference:
@@ -134,7 +140,7 @@ def rectified_difference(
     (-0.1, 40, 0.43)
     """
     reach = bounds[1] - bounds[0]
-    sample = _sample(_less(candidate[0], baseline[0]), _less(candidate[1], baseline[1]), clusters)
+    sample = _sample(_less(candidate[0], baseline[0]), _less(candidate[1], baseline[1]), clusters, chances)
     return _difference([sample], (-reach, reach), reach, confidence)
 
 
@@ -143,13 +149,14 @@ def rectified_unpaired(
     candidate: tuple[ArrayLike, ArrayLike],
     clusters: tuple[Clusters, Clusters] | None = None,
     *,
+    chances: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> RectifiedDifference:
     """The same where each side has labels of its own: two rectified means, one less the other.
 
     Errors add up as if the sides were independent: too wide for two runs over like traces, and never too narrow
-    unless one rises where the other falls. `clusters` are given as (of the baseline, of the candidate).
+    unless one rises where the other falls. `clusters` and `chances` are given as (of the baseline, of the candidate).
 
     Undefined below ten labels, or ten clusters of them, on either side.
 
@@ -159,7 +166,7 @@ def rectified_unpaired(
     (-0.2, 40, False)
     """
     groups = clusters or (None, None)
-    sides = [_sample(*candidate, groups[1]), _sample(*baseline, groups[0])]
+    sides = [_sample(*candidate, groups[1], chances[1]), _sample(*baseline, groups[0], chances[0])]
     return _difference(sides, bounds, bounds[1] - bounds[0], confidence)
 
 
@@ -169,28 +176,27 @@ def _difference(sides: list[_Sample], ends: Bounds, reach: float, confidence: fl
     reasons = [reason for side in sides if (reason := _few(side)) is not None]
     if reasons:
         return RectifiedDifference(None, None, labelled, paired=paired, reason=reasons[0])
-    fits = [_fit(side) or _alone(side) for side in sides]
-    thin = [math.isfinite(reach) and _thin(side, ends) for side in sides]
+    fits = [_fit(side) for side in sides]
     parts = [
-        (_fit(side.padded(ends)) or _alone(side.padded(ends))) if few else fit
-        for side, fit, few in zip(sides, fits, thin, strict=True)
+        _fit(side.padded(ends)) if math.isfinite(reach) and _thin(side, ends) else fit
+        for side, fit in zip(sides, fits, strict=True)
     ]
     mean = fits[0].mean - sum(fit.mean for fit in fits[1:])
     centre, error, df = welch([(part.mean, part.error, part.df) for part in parts])
+    half = math.inf
     if error <= 1e-12 * abs(mean):
-        error, half = math.inf, math.inf
+        error = math.inf
     else:
         half = t_quantile(0.5 + confidence / 2, df) * error
     low, high = min(mean, max(-reach, centre - half)), max(mean, min(reach, centre + half))
-    clusters = sum(np.unique(side.ours).size for side in sides)
+    clusters = sum(side.clusters for side in sides)
     found = Difference(mean, low, high, error, df, centre, labelled, clusters, "rectified")
-    alone = welch([(0.0, each.error, each.df) for each in map(_alone, sides)])
     return RectifiedDifference(
         difference=found,
         p=2 * t_below(-abs(centre) / error, df),
         labelled=labelled,
         power=tuple(fit.power for fit in fits),
-        gain=_gain(low, high, 2 * t_quantile(0.5 + confidence / 2, alone[2]) * alone[1]),
+        gain=_gain(low, high, math.hypot(*(_alone(side, ends, confidence) for side in sides))),
         paired=paired,
     )
 
@@ -199,30 +205,45 @@ def _difference(sides: list[_Sample], ends: Bounds, reach: float, confidence: fl
 
 
 class _Sample(NamedTuple):
-    """Traces with a label, and the rest."""
+    """All traces, and what people said of some."""
 
     judged: Floats
-    """The judge on the labelled traces."""
-    people: Floats
-    ours: Codes
-    """Their clusters."""
-    rest: Floats
-    """The judge on the others."""
-    others: Codes
+    """The judge on every trace."""
+    group: Codes
+    """The cluster of each."""
     groups: int
+    places: Codes
+    """Where the labelled traces are."""
+    people: Floats
+    weights: Floats
+    """How much each label counts; together 1."""
 
     @property
-    def size(self) -> int:
-        return self.people.size + self.rest.size
+    def ours(self) -> Codes:
+        """The clusters of the labelled traces."""
+        return self.group[self.places]
+
+    @property
+    def clusters(self) -> int:
+        """How many of them there are."""
+        return int(np.unique(self.ours).size)
+
+    @property
+    def scale(self) -> float:
+        """What λ is multiplied with to give the slope: all traces for each without a label."""
+        rest = self.judged.size - self.people.size
+        return self.judged.size / rest if rest else 1.0
 
     def padded(self, ends: Bounds) -> _Sample:
         """The sample with a label at each end where the judge says what it usually says."""
-        usual = float(self.rest.mean())
-        return self._replace(
+        size, n, usual = self.judged.size, self.people.size, float(self.judged.mean())
+        return _Sample(
             judged=np.append(self.judged, [usual, usual]),
-            people=np.append(self.people, ends),
-            ours=np.append(self.ours, [self.groups, self.groups + 1]),
+            group=np.append(self.group, [self.groups, self.groups + 1]),
             groups=self.groups + 2,
+            places=np.append(self.places, [size, size + 1]),
+            people=np.append(self.people, ends),
+            weights=np.append(self.weights, [1 / n, 1 / n]) / (1 + 2 / n),
         )
 
 
@@ -238,7 +259,9 @@ def _less(candidate: ArrayLike, baseline: ArrayLike) -> Floats:
     return after - before
 
 
-def _sample(judged: ArrayLike, people: ArrayLike, clusters: Clusters | None) -> _Sample:
+def _sample(
+    judged: ArrayLike, people: ArrayLike, clusters: Clusters | None, chances: ArrayLike | None = None
+) -> _Sample:
     judge, said = _floats(judged), _floats(people)
     if judge.ndim != 1 or judge.shape != said.shape:
         raise ValueError(
@@ -247,13 +270,17 @@ def _sample(judged: ArrayLike, people: ArrayLike, clusters: Clusters | None) -> 
     if not np.isfinite(judge).all():
         raise ValueError("a value of the judge is not finite: leave out the traces that it could not judge")
     index, groups = codes(np.arange(judge.size) if clusters is None else clusters, judge.size)
-    known = np.isfinite(said)
-    return _Sample(judge[known], said[known], index[known], judge[~known], index[~known], groups)
+    places = np.flatnonzero(np.isfinite(said))
+    chance = np.ones(places.size) if chances is None else _floats(chances)[places]
+    if not (chance > 0).all():
+        raise ValueError("a chance is not above 0: what could not be drawn was not drawn")
+    weights = 1 / chance
+    return _Sample(judge, index, groups, places, said[places], weights / (weights.sum() or 1.0))
 
 
 def _few(sample: _Sample) -> str | None:
     """Why there are too few labels, if there are."""
-    n, groups = sample.people.size, np.unique(sample.ours).size
+    n, groups = sample.people.size, sample.clusters
     if groups >= LEAST:
         return None
     labels = f"{n} label{'' if n == 1 else 's'}"
@@ -273,51 +300,45 @@ class _Fit(NamedTuple):
     power: float
 
 
-def _fit(sample: _Sample, power: float | None = None) -> _Fit | None:
-    """The mean of labels less λ times how far the judge's values lie from their mean off the labels.
+def _fit(sample: _Sample, power: float | None = None) -> _Fit:
+    """The mean of the labels, each less the slope times how far the judge lies from its mean there.
 
-    None where too little is left without a label to tell how that mean spreads.
+    Its error has two parts: what is left of the labels, and the judge's mean over all traces; what both say of one
+    cluster is added up before it is squared.
     """
-    apart = np.unique(sample.others).size
-    if apart < 2:
-        return None
-    n, centre = sample.people.size, float(sample.rest.mean())
-    slopes = _slopes(sample) if power is None else np.full(n, power)
-    left = sample.people - slopes * (sample.judged - centre)
-    mean, average = float(left.mean()), float(slopes.mean())
-    near = np.unique(sample.ours).size
-    ours = (left - mean) / n * math.sqrt(near / (near - 1))
-    others = average * (sample.rest - centre) / sample.rest.size * math.sqrt(apart / (apart - 1))
+    weights, centre, near = sample.weights, float(sample.judged.mean()), sample.clusters
+    if power is None and sample.people.size < sample.judged.size:
+        slopes = _slopes(sample)
+    else:
+        slopes = np.full(sample.people.size, (power or 0.0) * sample.scale)
+    left = sample.people - slopes * (sample.judged[sample.places] - centre)
+    mean, slope = float(weights @ left), float(weights @ slopes)
+    ours = weights * (left - mean) * math.sqrt(near / (near - 1))
+    every = (
+        slope * (sample.judged - centre) / sample.judged.size * math.sqrt(sample.groups / (sample.groups - 1))
+    )
     parts = [
         np.bincount(index, weights=pulls, minlength=sample.groups)
-        for index, pulls in ((sample.ours, ours), (sample.others, others))
+        for index, pulls in ((sample.ours, ours), (sample.group, every))
     ]
     one, two = (float(part @ part) for part in parts)
     both = parts[0] + parts[1]
-    spread = one**2 / (near - 1) + two**2 / (apart - 1)
+    spread = one**2 / (near - 1) + two**2 / (sample.groups - 1)
     df = (one + two) ** 2 / spread if spread else float(near - 1)
-    return _Fit(mean, math.sqrt(float(both @ both)), df, average)
-
-
-def _alone(sample: _Sample) -> _Fit:
-    """The mean of the labels by themselves."""
-    n, mean = sample.people.size, float(sample.people.mean())
-    groups = np.unique(sample.ours).size
-    sums = np.bincount(sample.ours, weights=sample.people - mean) / n
-    return _Fit(mean, math.sqrt(groups / (groups - 1) * float(sums @ sums)), groups - 1.0, 0.0)
+    return _Fit(mean, math.sqrt(float(both @ both)), df, slope / sample.scale)
 
 
 def _slopes(sample: _Sample) -> Floats:
-    """The λ of each label, by the labels of the other clusters."""
-    judged, people = sample.judged - sample.judged.mean(), sample.people - sample.people.mean()
-    columns = [np.ones_like(judged), judged, people, judged * judged, judged * people]
+    """The slope for each label, by the labels of the other clusters, as far as λ may reach."""
+    judged, weights = sample.judged[sample.places], sample.weights**2
+    judged, people = judged - judged.mean(), sample.people - sample.people.mean()
+    columns = [weights * each for each in (np.ones_like(judged), judged, people, judged**2, judged * people)]
     sums = [np.bincount(sample.ours, weights=column, minlength=sample.groups) for column in columns]
     n, x, y, xx, xy = (float(column.sum()) - each for column, each in zip(columns, sums, strict=True))
-    n = np.maximum(n, 1)
     spread = xx - x * x / n
     known = spread > 1e-12 * float(columns[3].sum())
     slopes = np.divide(xy - x * y / n, spread, out=np.zeros_like(spread), where=known)
-    found: Floats = np.clip(slopes * sample.rest.size / sample.size, 0.0, 1.0)[sample.ours]
+    found: Floats = np.clip(slopes, 0.0, sample.scale)[sample.ours]
     return found
 
 
@@ -327,22 +348,29 @@ def _ends(
     """The interval of a rectified mean, cut at the bounds."""
     low, high = _student(fit, confidence)
     if math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and _thin(sample, bounds):
-        wide = _fit(sample.padded(bounds), power)
-        assert wide is not None
-        ends = _student(wide, confidence)
+        ends = _student(_fit(sample.padded(bounds), power), confidence)
         low, high = min(low, ends[0]), max(high, ends[1])
     return max(low, bounds[0]), min(high, bounds[1])
 
 
 def _thin(sample: _Sample, ends: Bounds) -> bool:
     """Whether labels say little of how they spread: 0/1, or nearly all alike, or nearly all as the judge has it."""
-    said, off = sample.people, np.round(sample.people - sample.judged, 9)
+    said, off = sample.people, np.round(sample.people - sample.judged[sample.places], 9)
     return bool(np.isin(said, (*ends, 0.0)).all()) or sparse(said) or sparse(off)
 
 
 def _student(fit: _Fit, confidence: float) -> tuple[float, float]:
     half = t_quantile(0.5 + confidence / 2, fit.df) * fit.error
     return fit.mean - half, fit.mean + half
+
+
+def _alone(sample: _Sample, bounds: Bounds, confidence: float) -> float:
+    """The width of the interval of the labels by themselves."""
+    if np.ptp(sample.weights) < 1e-12:
+        found = mean_interval(sample.people, sample.ours, bounds=bounds, confidence=confidence)
+        return found.high - found.low
+    low, high = _ends(sample, _fit(sample, 0.0), bounds, confidence, 0.0)
+    return high - low
 
 
 def _gain(low: float, high: float, alone: float) -> float | None:
