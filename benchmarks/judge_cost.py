@@ -10,8 +10,8 @@ runs in (`pip install 'ragfault[llm]'`). All ask a local endpoint that answers a
 and no other host is reached. Each tool has a process of its own; traces and metrics go one after the other.
 
 Printed: calls and tokens a trace, and the same as ratios to ragfault; the ratio of prices, where a token received
-costs four sent; processor time of the tool's process for each
-call, median of `--rounds`; calls by metric; and what came of it where every tenth reply was broken off half-way.
+costs as much as four sent; processor time of the tool's process for each call and trace, median of `--rounds`; calls
+by metric; and what came of it where every tenth reply was broken off half-way.
 """
 
 from __future__ import annotations
@@ -154,8 +154,7 @@ def costs(found: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
         rows.append([*cells, f"{one.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}", each])
     head = (
         "tool", "metrics", "calls/trace", "×", "prompt tokens/trace", "×", "completion tokens/trace", "×",
-        "price ×",
-        "embedding calls/trace", "CPU ms/call", "CPU ms/trace",
+        "price ×", "embedding calls/trace", "CPU ms/call", "CPU ms/trace",
     )  # fmt: skip
     table(head, rows)
 
@@ -182,13 +181,34 @@ def spoilt(found: dict[str, Passed], clean: dict[str, Passed]) -> None:
     """Print what came of broken replies."""
     rows = []
     for tool, one in found.items():
-        ends: Counter[str] = Counter()
+        ends: Counter[str] = Counter(other=others(one, clean[tool]))
         for metric in one.metrics.values():
             ends.update({name: metric.get(name, 0) for name in ("scored", "lost", "raised")})
+        ends["same"] = ends["scored"] - ends["other"]
+        whole = ends["scored"] + ends["lost"] + ends["raised"]
         more = one.total("calls") - clean[tool].total("calls")
         cells = [tool, f"{one.total('spoilt')} of {one.total('calls')}", f"{more:+d}"]
-        rows.append([*cells, *(f"{ends[name] / ends.total():.1%}" for name in ("scored", "lost", "raised"))])
-    table(("tool", "replies broken", "calls more", "values scored", "NaN or none", "an exception"), rows)
+        rows.append([*cells, *(f"{ends[name] / whole:.1%}" for name in ("same", "other", "lost", "raised"))])
+    head = (
+        "tool",
+        "replies broken",
+        "calls more",
+        "same value",
+        "another value",
+        "NaN or none",
+        "an exception",
+    )
+    table(head, rows)
+
+
+def others(one: Passed, clean: Passed) -> int:
+    """How many values are others than in the clean pass."""
+    return sum(
+        left is not None and right is not None and left >= 0 and abs(left - right) > 1e-9
+        for name, metric in one.metrics.items()
+        for pair in zip(metric["values"], clean.metrics[name]["values"], strict=True)
+        for left, right in zip(*pair, strict=False)
+    )
 
 
 def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:

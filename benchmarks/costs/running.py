@@ -65,6 +65,7 @@ def measured(
 ) -> Any:
     """Seconds of the processor, and what came of the traces."""
     spent, ends, raised = 0.0, Counter[str](), Counter[str]()
+    values: list[list[float | None]] = []
     for place, trace in enumerate(traces):
         mark(url, place, metric)
         begin = time.process_time()
@@ -72,11 +73,13 @@ def measured(
             value = score(trace)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is what is being looked at
             ends["raised"] += 1
+            values.append([])
             raised[f"{type(error).__name__}: {str(error)[:200]}"] += 1
         else:
-            ends.update(ended(one) for one in (value if isinstance(value, list) else [value]))
+            values.append(value if isinstance(value, list) else [value])
+            ends.update(map(ended, values[-1]))
         spent += time.process_time() - begin
-    return {"cpu": spent, **ends, "errors": dict(raised)}
+    return {"cpu": spent, **ends, "errors": dict(raised), "values": values}
 
 
 def run(make: Callable[[str], tuple[str, Metrics]]) -> None:
