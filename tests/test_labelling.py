@@ -301,11 +301,9 @@ def test_unknown_kinds_and_picks_are_refused(made: Run, tmp_path: Path, capsys: 
     path = str(tmp_path / "labels.jsonl")
     assert command(["label", str(made.path), "-o", path, "--only", "clam"]) == 2
     assert 'no kind of item "clam". Did you mean "claim"?' in capsys.readouterr().err
-    (tmp_path / "picks.jsonl").write_text(
-        '{"trace": "z", "probability": 0.5, "doubt": 0.1}\n', encoding="utf-8"
-    )
+    (tmp_path / "picks.jsonl").write_text('{"trace": "z", "chance": 0.5, "doubt": 0.1}\n', encoding="utf-8")
     assert command(["label", str(made.path), "-o", path, "--from", str(tmp_path / "picks.jsonl")]) == 2
-    assert "names no trace of these" in capsys.readouterr().err
+    assert "name no trace of these" in capsys.readouterr().err
 
 
 # --- two people ------------------------------------------------------------------------------------
@@ -378,13 +376,14 @@ def test_suggestions_are_drawn_where_the_judge_doubts(made: Run, tmp_path: Path,
     """As many traces as were asked for, each with its chance; the command writes them and `label --from` asks them."""
     found = suggest(made, 2)
     assert len(found) == 2
-    assert all(0 < each.probability <= 1 for each in found)
+    assert all(0 < each.chance <= 1 for each in found)
     assert found == suggest(made, 2)
     path = tmp_path / "picks.jsonl"
     assert command(["label", "suggest", str(made.path), "-n", "2", "-o", str(path)]) == 0
     assert read_picks(path) == found
     piped([str(made.path), "--from", str(path), "--only", "refusal"], "nn", tmp_path)
-    assert [each.trace for each in read_labels(tmp_path / "labels.jsonl")] == [each.trace for each in found]
+    told = [(each.trace, each.chance) for each in read_labels(tmp_path / "labels.jsonl")]
+    assert told == [(each.trace, each.chance) for each in found]
     with pytest.raises(UsageError, match="labels can be suggested for"):
         suggest(made, 2, "tokens")
     path.write_text("{}\n", encoding="utf-8")

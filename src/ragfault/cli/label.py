@@ -94,10 +94,12 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
     Two people label the same traces with --by NAME each; how far they agree is shown at the end.
     """
-    from ragfault.labelling import Session
+    from ragfault.labelling import Session, read_picks
 
-    found = _items(traces, **options)
-    session = Session(found, out, by if by is not None else _user())
+    picks = read_picks(options["picks"]) if options["picks"] is not None else None
+    found = _items(traces, **{**options, "picks": picks})
+    chances = {pick.trace: pick.chance for pick in picks or ()}
+    session = Session(found, out, by if by is not None else _user(), chances)
     with pressing() as read:
         left = _sit(session, read, show_judge)
     _end(session, left)
@@ -161,15 +163,13 @@ def _parts(ids: Sequence[str]) -> list[Sequence[str]]:
 
 def _ordered(ids: list[str], options: dict[str, Any]) -> list[str]:
     """The ids in the order that was asked for, as many as were."""
-    from ragfault.labelling import drawn, read_picks
+    from ragfault.labelling import drawn
 
     if options["picks"] is not None:
         there = set(ids)
-        ids = [pick.trace for pick in read_picks(options["picks"]) if pick.trace in there]
+        ids = [pick.trace for pick in options["picks"] if pick.trace in there]
         if not ids:
-            raise InputError(
-                f"{options['picks']} names no trace of these. Make it with: ragfault label suggest"
-            )
+            raise InputError("the picks name no trace of these. Make them with: ragfault label suggest")
     elif options["order"] == "random":
         ids = drawn(ids, options["seed"])
     return ids[: options["limit"]]

@@ -115,8 +115,8 @@ def judged(item: Item) -> str | None:
     return str(found) if isinstance(found, str) else {True: "yes", False: "no"}.get(found)
 
 
-def labelled(item: Item, word: Word, by: str) -> Label:
-    """The label that a word on an item becomes.
+def labelled(item: Item, word: Word, by: str, chance: float | None = None) -> Label:
+    """The label that a word on an item becomes; `chance` is that with which its trace was drawn, where it was.
 
     >>> item = next(items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1")))
     >>> labelled(item, True, "ann").verdicts.answer.refused
@@ -127,6 +127,7 @@ def labelled(item: Item, word: Word, by: str) -> Label:
         by=by,
         time=datetime.now(UTC).replace(microsecond=0),
         answer=fingerprint(item.trace),
+        chance=chance,
         verdicts=_said(item, word),
     )
 

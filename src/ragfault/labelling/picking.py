@@ -33,7 +33,7 @@ class Pick(Struct, frozen=True, kw_only=True):
     """A trace that is worth a label."""
 
     trace: str
-    probability: float
+    chance: float
     """The chance with which it was drawn."""
     doubt: float
     """How far the judge is expected to be wrong on it, as a standard deviation of the metric."""
@@ -120,8 +120,7 @@ def suggest(run: Run, n: int, metric: str = "groundedness", seed: int = 0) -> li
     edges = np.cumsum(chance) + np.random.default_rng(seed).random()
     taken = np.flatnonzero(np.floor(edges) > np.floor(edges - chance))
     picks = {
-        ids[at]: Pick(trace=ids[at], probability=float(chance[at]), doubt=float(each[at]))
-        for at in taken.tolist()
+        ids[at]: Pick(trace=ids[at], chance=float(chance[at]), doubt=float(each[at])) for at in taken.tolist()
     }
     return [picks[name] for name in drawn(list(picks), seed + 1)]
 

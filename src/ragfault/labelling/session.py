@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ragfault.labelling.asking import Item, choices, labelled
@@ -24,7 +24,8 @@ __all__ = ["Session"]
 class Session:
     """Items asked one after the other; each word is on the disk before the next item is shown.
 
-    What the same person said before, in this file and of the same answer, is not asked again.
+    What the same person said before, in this file and of the same answer, is not asked again. `chances` are those with
+    which traces were drawn, and stand in their labels.
 
     >>> from ragfault.labelling.asking import items
     >>> from ragfault.records import Trace, Verdicts
@@ -35,8 +36,10 @@ class Session:
     (True, None, 1)
     """
 
-    def __init__(self, found: Iterable[Item], path: str | Path, by: str) -> None:
-        self.path, self.by = Path(path), by
+    def __init__(
+        self, found: Iterable[Item], path: str | Path, by: str, chances: Mapping[str, float] | None = None
+    ) -> None:
+        self.path, self.by, self._chances = Path(path), by, chances or {}
         self.said = 0
         """Words of this sitting, those that were taken back not counted."""
         self._words = _before(self.path, by)
@@ -63,7 +66,7 @@ class Session:
         word = next((c.word for c in choices(item.kind) if c.letter == letter), None) if item else None
         if item is None or word is None:
             return False
-        label = labelled(item, word, self.by)
+        label = labelled(item, word, self.by, self._chances.get(item.trace.id))
         append_label(self.path, label)
         self._undo.append((self._at, label, self.word))
         self._words[_name(item)] = word
