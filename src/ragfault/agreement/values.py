@@ -214,7 +214,7 @@ def _chances(where: Where, told: Mapping[str, Settled]) -> dict[str, float]:
     found = {trace: each.chance for trace, each in told.items() if each.chance is not None}
     if found and len(found) < len(told):
         raise InputError(
-            f"{where}: {len(found):,} traces were drawn with a chance of their own, {len(told) - len(found):,} were not. "
+            f"{where}: {len(found):,} of {len(told):,} traces were drawn with a chance of their own, others not. "
             "Keep the labels of either draw in a file of its own."
         )
     return found
