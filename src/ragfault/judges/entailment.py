@@ -181,13 +181,13 @@ def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarit
 
 def _against(statement: Statement, found: Alignment, index: Index) -> str | None:
     """Why the best sentences contradict the claim."""
+    points = {word: weight for word, weight in statement.weights.items() if contested(word)}
+    firm = found.total - sum(points.values())
     for place in found.order:
         sentence = index.sentences[place]
-        shared = statement.weights.keys() & sentence.content
-        rest = sum(
-            weight for word, weight in statement.weights.items() if word in shared or not contested(word)
-        )
-        if sentence.polarity or (len(shared) < 2 or found.votes[place] < NEAR * rest):
+        rest = firm + sum([weight for word, weight in points.items() if word in sentence.content])
+        near = not sentence.polarity and found.votes[place] >= NEAR * rest
+        if not near or len(statement.weights.keys() & sentence.content) < 2:
             continue
         reason = clash(statement.text, statement.tokens, sentence, index.source(place), index.beside)
         if reason:

@@ -78,7 +78,8 @@ class Alignment(NamedTuple):
 def state(text: str, rarity: Rarity) -> Statement:
     """A claim as words and weights."""
     tokens = words(even(text))
-    weights = {word: rarity(word) for word in tokens if word not in STOP and word not in LINKS}
+    get, unseen = rarity.levels.get, rarity.unseen
+    weights = {word: get(word, unseen) for word in tokens if word not in STOP and word not in LINKS}
     return Statement(text, tokens, weights, names(text, rarity) & weights.keys())
 
 
@@ -98,7 +99,8 @@ def align(statement: Statement, index: Index) -> Alignment:
     """Find the sentences of the passages that share most with a claim."""
     weights = statement.weights
     votes = index.votes(weights)
-    order = sorted(votes, key=lambda place: (-votes[place], len(index.sentences[place].content), place))[:3]
+    ranked = sorted([(-vote, len(index.sentences[place].content), place) for place, vote in votes.items()])
+    order = [place for _, _, place in ranked[:3]]
     total = sum(weights.values())
     lost = {
         word

@@ -40,12 +40,12 @@ class Index:
         """For each sentence the number of its passage."""
         self.postings: defaultdict[str, list[int]] = defaultdict(list)
         for number, passage in enumerate(self.passages):
-            for sentence in read(passage.text):
-                place = len(self.sentences)
-                self.sentences.append(sentence)
-                self.owner.append(number)
-                for word in sentence.content:
-                    self.postings[word].append(place)
+            held = read(passage.text)
+            self.sentences += held
+            self.owner += [number] * len(held)
+        for place, sentence in enumerate(self.sentences):
+            for word in sentence.content:
+                self.postings[word].append(place)
         self._near: dict[tuple[str, bool], bool] = {}
         self.fields = tuple(
             dict.fromkeys((one.key, one.polarity) for one in self.sentences if one.key and one.polarity)
@@ -75,7 +75,7 @@ class Index:
     @cached_property
     def prefixes(self) -> frozenset[str]:
         """How the long words begin."""
-        return frozenset(stem[:6] for stem in self.postings if len(stem) >= 6 and stem.isalpha())
+        return frozenset([stem[:6] for stem in self.postings if len(stem) >= 6 and stem.isalpha()])
 
     def source(self, place: int) -> str:
         """The text of a sentence as its passage has it."""

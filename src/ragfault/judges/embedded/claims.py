@@ -113,7 +113,7 @@ def hold(said: Said, ground: Ground) -> Held:
     vectors = table.meanings(said.rows)
     alike = _alike(kinds, vectors, table.lengths[said.rows], ground)
     covered, joint, order = _ranked(said, ground, within)
-    soft = np.maximum(alike.max(0), there)
+    soft = np.maximum(np.maximum.reduce(alike), there)
     close = _close(alike, ground, order)
     return Held(vectors, there, near, alike, soft, within, covered, joint, order, within[order], close)
 

@@ -48,24 +48,20 @@ class Runs:
         number = ground.numbers
         self.sizes, self.owner = said.sizes, said.owner
         self.tokens: Array = np.array([number.get(word, -1) for word in said.spoken], np.int64)
-        self.hits: dict[int, Array] = {}
-        """For each size of run, whether the run that begins at a word is in the passages."""
+        self.hits: Array = np.zeros((3, len(self.tokens)), bool)
+        """For runs of two, three and four words, whether the one that begins at a word is in the passages."""
         code, known = self.tokens, self.tokens >= 0
-        for size in (2, 3, 4):
-            if len(self.tokens) < size:
-                self.hits[size] = np.zeros(0, bool)
-                continue
+        for size in range(2, 1 + min(4, len(self.tokens))):
             code = code[:-1] * ground.base + self.tokens[size - 1 :]
             known = known[:-1] & (self.tokens[size - 1 :] >= 0)
             one = self.owner[: len(code)] == self.owner[size - 1 :]
-            self.hits[size] = known & one & _among(code, ground.runs(size))
+            self.hits[size - 2, : len(code)] = known & one & _among(code, ground.runs(size))
 
-    def share(self, size: int) -> Array:
-        """For each claim the share of its runs of a size that are in the passages; -1 where it is shorter."""
-        hit = self.hits[size]
-        found = np.bincount(self.owner[: len(hit)], hit, len(self.sizes))
-        many = self.sizes - size + 1
-        return np.where(many > 0, found / np.maximum(many, 1), -1.0)
+
+def _unit(values: Array) -> Array:
+    """Values, with what is below 0 or above 1 at the end of that range."""
+    unit: Array = np.minimum(np.maximum(values, 0), 1)
+    return unit
 
 
 def _among(values: Array, known: Array) -> Array:
@@ -115,7 +111,7 @@ def _words(said: Said, held: Held, ground: Ground, query: frozenset[str]) -> Col
     """What of a claim is in the passages at all: sums over its words of content, and the greatest of them."""
     kinds, member, weights, lost = said.kinds, said.member, said.weights, ~held.near
     gone = weights * lost
-    hard = gone * (1 - held.soft.clip(0, 1))
+    hard = gone * (1 - _unit(held.soft))
     digits = said.digits
     asked = weights * np.array([kind in query for kind in kinds])
     each = {
@@ -134,8 +130,9 @@ def _words(said: Said, held: Held, ground: Ground, query: frozenset[str]) -> Col
     return told | {
         "words": said.sizes, "total": total, "lost_kinds": told["lost_kinds"] > 0, "lost": told["lost_total"] / total,
         "lost_most": most[:, -1], "lost_second": most[:, -2] if len(kinds) > 1 else np.zeros(len(most)),
-        "exact": 1 - told["exact"] / total, "hard": told["hard_total"] / total, "hard_most": (part * hard).max(1),
-        "soft": told["soft"] / total, "soft_least": np.where(member, held.soft, 1.0).min(1),
+        "exact": 1 - told["exact"] / total, "hard": told["hard_total"] / total, "soft": told["soft"] / total,
+        "hard_most": np.maximum.reduce(part * hard, axis=1),
+        "soft_least": np.minimum.reduce(np.where(member, held.soft, 1.0), axis=1),
         "numbers_away": (member & digits & ~held.inside[0]).sum(1),
         "asked": told["asked"] / total, "asked_only": told["asked_only"] / total,
         "weight": told["weight"] / many, "common": (told["common"] > 0) / many, "rare": (told["rare"] > 0) / many,
@@ -150,7 +147,7 @@ def _places(said: Said, held: Held, ground: Ground) -> Columns:
     reached = np.logical_or.accumulate(held.inside)
     one, three = held.close[0], held.close.max(0)
     parts = (reached[0], reached[:2][-1], reached[-1], one, three)
-    first, second, third, near, nearer = (np.stack(parts) * weighted).sum(2)
+    first, second, third, near, nearer = np.add.reduce(np.stack(parts) * weighted, axis=2)
     least, lesser = (
         np.where(said.member, held.close[0], 1.0).min(1),
         np.where(said.member, three, 1.0).min(1),
@@ -164,23 +161,22 @@ def _places(said: Said, held: Held, ground: Ground) -> Columns:
         "covered": held.covered[best, row], "covered2": second / total, "covered3": third / total,
         "reverse": first / np.maximum(ground.mass[best], 1e-6), "joint": held.joint.max(0),
         "close": near / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
-        "hard3": ((1 - three.clip(0, 1)) * weighted).max(1), "meaning": meant[row, best],
-        "meaning_most": ranked[:, -1], "meaning3": ranked[:, -3:].mean(1),
+        "hard3": np.maximum.reduce((1 - _unit(three)) * weighted, axis=1), "meaning": meant[row, best],
+        "meaning_most": ranked[:, -1], "meaning3": np.add.reduce(ranked[:, -3:], axis=1) / min(3, ranked.shape[1]),
         "half": (held.covered > 0.5).sum(0), "best_size": ground.sizes[best],
     }  # fmt: skip
 
 
 def _runs(shared: Runs) -> Columns:
-    """How much of a claim stands in the passages word by word."""
-    starts = shared.sizes.cumsum() - shared.sizes
-    pair, triple = np.zeros((2, len(shared.tokens)), bool)
-    pair[: len(shared.hits[2])] = shared.hits[2]
-    triple[: len(shared.hits[3])] = shared.hits[3]
-    longest = np.maximum.reduceat(runs(triple), starts)
-    two, one = (np.logical_or.reduceat(hits, starts) for hits in (pair, shared.tokens >= 0))
-    run = np.where(longest > 0, longest + 2, np.where(two, 2, one))
-    told = {name: shared.share(size) for name, size in (("pairs", 2), ("triples", 3), ("quads", 4))}
-    return {**told, "run": run, "run_share": run / shared.sizes}
+    """How much of a claim stands in the passages word by word; -1 where it is shorter than a run."""
+    sizes = shared.sizes
+    starts = sizes.cumsum() - sizes
+    found, many = np.add.reduceat(shared.hits, starts, axis=1, dtype=float), sizes - [[1], [2], [3]]
+    pairs, triples, quads = np.where(many > 0, found / np.maximum(many, 1), -1.0)
+    longest = np.maximum.reduceat(runs(shared.hits[1]), starts)
+    one = np.logical_or.reduceat(shared.tokens >= 0, starts)
+    run = np.where(longest > 0, longest + 2, np.where(found[0] > 0, 2, one))
+    return {"pairs": pairs, "triples": triples, "quads": quads, "run": run, "run_share": run / sizes}
 
 
 def _apart(said: Said, held: Held) -> Columns:
@@ -233,7 +229,7 @@ def _trace(held: Held, ground: Ground) -> Columns:
     count = len(best)
     place = np.arange(count)
     whole = {
-        "claims": count, "ground_denies": ground.negated.mean(), "keyed": ground.keyed.mean(),
+        "claims": count, "ground_denies": ground.denied, "keyed": ground.records,
         "sentences": np.log1p(len(ground.sizes)), "tokens": np.log1p(len(ground.tokens)),
         "passages": len(ground.index.passages),
     }  # fmt: skip

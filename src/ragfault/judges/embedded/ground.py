@@ -63,8 +63,10 @@ class Ground:
         self.keyed: Array = np.array([bool(one.key) for one in sentences], bool)
 
     def _mass(self) -> Array:
-        place = np.sort(np.repeat(np.arange(len(self.sizes)), self.sizes) * self.base + self.tokens)
-        sentence, word = np.divmod(place[np.diff(place, prepend=-1) > 0], self.base)
+        place = np.sort(np.arange(len(self.sizes)).repeat(self.sizes) * self.base + self.tokens)
+        first = np.ones(len(place), bool)
+        first[1:] = place[1:] != place[:-1]
+        sentence, word = np.divmod(place[first], self.base)
         mass: Array = np.bincount(sentence, self.weights.astype(float)[word], len(self.sizes))
         return mass
 
@@ -98,6 +100,16 @@ class Ground:
             sums[some] = np.add.reduceat(weighted[self.tokens], self.starts[:-1][some], axis=0)
         unit: Array = sums / (np.sqrt((sums**2).sum(1, keepdims=True)) + 1e-9)
         return unit
+
+    @cached_property
+    def denied(self) -> float:
+        """The share of sentences that deny something."""
+        return float(self.negated.mean())
+
+    @cached_property
+    def records(self) -> float:
+        """The share of sentences that are fields of records."""
+        return float(self.keyed.mean())
 
     @cached_property
     def foreign(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
 
 from ragfault.judges.assemble import OFFERS, assemble
 from ragfault.judges.claims import bare
@@ -37,7 +37,8 @@ SHORT = ("claim", "dialogue")
 UNKNOWN, FOREIGN = 0.5, "written in another language than the chunks"
 
 
-class Weighed(NamedTuple):
+@dataclass(frozen=True)
+class Weighed:
     """Claims, and what some passages say for and against them."""
 
     texts: list[str]
@@ -48,6 +49,11 @@ class Weighed(NamedTuple):
     shape: Shape
     strange: list[bool]
     """Whether each is in another language than the passages."""
+
+    @cached_property
+    def whole(self) -> float:
+        """The log-odds that some of them is bad, before calibration."""
+        return model().whole(self.odds, self.seen.features)
 
 
 class Meanings:
@@ -77,7 +83,7 @@ class Meanings:
             return [Entailment("unsupported", 0.0, share=(0.0,) * len(passages)) for _ in claims]
         alone = len(weighed.texts) == 1  # then what is said of the answer as a whole is better informed
         p = (
-            [model().grounded(self.whole(weighed), weighed.shape)]
+            [model().grounded(weighed.whole, weighed.shape)]
             if alone
             else model().support(weighed.odds, weighed.shape).tolist()
         )
@@ -90,7 +96,7 @@ class Meanings:
         seen = examine(texts, ground, self._query)
         if seen is None:
             return None
-        kind = shape(self._query, texts, float(ground.keyed.mean()))
+        kind = shape(self._query, texts, ground.records)
         rows, _, values, owner = seen.states
         shared = None if ground.foreign else values[:, 1] > 0
         strange = foreign(rows, ground.table, owner, shared) != ground.foreign
@@ -103,11 +109,11 @@ class Meanings:
         weighed = self._seen.get(tuple(claims))
         if weighed is None:
             return least(seen)
-        return self.bounded(model().grounded(self.whole(weighed), weighed.shape), weighed, seen)
+        return self.bounded(model().grounded(weighed.whole, weighed.shape), weighed, seen)
 
     def whole(self, weighed: Weighed) -> float:
         """The log-odds that some of the claims is bad, before calibration."""
-        return model().whole(weighed.odds, weighed.seen.features)
+        return weighed.whole
 
     def bounded(self, sure: float, weighed: Weighed, seen: Sequence[Entailment]) -> float:
         """A probability that all claims are supported, bounded by the worst claim where the answer is short."""

@@ -52,7 +52,7 @@ class Network(NamedTuple):
     def __call__(self, states: States, features: Array) -> Array:
         """The log-odds that each claim is bad."""
         owner = states.owner
-        inner = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        inner = np.arange(len(owner)) - owner.searchsorted(owner)
         kept = inner < LONGEST
         owner = owner[kept]
         place = np.arange(len(owner)) + GAP * (owner + 1)
@@ -61,10 +61,10 @@ class Network(NamedTuple):
         put = np.concatenate([self.own[rows] * self.scale, one * two, one - two, states.values[kept]], axis=1)
         held = _convolve(put, place, self.first)
         held = _convolve(held, place, self.second)
-        starts = np.searchsorted(owner, np.arange(len(features)))
+        starts = owner.searchsorted(np.arange(len(features) + 1))
         words = held @ self.word[0] + self.word[1]
-        sizes = np.diff(np.append(starts, len(owner)))[:, None]
-        scaled = np.clip((features.astype(np.float32) - self.mean) / self.deviation, -4, 4)
+        starts, sizes = starts[:-1], (starts[1:] - starts[:-1])[:, None]
+        scaled = np.minimum(np.maximum((features.astype(np.float32) - self.mean) / self.deviation, -4), 4)
         told = np.concatenate(
             [
                 np.maximum.reduceat(held, starts),

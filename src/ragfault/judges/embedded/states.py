@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ragfault.judges.embedded.claims import Held, Said
-from ragfault.judges.embedded.features import Runs
+from ragfault.judges.embedded.features import Runs, runs
 from ragfault.judges.embedded.ground import Ground
 from ragfault.judges.embedded.vectors import Array
 from ragfault.text import NEGATIONS
@@ -86,17 +86,16 @@ def _values(
     flat = owner * len(said.kinds) + at
     near = held.close.reshape(len(held.order), -1).take(flat, axis=1)
     inside = held.inside.reshape(len(held.order), -1).take(flat, axis=1)
-    pair, triple = np.zeros(len(spoken) + 1, bool), shared.hits[3]
-    pair[1 : len(shared.hits[2]) + 1] = shared.hits[2]
-    long = _lengths(triple) + 2.0 * triple
-    run = np.zeros(len(spoken))
-    for offset in range(3):
-        part = run[offset : len(triple) + offset]
-        np.maximum(part, long, out=part)
+    pair, triple = np.zeros(len(spoken) + 1, bool), shared.hits[1]
+    pair[1:] = shared.hits[0]
+    run = _lengths(triple) + 2.0 * triple
+    long = run.copy()
+    for offset in (1, 2):
+        np.maximum(run[offset:], long[: len(long) - offset], out=run[offset:])
     values = np.zeros((SIZE, len(spoken)), np.float32)
     values[:12] = (
-        told, known, np.where(kind, held.near[at], known), kind & inside[0], kind & inside.any(0),
-        kind * held.soft[at], kind * near[0], kind * near.max(0), pair[:-1], pair[1:],
+        told, known, np.where(kind, held.near[at], known), kind & inside[0], kind & np.logical_or.reduce(inside),
+        kind * held.soft[at], kind * near[0], kind * np.maximum.reduce(near), pair[:-1], pair[1:],
         np.minimum(run, 10) / 10, (kind & told) * said.weights[at] / 10,
     )  # fmt: skip
     values[12] = kind & said.digits[at]
@@ -105,7 +104,7 @@ def _values(
     for place, stems in enumerate((NEGATIONS, query, *keys), 14):
         if stems:
             values[place] = np.fromiter(map(stems.__contains__, spoken), bool, len(spoken))
-    step = np.diff(aligned)
+    step = aligned[1:] - aligned[:-1]
     follows = (aligned[1:] >= 0) & (aligned[:-1] >= 0) & (step > 0) & (step <= 2)
     values[19, 1:] = follows & (owner[1:] == owner[:-1])
     return values.T
@@ -113,8 +112,5 @@ def _values(
 
 def _lengths(hits: Array) -> Array:
     """For each place the length of the whole run of true values that it is in."""
-    edge = np.flatnonzero(np.diff(hits, prepend=False, append=False))
-    sizes = np.diff(edge, prepend=0, append=len(hits))
-    kept = np.arange(len(sizes)) % 2  # without and within a run by turns
-    lengths: Array = (sizes * kept).repeat(sizes)
+    lengths: Array = runs(hits) + runs(hits[::-1])[::-1] - hits
     return lengths

@@ -19,7 +19,7 @@ def logistic(odds: Array) -> Array:
     >>> logistic(np.array([0.0])).tolist()
     [0.5]
     """
-    p: Array = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
+    p: Array = 1 / (1 + np.exp(-np.minimum(np.maximum(odds, -30), 30)))
     return p
 
 
@@ -32,8 +32,10 @@ def summed(odds: Array, features: Array, *, style: bool = False) -> Array:
     worst = np.zeros(3)
     ranked = np.sort(p)[::-1][:3]
     worst[: len(ranked)] = ranked
-    told = [*worst, p.mean(), (p > 0.15).mean()]
+    count = len(p)
+    told = [*worst, np.add.reduce(p) / count, np.count_nonzero(p > 0.15) / count]
     if style:
         told += [p.sum(), 1 - np.prod(1 - np.minimum(p, 0.999)), (p > 0.3).sum(), len(p)]
     held = features[:, EVERY if style else PLAIN]
-    return np.concatenate([told, held.max(0), held.mean(0), held.min(0)])
+    whole = np.maximum.reduce(held), np.add.reduce(held) / count, np.minimum.reduce(held)
+    return np.concatenate([told, *whole])
