@@ -6,6 +6,7 @@
     │   └── MissingExtra          the capability lives in an extra that is not installed
     ├── InputError                the input cannot be read as what it was taken for            (exit 2)
     │   └── BadTraces             some lines of an input are not traces; carries every fault
+    │       └── BadDocuments      the same of the documents of a corpus
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of another making      (exit 2)
     ├── StageFailed               a stage of a retrieval pipeline raised, or returned no hits  (exit 2)
@@ -21,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 __all__ = [
+    "BadDocuments",
     "BadTraces",
     "BudgetSpent",
     "Fault",
@@ -125,18 +127,36 @@ class BadTraces(InputError):
     Mend them, or leave them out with --skip-bad (they are then written to a side file).
     """
 
+    noun: ClassVar[str] = "traces"
+    remedy: ClassVar[str] = (
+        "Mend them, or leave them out with --skip-bad (they are then written to a side file)."
+    )
+
     def __init__(self, faults: Sequence[Fault], good: int, count: int | None = None) -> None:
         count = len(faults) if count is None else count
-        lines = [f"{count:,} of {good + count:,} traces cannot be read:"]
+        lines = [f"{count:,} of {good + count:,} {self.noun} cannot be read:"]
         lines += [f"  {fault}" for fault in faults[:SHOWN]]
         if count > SHOWN:
             lines.append(f"  … and {count - SHOWN:,} more")
-        lines.append("Mend them, or leave them out with --skip-bad (they are then written to a side file).")
+        lines.append(self.remedy)
         super().__init__("\n".join(lines))
         self.faults, self.good, self.count = tuple(faults), good, count
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.faults, self.good, self.count))
+
+
+class BadDocuments(BadTraces):
+    """Some documents of a corpus cannot be read; every other one was.
+
+    >>> print(BadDocuments([Fault("notes/a.txt", 1, "the document is empty")], good=12))
+    1 of 13 documents cannot be read:
+      notes/a.txt:1: the document is empty
+    Mend them, or leave them out with --skip-bad.
+    """
+
+    noun = "documents"
+    remedy = "Mend them, or leave them out with --skip-bad."
 
 
 class OutputError(RagfaultError):

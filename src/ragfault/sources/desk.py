@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ragfault.errors import SHOWN, BadTraces, Fault, InputError
-from ragfault.records import Trace
+from ragfault.records import Document, Trace
 from ragfault.sources.seen import Seen
 from ragfault.sources.values import Wrong, content_id
 
@@ -33,14 +33,16 @@ class Long(Wrong):
 class Desk:
     """Where traces are counted and faults are handed in."""
 
-    def __init__(self, on_bad: OnBad, places: Places | None = None) -> None:
-        self.on_bad, self.places = on_bad, places
+    def __init__(
+        self, on_bad: OnBad, places: Places | None = None, refusal: type[BadTraces] = BadTraces
+    ) -> None:
+        self.on_bad, self.places, self.refusal = on_bad, places, refusal
         self.faults: list[Fault] = []
         self.bad = self.good = 0
         self.seen = Seen()
         self.turns: dict[str, int] = {}
 
-    def welcome(self, trace: Trace, name: str, line: int, payload: Any) -> bool:
+    def welcome(self, trace: Trace | Document, name: str, line: int, payload: Any) -> bool:
         """Count a trace in; False where its id has been met before."""
         if self.seen.add(trace.id):
             self.good += 1
@@ -76,10 +78,11 @@ class Desk:
     def close(self, names: list[str]) -> None:
         """Raise what there is to raise at the end."""
         if self.bad and self.on_bad == "raise":
-            raise BadTraces(self.faults, self.good, self.bad)
+            raise self.refusal(self.faults, self.good, self.bad)
         if not self.good and not self.bad:
             raise InputError(
-                f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: empty, there is no trace in it"
+                f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: empty, "
+                f"there is no {self.refusal.noun[:-1]} in it"
             )
 
 
