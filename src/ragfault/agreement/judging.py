@@ -14,12 +14,13 @@ import msgspec
 from ragfault.agreement.records import Speed
 from ragfault.errors import RunError
 from ragfault.judges.observing import observe, ready
-from ragfault.ports import Judge
+from ragfault.ports import Judge, Metered
 from ragfault.records import Trace, Verdicts
 
 __all__ = ["judged"]
 
 BATCH = 64
+WALL, OWN = time.perf_counter, time.process_time
 WARM = 5
 """So many traces of each process are not timed: what is loaded then is not loaded again."""
 
@@ -36,18 +37,28 @@ class Piece(NamedTuple):
 def judged(
     judge: Judge, traces: Sequence[Trace], workers: int, progress: Callable[[int, int], None]
 ) -> tuple[list[Verdicts], Speed]:
-    """The verdicts on each trace, in order, the same for any number of workers; and the cost in time and memory."""
+    """The verdicts on each trace, in order, the same for any number of workers; and the cost in time and memory.
+
+    A judge that is paid for is asked from this process alone, by the clock on the wall, and ended.
+    """
     verdicts: list[Verdicts] = []
     timed, seconds, memory = 0, 0.0, None
+    paid = isinstance(judge, Metered)
     progress(0, len(traces))
-    for piece in _inline(judge, traces) if workers == 1 else _spread(judge, traces, workers):
-        verdicts += piece.verdicts
-        timed += piece.timed
-        seconds += piece.seconds
-        memory = max(memory or 0, piece.memory) if piece.memory is not None else memory
-        progress(len(verdicts), len(traces))
+    try:
+        pieces = _inline(judge, traces, paid) if workers == 1 or paid else _spread(judge, traces, workers)
+        for piece in pieces:
+            verdicts += piece.verdicts
+            timed += piece.timed
+            seconds += piece.seconds
+            memory = max(memory or 0, piece.memory) if piece.memory is not None else memory
+            progress(len(verdicts), len(traces))
+        usage = judge.usage if isinstance(judge, Metered) else None
+    finally:
+        if isinstance(judge, Metered):
+            judge.end()
     rate = timed / seconds if timed and seconds > 0 else None
-    return verdicts, Speed(traces=timed, seconds=seconds, rate=rate, memory=memory)
+    return verdicts, Speed(traces=timed, seconds=seconds, rate=rate, memory=memory, wall=paid, usage=usage)
 
 
 def _batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
@@ -56,18 +67,18 @@ def _batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
         yield batch
 
 
-def _inline(judge: Judge, traces: Sequence[Trace]) -> Iterator[Piece]:
+def _inline(judge: Judge, traces: Sequence[Trace], paid: bool) -> Iterator[Piece]:
     for number, batch in enumerate(_batches(traces)):
-        yield _piece(judge, batch, cold=not number)
+        yield _piece(judge, batch, cold=not number and not paid, clock=WALL if paid else OWN)
 
 
-def _piece(judge: Judge, batch: Sequence[Trace], *, cold: bool) -> Piece:
+def _piece(judge: Judge, batch: Sequence[Trace], *, cold: bool, clock: Callable[[], float] = OWN) -> Piece:
     """Judge a batch by the clock; the first traces of a process are not timed."""
     warm = observe(judge, batch[:WARM]) if cold else []
     rest = batch[len(warm) :]
-    start = time.process_time()
+    start = clock()
     verdicts = observe(judge, rest) if rest else []
-    return Piece(warm + verdicts, len(rest), time.process_time() - start, _peak())
+    return Piece(warm + verdicts, len(rest), clock() - start, _peak())
 
 
 def _peak() -> int | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.records import Layer
+from ragfault.records import Layer, Usage
 from ragfault.stats import Bin, Difference, Estimate, Interval
 
 __all__ = [
@@ -112,6 +112,10 @@ class Speed(Struct, frozen=True, kw_only=True):
     """Traces per second on one core."""
     memory: int | None
     """The largest memory of a process at its peak, in bytes; None where the system does not tell."""
+    wall: bool = False
+    """Whether the seconds are those of the clock on the wall: of a judge that waits on a network."""
+    usage: Usage | None = None
+    """What the calls of a judge that is paid for came to; None for other judges."""
 
 
 class Columns(Struct, frozen=True, kw_only=True):

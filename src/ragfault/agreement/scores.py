@@ -17,7 +17,7 @@ from ragfault.records import Verdicts
 from ragfault.stats import Estimate, bootstrap, mean_interval, paired_difference
 from ragfault.stats.groups import Floats
 
-__all__ = ["scores"]
+__all__ = ["METRICS", "compared", "scores"]
 
 METRICS = ("context_relevance(low=0, medium=1)", *DEFAULT)
 """The metrics that are tried; the first is that of chunks that are relevant or not."""
@@ -47,7 +47,9 @@ def scores(
     if "context_relevance" not in vague:
         vague.add(METRICS[0])
     return tuple(
-        _made(metric, np.array([row[1:] for row in found]), [labelled[row[0]].group for row in found], terms)
+        compared(
+            metric, np.array([row[1:] for row in found]), [labelled[row[0]].group for row in found], terms
+        )
         for metric in wanted
         if str(metric) not in vague and (found := rows.get(str(metric)))
     )
@@ -60,7 +62,7 @@ def _readings(one: Labelled, seen: Verdicts, top: int, said: Said | None) -> lis
     return graded(one, top) if one.grades is not None else marked(one, seen)
 
 
-def _made(metric: Metric, table: Floats, groups: Sequence[str], terms: Terms) -> MetricAgreement:
+def compared(metric: Metric, table: Floats, groups: Sequence[str], terms: Terms) -> MetricAgreement:
     """The means of both, their difference, and how they go together."""
     low, high = metric.range
     judge, people = table.T

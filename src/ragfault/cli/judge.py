@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import click
 
-from ragfault.cli.options import mapping, reading
+from ragfault.cli.llm import FLAGS, asking, chosen
+from ragfault.cli.options import mapping, reading, settings
 from ragfault.cli.progress import progressing
 from ragfault.cli.report import colourful
-from ragfault.errors import Fault
+from ragfault.errors import Fault, UsageError
 
 __all__ = ["judge"]
 
@@ -22,10 +23,11 @@ __all__ = ["judge"]
     epilog="""\b
 Examples:
   ragfault judge measure labelled.jsonl --by task
+  ragfault judge compare lexical embedded traces.jsonl
   ragfault judge card"""
 )
 def judge() -> None:
-    """Measure a judge against people, and show what is known of one."""
+    """Measure a judge against people or beside another, and show what is known of one."""
 
 
 @judge.command(
@@ -82,6 +84,7 @@ Examples:
     help="Of the sample, the folds and the intervals.",
 )
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@asking
 @reading
 @click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read.")
 @click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
@@ -118,10 +121,12 @@ def measure(
         from ragfault.report.charts import altair
 
         altair()
+    asked = {flag: options.pop(flag) for flag in FLAGS}
     with progressing(quiet) as progress, _bad(skip_bad, out) as on_bad:
         found = work(
             list(labels) if len(labels) > 1 else labels[0],
             judge=name,
+            options=chosen(name, asked, settings(None).get("llm", {})),
             map=mapping(maps, {}),
             on_bad=on_bad,
             progress=progress,
@@ -180,3 +185,80 @@ def card(name: str, kind: str | None) -> None:
         click.echo(render_terminal(found, colour=colourful()), nl=False)
     else:
         click.echo(to_json(found) if kind == "json" else render_markdown(found), nl=False)
+
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge compare lexical embedded traces.jsonl
+  ragfault judge compare embedded llm:gpt-4o-mini traces.jsonl --budget 2 --limit 200 -o beside.json
+  ragfault judge compare runs/embedded runs/model --html beside.html"""
+)
+@click.argument("first", metavar="JUDGE_A | RUN_A")
+@click.argument("second", metavar="JUDGE_B | RUN_B")
+@click.argument("traces", nargs=-1)
+@click.option("--limit", type=click.IntRange(1), help="So many traces, drawn at random.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample and the intervals."
+)
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@asking
+@reading
+@click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
+@click.option("--html", type=click.Path(), help="Write it as one HTML page.")
+@click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
+def compare(
+    first: str, second: str, out: str | None, html: str | None, force: bool, quiet: bool, **options: Any
+) -> None:
+    """How far two judges agree on the same TRACES: by kind of verdict, by metric, and where they differ most.
+
+    Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
+    """
+    from ragfault.report.judges import terminal, to_json, write_judges
+    from ragfault.report.saving import save, vacant
+
+    for place in (out, html):
+        if place is not None:
+            vacant(place, force=force)
+    found = _beside(first, second, quiet, **options)
+    if not quiet:
+        click.echo(terminal(found, colour=colourful()), nl=False)
+    if out is not None:
+        click.echo(f"written: {save(out, to_json(found), force=force)}", err=True)
+    if html is not None:
+        click.echo(f"written: {write_judges(found, html, force=force)}", err=True)
+
+
+def _beside(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:
+    """Two judges on traces, or two runs."""
+    from ragfault.agreement import compare_judges, compare_runs
+    from ragfault.runs import Run
+
+    seed, asked = options["seed"], {flag: options[flag] for flag in FLAGS}
+    if not traces:
+        if not all(Path(each).is_dir() for each in (first, second)):
+            raise UsageError(
+                f"{first} and {second} are no two runs. Name the traces that they are to judge: "
+                f"ragfault judge compare {first} {second} TRACES"
+            )
+        return compare_runs(Run.open(first), Run.open(second), seed=seed)
+    table = settings(None).get("llm", {})
+    paid = [name for name in (first, second) if name.partition(":")[0] == "llm"]
+    if not paid:
+        chosen(first, asked, table)
+    given = [chosen(name, asked, table) if name in paid else {} for name in (first, second)]
+    with progressing(quiet) as progress:
+        return compare_judges(
+            first,
+            second,
+            list(traces) if len(traces) > 1 else traces[0],
+            options=(given[0], given[1]),
+            limit=options["limit"],
+            workers=options["workers"],
+            seed=seed,
+            progress=progress,
+            map=mapping(options["maps"], {}),
+            qrels=options["qrels"],
+            shape=options["shape"],
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragfault.agreement import Agreement, Figure, Measurement, MetricAgreement
+from ragfault.agreement import Agreement, Figure, Measurement, MetricAgreement, Speed
 from ragfault.report.plain import clean, clip
 from ragfault.report.terminal import paint
 
@@ -32,6 +32,7 @@ __all__ = [
     "render",
     "title",
     "to_json",
+    "told_speed",
 ]
 
 TITLES = {
@@ -150,11 +151,25 @@ def closing(found: Measurement) -> list[str]:
     if found.cells:
         names = ", ".join(clip(name, 40) for name in found.within)
         lines.append(f"AUROC within {names}: {counted(found.cells, 'group')} with both kinds")
-    speed = found.speed
-    rate = f"{speed.rate:,.0f} traces/s on one core" if speed.rate else "too few traces to time"
-    memory = f", {speed.memory / 2**20:,.0f} MiB at the peak" if speed.memory else ""
     shown = f"{100 * found.confidence:g} % intervals over groups, {found.resamples:,} resamples, seed {found.seed}"
-    return [*lines, shown, f"{rate}{memory}"]
+    return [*lines, shown, told_speed(found.speed)]
+
+
+def told_speed(speed: Speed) -> str:
+    """How fast a judge was, and what its calls came to, in a line."""
+    where = "" if speed.wall else " on one core"
+    rate = (
+        f"{speed.rate:,.0f} traces/s{where}" if speed.rate and speed.rate >= 10 else "too few traces to time"
+    )
+    if speed.rate and speed.rate < 10:
+        rate = f"{speed.rate:,.2f} traces/s{where}"
+    memory = f", {speed.memory / 2**20:,.0f} MiB at the peak" if speed.memory else ""
+    if speed.usage is None:
+        return f"{rate}{memory}"
+    paid = speed.usage
+    cost = "at no known price" if paid.cost is None else f"US$ {paid.cost:,.4f}"
+    tokens = paid.prompt + paid.completion
+    return f"{rate}; {paid.calls:,} calls, {paid.cached:,} from the cache, {tokens:,} tokens, {cost}"
 
 
 def title(name: str, found: Measurement) -> str:
