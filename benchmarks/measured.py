@@ -1,0 +1,111 @@
+"""What a measured retriever adds to the path of its caller, beside the same retriever without it.
+
+    python -m benchmarks.measured --calls 500
+
+Medians of milliseconds a call, in alternating rounds, for a plain function and for retrievers of LangChain and LlamaIndex,
+while the background scores every retrieval; and how many of them it scored in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+from ragfault.online import Background, MeasuredRetriever
+
+TEXTS = [
+    f"The harbour office of pier {number} opens at half past seven on weekdays, and the last ferry to the northern "
+    f"island leaves at 22:{10 + number} every evening, except on the first Sunday of the month." * 2
+    for number in range(5)
+]
+
+
+def plain(background: Background) -> tuple[Callable, Callable]:
+    """A function, and the same measured."""
+
+    def search(query: str) -> list[str]:  # noqa: ARG001 - the shape of a retriever
+        return list(TEXTS)
+
+    return search, MeasuredRetriever(search, background)
+
+
+def langchain(background: Background) -> tuple[Callable, Callable]:
+    """A retriever of LangChain, and the same measured."""
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+
+    from ragfault.plugins.langchain import MeasuredRetriever as Measured
+
+    class Fixed(BaseRetriever):
+        def _get_relevant_documents(self, query, *, run_manager):  # noqa: ARG002
+            return [Document(page_content=text, id=str(place)) for place, text in enumerate(TEXTS)]
+
+    return Fixed().invoke, Measured(retriever=Fixed(), background=background).invoke
+
+
+def llamaindex(background: Background) -> tuple[Callable, Callable]:
+    """A retriever of LlamaIndex, and the same measured."""
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, TextNode
+
+    from ragfault.plugins.llamaindex import MeasuredRetriever as Measured
+
+    class Fixed(BaseRetriever):
+        def _retrieve(self, query_bundle):  # noqa: ARG002
+            return [
+                NodeWithScore(node=TextNode(text=text, id_=str(n)), score=0.5) for n, text in enumerate(TEXTS)
+            ]
+
+    return Fixed().retrieve, Measured(Fixed(), background).retrieve
+
+
+def times(retriever: Callable, calls: int, pause: float) -> list[float]:
+    """Milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
+    taken = []
+    for number in range(calls):
+        begin = time.perf_counter()
+        retriever(f"When does the last ferry leave from pier {number}?")
+        taken.append(1000 * (time.perf_counter() - begin))
+        time.sleep(pause)
+    return taken
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--calls", type=int, default=200, help="calls to a round (default: 200)")
+    options.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    options.add_argument("--pause", type=float, default=0.01, help="seconds between calls (default: 0.01)")
+    options.add_argument("--judge", default="embedded", help="who scores (default: embedded)")
+    given = options.parse_args()
+    print(
+        f"{'retriever':12}{'alone ms':>10}{'measured ms':>13}{'added ms':>10}{'p99 added':>11}{'scored':>14}"
+    )
+    for make in (plain, langchain, llamaindex):
+        count = 0
+
+        def sink(_: object) -> None:
+            nonlocal count
+            count += 1
+
+        with Background(sink, judge=given.judge, metrics="retrieval") as background:
+            alone, measured = make(background)
+            measured("warm up")
+            background.flush()
+            rounds = [
+                (times(alone, given.calls, given.pause), times(measured, given.calls, given.pause))
+                for _ in range(given.rounds)
+            ]
+        one, two = ([each for pair in rounds for each in pair[side]] for side in (0, 1))
+        tail = sorted(two)[int(0.99 * len(two))] - sorted(one)[int(0.99 * len(one))]
+        print(
+            f"{make.__name__:12}{median(one):10.3f}{median(two):13.3f}{median(two) - median(one):10.3f}{tail:11.3f}"
+            f"{count:>8,} of {len(two) + 1:,}"
+        )
+
+
+if __name__ == "__main__":
+    main()
