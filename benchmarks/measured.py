@@ -2,8 +2,8 @@
 
     python -m benchmarks.measured --calls 500
 
-Medians of milliseconds a call, in alternating rounds, for a plain function and for retrievers of LangChain and LlamaIndex,
-while the background scores every retrieval; and how many of them it scored in the end.
+Medians of milliseconds a call, in alternating rounds, for a plain function and for retrievers of LangChain and
+LlamaIndex, while the background scores every retrieval; and how many of them it scored in the end.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import time
 
 try:
     from llama_index.core.base.base_retriever import BaseRetriever
-    from llama_index.core.schema import NodeWithScore, QueryBundle
+    from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 except ImportError:
     from ragfault.errors import MissingExtra
 
@@ -29,24 +29,31 @@ class MeasuredRetriever(BaseRetriever):
         super().__init__()
         self._retriever, self._background, self._route = retriever, background, route
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+    def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """What the other one finds; the way round `_retrieve` would do all the work of a retrieval twice."""
         begin = time.perf_counter()
-        query = query_bundle.query_str
         try:
-            found = self._retriever.retrieve(query_bundle)
+            found = self._retriever.retrieve(str_or_query_bundle)
         except Exception as error:
-            self._background.submit(failed(query, error, begin, self._route))
+            self._background.submit(failed(_text(str_or_query_bundle), error, begin, self._route))
             raise
-        submit(self._background, query, found, begin, self._route)
+        submit(self._background, _text(str_or_query_bundle), found, begin, self._route)
         return found
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+    async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """The same, awaited."""
         begin = time.perf_counter()
-        query = query_bundle.query_str
         try:
-            found = await self._retriever.aretrieve(query_bundle)
+            found = await self._retriever.aretrieve(str_or_query_bundle)
         except Exception as error:
-            self._background.submit(failed(query, error, begin, self._route))
+            self._background.submit(failed(_text(str_or_query_bundle), error, begin, self._route))
             raise
-        submit(self._background, query, found, begin, self._route)
+        submit(self._background, _text(str_or_query_bundle), found, begin, self._route)
         return found
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self.retrieve(query_bundle)
+
+
+def _text(query: QueryType) -> str:
+    return query.query_str if isinstance(query, QueryBundle) else query
