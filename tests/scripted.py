@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
 from typing import Any
 
-from ragfault.judges.llm.calls import Call, Reply
+from ragfault.judges.lens import load_lens
+from ragfault.judges.llm.calls import Call, Caller, Reply
 from ragfault.judges.llm.fences import unfenced
-from ragfault.records import Usage
+from ragfault.judges.llm.judging import judged
+from ragfault.judges.llm.prompts import Prompts, load_prompts
+from ragfault.judges.llm.settings import Settings
+from ragfault.records import Chunk, Citation, Trace, Usage, Verdicts
 
 Say = Callable[[Call], str]
 
@@ -74,3 +79,45 @@ class Scripted:
         """Answer, and remember the call."""
         self.calls.append(call)
         return Reply(self.say(call), Usage(calls=1), cached=False)
+
+
+class Failing(Scripted):
+    """A caller that cannot carry one kind of call."""
+
+    def __init__(self, kind: str, error: Exception) -> None:
+        super().__init__()
+        self.kind, self.error = kind, error
+
+    async def ask(self, call: Call) -> Reply:
+        """Fail, or answer."""
+        if call.kind == self.kind:
+            raise self.error
+        return await super().ask(call)
+
+
+PROMPTS = load_prompts(load_lens("general"))
+TRACE = Trace(
+    id="7",
+    query="When does the ferry leave, and what does it cost?",
+    chunks=(
+        Chunk(id="x", text="The ferry leaves at noon.\nOn Sundays it leaves at one."),
+        Chunk(id="y", text="Buses cost two euros."),
+        Chunk(id="z", text="The pier is made of oak."),
+    ),
+    answer="The ferry leaves at noon [x]. It costs nine euros. The pier is old.",
+    citations=(Citation(chunk="x"), Citation(chunk="gone", claim="It costs nine euros.")),
+    facts=("It leaves at noon.", "It costs eight euros."),
+    reference=("At noon. Eight euros.", "At twelve."),
+)
+
+
+def judge(
+    one: Trace = TRACE, caller: Caller | None = None, prompts: Prompts = PROMPTS, **options: Any
+) -> Verdicts:
+    """The verdicts on a trace by a scripted model."""
+    return asyncio.run(judged(one, caller or Scripted(), Settings(model="m", **options), prompts, "llm/1"))
+
+
+def saying(**said: dict[str, Any]) -> Scripted:
+    """A model that says this, and what is usual beside."""
+    return Scripted(lambda call: json.dumps(right(call, **said)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import fmean, pstdev
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from ragfault.judges.lexical import Lexical
@@ -12,6 +12,7 @@ from ragfault.judges.llm.conversing import Said, converse, together
 from ragfault.judges.llm.fences import Fenced
 from ragfault.judges.llm.hidden import clear
 from ragfault.judges.llm.matter import numbered
+from ragfault.judges.llm.merging import settled
 from ragfault.judges.llm.planning import room
 from ragfault.judges.llm.prompts import Prompts
 from ragfault.judges.llm.requests import Request
@@ -29,7 +30,7 @@ class Reversed(NamedTuple):
     spread: float | None
     """The standard deviation over the votes; None where there was one."""
     questions: tuple[str, ...]
-    """Those of the first vote."""
+    """Those of one vote."""
 
 
 async def questions(
@@ -49,14 +50,10 @@ async def questions(
     alike = similarity or Lexical().read(query).similarity
     request = reversing(answer, settings, prompts)
     votes = await together([converse(request, caller, prompts, vote) for vote in range(settings.votes)])
-    values = [likened(query, said, alike) for said in votes]
-    known = [value for value in values if value is not None]
-    if 2 * len(known) <= len(votes):
-        raise CallFailed(
-            next(why for said in votes for reasons in said.lost.values() for why in reasons.values())
-        )
-    asked = next(said.free["questions"] for said in votes if "questions" in said.free)
-    return Reversed(fmean(known), pstdev(known) if settings.votes > 1 else None, asked)
+    said = settled([likened(query, one, alike) for one in votes])
+    if "relevance" not in said.free:
+        raise CallFailed(f"no questions that the answer answers: {_why(said.lost)}")
+    return Reversed(said.free["relevance"], said.spread.get("relevance"), said.free.get("questions", ()))
 
 
 def reversing(answer: str, settings: Settings, prompts: Prompts) -> Request:
@@ -86,7 +83,7 @@ async def relevance(
     values = _best(said)
     lost = [part.name for part in parts if part.name not in values]
     if lost:
-        why = next(why for one in said for reasons in one.lost.values() for why in reasons.values())
+        why = next(filter(None, (_why(one.lost) for one in said)), "")
         raise CallFailed(f"no relevance of the passages {', '.join(lost)}: {why}")
     return [values.get(f"p{place}", 0.0) for place in range(1, len(texts) + 1)]
 
@@ -107,9 +104,18 @@ def _best(said: Sequence[Said]) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in lost}
 
 
-def likened(query: str, said: Said, alike: Callable[[str, str], float]) -> float | None:
-    """How like the questions that one vote names are to the query; None where it names none."""
-    if said.free.get("noncommittal"):
-        return 0.0
+def likened(query: str, said: Said, alike: Callable[[str, str], float]) -> Said:
+    """What one vote said, and with it the relevance: how like the questions that it names are to the query."""
     asked = [one for one in said.free.get("questions", ()) if one]
-    return fmean(min(1.0, max(0.0, alike(one, query))) for one in asked) if asked else None
+    if said.free.get("noncommittal"):
+        return said._replace(free=said.free | {"relevance": 0.0})
+    if asked:
+        mean = fmean(min(1.0, max(0.0, alike(one, query))) for one in asked)
+        return said._replace(free=said.free | {"relevance": mean})
+    lost = {"": _why(said.lost) or "the model names no question that the answer answers"}
+    return said._replace(lost=said.lost | {"relevance": lost})
+
+
+def _why(lost: Mapping[str, Mapping[str, str]]) -> str:
+    """The first reason for which something was lost."""
+    return next((why for reasons in lost.values() for why in reasons.values()), "")

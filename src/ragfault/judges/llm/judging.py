@@ -109,11 +109,9 @@ async def _voted(
     count = len(plan.chains)
     above = joined([*plan.above, *(one for each in said[:count] for one in each)])
     below = joined([*plan.below, *(one for each in said[count:] for one in each)])
-    if settings.reverse:
+    if settings.reverse and plan.requests:
         query = plan.matter.trace.query
-        value = likened(query, below, Lexical().read(query).similarity)
-        if value is not None:
-            below.free["relevance"] = value
+        below = likened(query, below, Lexical().read(query).similarity)
     return above, below
 
 

@@ -23,7 +23,9 @@ NUMBER = re.compile(r"-?(?:\d+(?:[.,]\d+)?|[.,]\d+)")
 FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
 LONGEST = 300_000
 """Of a longer reply nothing is read."""
-THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+MENDABLE, DEEPEST = 60_000, 40
+"""So long and so deep may a reply be that is mended: beyond that it takes long, and is no reply."""
+THOUGHT = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 """What some models say to themselves before they reply."""
 MOST = 50
 """So many entries of a list without ids are read."""
@@ -87,7 +89,8 @@ def parsed(text: str, *, cut: bool = False) -> Any:
     """
     if len(text) > LONGEST:
         return None
-    bare = THOUGHT.sub("", text).strip().lstrip("\ufeff")
+    thought = THOUGHT.match(text)
+    bare = text[thought.end() if thought else 0 :].strip().lstrip("\ufeff")
     fenced = FENCE.search(bare)
     for one in (bare, fenced.group(1).strip() if fenced else ""):
         try:
@@ -106,13 +109,16 @@ def _mended(text: str, *, cut: bool) -> Any:
     """JSON with faults, made good; what a cut leaves half said is dropped."""
     import json_repair
 
+    deepest, left_open = _brackets(text)
+    if len(text) > MENDABLE or deepest > DEEPEST:
+        return None
     try:
         held: Any = json_repair.loads(text, skip_json_loads=True)
     except (ValueError, RecursionError, IndexError, TypeError, AttributeError, KeyError):
         return None
     if isinstance(held, list) and text[0] == "{":
         held = max((one for one in reversed(held) if isinstance(one, Mapping)), key=_told, default=None)
-    return _whole(held) if cut or _open(text) else held
+    return _whole(held) if cut or left_open else held
 
 
 def _told(held: Mapping[Any, Any]) -> int:
@@ -120,19 +126,21 @@ def _told(held: Mapping[Any, Any]) -> int:
     return sum(str(key).lower() in FIELDS or str(key).lower() in FREE for key in held)
 
 
-def _open(text: str) -> bool:
-    """Whether a bracket of a text was never closed."""
-    depth, quoted, escaped = 0, False, False
+def _brackets(text: str) -> tuple[int, bool]:
+    """How deep the brackets of a text go, and whether one of them, or a quotation mark, was never closed."""
+    depth = deepest = 0
+    quoted = escaped = False
     for sign in text:
         if quoted:
             quoted, escaped = escaped or sign != '"', sign == "\\" and not escaped
         elif sign == '"':
             quoted = True
-        elif sign in "{[":
+        elif sign in "{[(":
             depth += 1
-        elif sign in "}]":
+            deepest = max(deepest, depth)
+        elif sign in "}])":
             depth -= 1
-    return depth > 0 or quoted
+    return deepest, depth > 0 or quoted
 
 
 def _whole(held: Any) -> Any:
