@@ -12,7 +12,7 @@ labels 5 % (10 %) of them at random, 400 times, and asks whether the mean of all
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +91,7 @@ POPULATIONS: dict[str, tuple[Callable[..., Drawn], float, tuple[float, float]]] 
 
 
 class Cell(NamedTuple):
-    """One row of the table."""
+    """One cell of the table."""
 
     population: str
     agreement: float
@@ -99,7 +99,18 @@ class Cell(NamedTuple):
     labelled: int
 
 
-def simulate(cell: Cell) -> str:
+class Seen(NamedTuple):
+    """What came of a cell."""
+
+    inside: float
+    """How often the truth is in the rectified interval."""
+    alone: float
+    """How often in that of the labels alone."""
+    ratio: float
+    """The width of the one by that of the other."""
+
+
+def simulate(cell: Cell) -> Seen:
     """How often the truth is inside, of rectified intervals and of labels alone, and how wide they are."""
     make, truth, bounds = POPULATIONS[cell.population]
     rng = np.random.default_rng(7)
@@ -118,7 +129,7 @@ def simulate(cell: Cell) -> str:
         inside += [each.low <= truth <= each.high for each in (rectified, alone)]
         widths[at] = rectified.high - rectified.low, alone.high - alone.low
     wide = np.median(widths, axis=0)
-    return row(cell, inside / SIMULATIONS, wide)
+    return Seen(*(inside / SIMULATIONS).tolist(), float(wide[0] / wide[1]))
 
 
 def labelled(rng: np.random.Generator, found: Drawn, n: int) -> Floats:
@@ -131,20 +142,22 @@ def labelled(rng: np.random.Generator, found: Drawn, n: int) -> Floats:
     return said
 
 
-def row(cell: Cell, inside: Floats, wide: Floats) -> str:
-    biased = f"{cell.bias:g}" if cell.bias else "–"
-    return (
-        f"| {cell.population} | {cell.agreement:g} | {biased} | {cell.labelled} | {inside[0]:.1%} | {inside[1]:.1%} | "
-        f"{wide[0]:.3f} | {wide[1]:.3f} | {wide[0] / wide[1]:.2f} |"
-    )
-
-
-def table(cells: Sequence[Cell]) -> None:
-    print("| values | judge | bias | labels | inside | alone | width | alone | ratio |")
-    print("|---|---|---|---|---|---|---|---|---|")
+def table() -> None:
+    """One line for each population and judge, with the figures by number of labels."""
+    sizes = " / ".join(map(str, SIZES))
+    print(f"| values | judge is right | bias | inside at {sizes} labels | labels alone | width by theirs |")
+    print("|---|---|---|---|---|---|")
+    lines = [(name, right, bias) for name in POPULATIONS for right in (0.0, 0.5, 0.9) for bias in (0.0, 0.2)]
     with ProcessPoolExecutor(2) as pool:
-        for line in pool.map(simulate, cells):
-            print(line, flush=True)
+        found = pool.map(simulate, [Cell(*line, n) for line in lines for n in SIZES])
+        for name, right, bias in lines:
+            cells = [next(found) for _ in SIZES]
+            shares = [
+                " / ".join(f"{100 * share:.1f}" for share in each)
+                for each in list(zip(*cells, strict=True))[:2]
+            ]
+            ratios = " / ".join(f"{cell.ratio:.2f}" for cell in cells)
+            print(f"| {name} | {right:.0%} | {bias:g} | {shares[0]} | {shares[1]} | {ratios} |", flush=True)
 
 
 # --- real labels -----------------------------------------------------------------------------------
@@ -212,15 +225,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         real(Path(sys.argv[1]), *sys.argv[2:3], *map(int, sys.argv[3:4]))
         return
-    table(
-        [
-            Cell(name, agreement, bias, n)
-            for name in POPULATIONS
-            for agreement in (0.0, 0.5, 0.9)
-            for bias in (0.0, 0.2)
-            for n in SIZES
-        ]
-    )
+    table()
 
 
 if __name__ == "__main__":

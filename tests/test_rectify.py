@@ -378,6 +378,20 @@ def test_reports_show_both(place: Path):
     assert plain["scorecard"]["aggregates"][0]["rectified"]["labelled"] == 40
 
 
+def test_labels_that_were_picked_are_noticed(place: Path):
+    """Where the judge has the labelled traces otherwise than all, the report says that they are no random draw."""
+    new = opened(place, "new")
+    found = find(new, people=people(place / "new.jsonl", new))
+    assert "Beware" not in terminal.render(found)
+    order = np.argsort([-score.value for score in new.scores() if score.metric == "groundedness"])
+    said = people(place / "new.jsonl", new)
+    best = {f"t{at}": 1.0 for at in order[:40]}
+    found = find(new, people=replace(said, values={"groundedness": best}))
+    assert "Beware: by groundedness the judge has the labelled traces otherwise" in terminal.render(
+        found, width=200
+    )
+
+
 def test_comparisons_say_what_differences_rest_on(place: Path):
     """Terminal, Markdown and JSON tell labels, the figure as judged, and what stands as judged."""
     runs = opened(place, "old"), opened(place, "new")

@@ -186,6 +186,16 @@ def test_what_cannot_be_is_refused(judged, people, chances):
         rectified_mean(judged, people, chances=chances)
 
 
+def test_a_draw_that_is_none_is_found_out():
+    """Labels on the traces that the judge likes best are no random draw; weighted by their chances they may be one."""
+    assert rectified_mean(JUDGED, SAID).drawn > 0.01
+    best = np.where(np.quantile(JUDGED, 0.8) < JUDGED, PEOPLE, np.nan)
+    assert rectified_mean(JUDGED, best).drawn < 1e-6
+    chances = np.clip(JUDGED, 0.1, 1.0) * 0.4
+    drawn = np.where(np.random.default_rng(4).uniform(size=400) < chances, PEOPLE, np.nan)
+    assert rectified_mean(JUDGED, drawn, chances=chances).drawn > 0.01
+
+
 # --- coverage --------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,9 @@ LAYERS = {
 RESULTS: dict[Result, str] = {"pass": "met", "fail": "missed", "cannot tell": "cannot tell"}
 """How a target stands, in words."""
 
+PICKED = 0.001
+"""The p below which labelled traces are said not to be drawn at random."""
+
 CORRECTED = "corrected for the judge's error"
 RECTIFIED = "rectified by labels"
 """The headings of figures that are."""
@@ -166,7 +169,20 @@ def notes(card: Scorecard) -> list[str]:
     return [
         f"By {rectifier(card.rectification)}. The judge's mean over all traces, put right by how it differs from the "
         "labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided on "
-        "the rectified figures; metrics without labels stand as judged."
+        "the rectified figures; metrics without labels stand as judged.",
+        *_picked(card),
+    ]
+
+
+def _picked(card: Scorecard) -> list[str]:
+    """A warning where the labelled traces are not like the others."""
+    each = [(item.metric, item.rectified.drawn) for item in card.aggregates if item.rectified]
+    found = [metric for metric, p in each if p is not None and p < PICKED]
+    if not found:
+        return []
+    return [
+        f"Beware: by {named(found)} the judge has the labelled traces otherwise than all (p < {PICKED:g}). They do not "
+        "look like a random draw, and then the rectified figures can be wrong."
     ]
 
 

@@ -42,6 +42,8 @@ class Rectified(Struct, frozen=True):
     """How far the judge is relied on (λ), from 0, labels alone, to 1; None where it is undefined."""
     gain: float | None = None
     """The width of the interval against that of labels alone, below 1 where the judge helps."""
+    drawn: float | None = None
+    """The p of a test that the labelled traces were drawn at random: that the judge has them as it has all."""
     reason: str | None = None
     """Why it is undefined."""
 
@@ -112,7 +114,7 @@ def rectified_mean(
     mean = min(max(fit.mean, bounds[0]), bounds[1])
     interval = Interval(mean, min(mean, low), max(mean, high), sample.judged.size, sample.groups)
     width = _alone(sample, bounds, confidence)
-    return Rectified(interval, sample.people.size, fit.power, _gain(low, high, width))
+    return Rectified(interval, sample.people.size, fit.power, _gain(low, high, width), _random(sample))
 
 
 def rectified_difference(
@@ -371,6 +373,15 @@ def _alone(sample: _Sample, bounds: Bounds, confidence: float) -> float:
         return found.high - found.low
     low, high = _ends(sample, _fit(sample, 0.0), bounds, confidence, 0.0)
     return high - low
+
+
+def _random(sample: _Sample) -> float | None:
+    """The p that the judge has the labelled traces as it has all (Student's t); None where it says one thing."""
+    weights, judged, near = sample.weights, sample.judged[sample.places], sample.clusters
+    off = float(weights @ judged) - float(sample.judged.mean())
+    pulls = weights * (judged - float(weights @ judged)) * math.sqrt(near / (near - 1))
+    error = float(np.linalg.norm(np.bincount(sample.ours, weights=pulls)))
+    return 2 * t_below(-abs(off) / error, near - 1) if error > 0 else None
 
 
 def _gain(low: float, high: float, alone: float) -> float | None:
