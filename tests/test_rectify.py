@@ -224,6 +224,22 @@ def test_labels_become_values_of_metrics(place: Path):
     assert (found.made.by, found.made.traces, found.made.strangers) == ("ann", 40, 0)
 
 
+def test_a_trace_without_chunks_is_labelled_where_chunks_were(tmp_path: Path):
+    """Labels of chunks on some traces make a trace without any, of which something was said, one of 0 by convention."""
+    found = ran(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
+    claim = (ClaimLabel(start=0, end=14, support="supported"),)
+    chunk = (ChunkLabel(chunk="full-0", level="high"),)
+    said = [
+        Label(trace="full", verdicts=Labels(claim=claim, chunk=chunk)),
+        Label(trace="empty", verdicts=Labels(claim=claim)),
+    ]
+    write_labels(tmp_path / "both.jsonl", said)
+    write_labels(tmp_path / "claims.jsonl", said[1:])
+    precision = people(tmp_path / "both.jsonl", found).values["context_precision"]
+    assert precision == {"full": 1.0, "empty": 0.0}
+    assert "context_precision" not in people(tmp_path / "claims.jsonl", found).values
+
+
 def test_values_can_stand_in_a_table(place: Path, tmp_path: Path):
     """Lines or cells with the names of metrics are values; an empty cell is none; faults are told by line."""
     old = opened(place, "old")

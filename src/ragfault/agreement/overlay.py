@@ -15,7 +15,7 @@ from ragfault.records import Trace, Verdicts
 from ragfault.runs import Run
 from ragfault.runs.labels import Key, Word
 
-__all__ = ["Reading", "Words", "metrics", "overlaid", "values"]
+__all__ = ["ITEMS", "Reading", "Words", "metrics", "overlaid", "values"]
 
 Words = Mapping[Key, Word]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from ragfault.agreement.gathering import Asked, gather
-from ragfault.agreement.overlay import Reading, metrics, values
+from ragfault.agreement.overlay import ITEMS, Reading, metrics, values
 from ragfault.agreement.readings import graded, marked
 from ragfault.errors import SHOWN, Fault, InputError, UsageError
 from ragfault.findings import People, Rectification
@@ -195,15 +195,16 @@ def _alike(one: Trace, two: Trace) -> bool:
 def _of_labels(where: Where, run: Run, shared: bool) -> Read:
     labels = read_labels(where)
     told = settled(labels)
-    disputed = 0
+    disputed, asked = 0, frozenset().union(*(each.looked for each in told.values()))
 
-    def readings(trace: Trace, _: Verdicts) -> list[Reading]:
+    def readings(trace: Trace, verdicts: Verdicts) -> list[Reading]:
         nonlocal disputed
         said = told[trace.id]
+        empty = {part for part in asked & ITEMS.keys() if not getattr(verdicts, part)}
         disputed += said.disputed
         known = said.answer == fingerprint(trace) if said.answer is not None else not shared
         looked = said.looked if known else said.looked & set(BLIND)
-        return [Reading(said.words, looked)]
+        return [Reading(said.words, looked | empty)]
 
     found = _laid(run, list(told), readings)
     return _authors(labels, where), found, list(told), disputed, _chances(where, told)
