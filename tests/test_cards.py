@@ -22,6 +22,7 @@ from ragfault.records import AnswerVerdict
 from ragfault.report import card as shown
 from ragfault.report import markdown, tables, terminal
 from ragfault.report.plain import CORRECTED
+from ragfault.report.trust import trust
 from ragfault.rules import RATES, rated
 from ragfault.runs import Run
 from ragfault.stats import Interval, correct
@@ -299,3 +300,65 @@ def test_a_card_fits_any_width(width):
     assert all(len(line) <= width for line in text.splitlines())
     assert "the claim set" in text
     assert "0.800" in text
+
+
+# --- cards of users --------------------------------------------------------------------------------
+
+
+def labelled(path: Path) -> Path:
+    """Four answers that people labelled."""
+    rows = [
+        {
+            "id": f"a{at}",
+            "query": "When does it open?",
+            "contexts": ["The office opens at 7:30 on weekdays."],
+            "answer": answer,
+            "label": bad,
+        }
+        for at, (answer, bad) in enumerate(
+            [("It opens at 7:30.", 0), ("It opens at 9:00.", 1), ("At 7:30 on weekdays.", 0), ("At 8:15.", 1)]
+        )
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_judge_that_was_measured_has_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """judge measure --card keeps the figures; the card is found by the judge's fingerprint and corrects its rates."""
+    monkeypatch.chdir(tmp_path)
+    labels, place = str(labelled(tmp_path / "labels.jsonl")), ".ragfault/cards/mine.json"
+    arguments = ["judge", "measure", labels, "--judge", "lexical", "--task", "support", "--group", "id", "-q"]
+    assert command([*arguments, "--card", place]) == 0
+    found = card_of(load_judge("lexical").fingerprint)
+    (entry,) = found.measured
+    assert (entry.level, entry.n, entry.share_bad, entry.corrects) == ("claim", 4, 0.5, "claim")
+    assert entry.kappa is not None
+    assert command([*arguments, "--card", place]) == 0
+    assert len(read_card(place).measured) == 1  # measured again: the entry takes the place of the old one
+    monkeypatch.setenv("RAGFAULT_CARDS", str(tmp_path / "elsewhere"))
+    assert len(card_of(load_judge("lexical").fingerprint).measured) > 1
+    monkeypatch.setenv("RAGFAULT_CARDS", place)
+    assert len(card_of(load_judge("lexical").fingerprint).measured) == 1
+
+
+def test_a_card_of_another_judge_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A file that holds the card of another judge stands, unless --force is given; Markdown goes by the suffix."""
+    labels, place = str(labelled(tmp_path / "labels.jsonl")), tmp_path / "card.json"
+    assert command(["judge", "measure", labels, "--judge", "lexical", "-q", "--card", str(place)]) == 0
+    assert command(["judge", "measure", labels, "--judge", "embedded", "-q", "--card", str(place)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    page = tmp_path / "card.md"
+    assert command(["judge", "measure", labels, "--judge", "embedded", "-q", "--card", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").startswith("# The judge embedded")
+    assert command(["judge", "card", str(place)]) == 0
+    assert "Measured against people" in capsys.readouterr().out
+
+
+def test_how_far_a_judge_can_be_trusted_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With a card the figures of its largest set, without one that it was never measured; nothing without a judge."""
+    monkeypatch.chdir(tmp_path)
+    known = trust(load_judge("embedded").fingerprint)
+    assert known.startswith("embedded/1: measured against people on ")
+    assert "balanced accuracy 0." in known
+    assert "never measured against people (ragfault judge measure" in trust("mine/1 model=x")
+    assert trust("") is None

@@ -53,6 +53,10 @@ class Measured(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same at the threshold that is best on this very set: what the judge's own loses here."""
     calibration_error: Estimate | None = None
     """How far the judge's probabilities are from the shares they stand for."""
+    kappa: Estimate | None = None
+    """Cohen's, by the judge's own word."""
+    alpha: Estimate | None = None
+    """Krippendorff's, of the judge and people together, by its own word."""
     sensitivity: Interval | None = None
     """The share of the bad ones that the judge, by its own word, calls bad."""
     specificity: Interval | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ Examples:
   ragfault judge measure claims.csv --map query=claim --map answer=claim --map chunks=evidence --positive refuted
   ragfault judge measure passages.parquet --task relevance --positive 2 --within query
   ragfault judge measure labelled.jsonl -o agreement.json --html agreement.html
-  ragfault judge measure labels.jsonl --run runs/today"""
+  ragfault judge measure labels.jsonl --run runs/today --card .ragfault/cards/mine.json"""
 )
 @click.argument("labels", nargs=-1, required=True)
 @click.option(
@@ -89,6 +90,13 @@ Examples:
 @click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read.")
 @click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
 @click.option("--html", type=click.Path(), help="Write charts to this HTML page; needs the extra `report`.")
+@click.option(
+    "--card",
+    "cards",
+    type=click.Path(),
+    help="Keep the figures on the card of the judge: JSON, or Markdown by its suffix. Reports show the card that lies "
+    "in .ragfault/cards.",
+)
 @click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def measure(
@@ -97,6 +105,7 @@ def measure(
     maps: tuple[str, ...],
     out: str | None,
     html: str | None,
+    cards: str | None,
     force: bool,
     quiet: bool,
     skip_bad: bool,
@@ -134,6 +143,24 @@ def measure(
             **{key: value for key, value in options.items() if value is not None},
         )
     _show(found, out, html, force, quiet)
+    if cards is not None:
+        click.echo(f"written: {_carded(found, Path(cards), force)}", err=True)
+
+
+def _carded(found: Any, path: Path, force: bool) -> Path:
+    """Keep a measurement on a card: beside what a card of the same judge says already, else in a new file."""
+    from ragfault.agreement.carding import card as made
+    from ragfault.cards import read_card
+    from ragfault.report.card import render_markdown, to_json
+    from ragfault.report.saving import save
+
+    command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() in (".md", ".markdown"):
+        return save(path, render_markdown(made(found, command)), force=force)
+    old = read_card(path) if path.is_file() else None
+    mine = old is not None and old.fingerprint == found.judge
+    return save(path, to_json(made(found, command, old)), force=force or mine)
 
 
 @contextmanager
@@ -169,18 +196,18 @@ Examples:
   ragfault judge card
   ragfault judge card lexical --markdown > judge.md"""
 )
-@click.argument("name", default="embedded")
+@click.argument("name", default="embedded", metavar="[NAME | FILE]")
 @click.option("--json", "kind", flag_value="json", help="As JSON, in full.")
 @click.option("--markdown", "kind", flag_value="markdown", help="As Markdown.")
 def card(name: str, kind: str | None) -> None:
-    """What is known of the judge NAME (without it, of the default judge).
+    """What is known of the judge NAME (without it, of the default judge), or what the card in FILE says.
 
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
-    from ragfault.cards import load_card
+    from ragfault.cards import load_card, read_card
     from ragfault.report.card import render_markdown, render_terminal, to_json
 
-    found = load_card(name)
+    found = read_card(name) if Path(name).is_file() else load_card(name)
     if kind is None:
         click.echo(render_terminal(found, colour=colourful()), nl=False)
     else:
