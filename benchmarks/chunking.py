@@ -1,0 +1,73 @@
+"""Time the chunkers: megabytes of text a second, for each kind, on one document.
+
+    python benchmarks/chunking.py --megabytes 10 [FILE]
+
+FILE is a text to repeat until it is so long; without it the text is the handbook of the demo. The last rows are texts
+that patterns are slow on where they look at everything twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from ragfault.datasets.handbook import handbook
+from ragfault.records import Document
+from ragfault.retrieval.chunking import KINDS, chunker, token_count
+
+HARD = {
+    "spaces": " ",
+    "one word": "a",
+    "empty lines": "\n",
+    "small sentences": "a. ",
+    "open quotes": '"',
+    "bars": "| ",
+    "table": "| a | b |\n|---|---|\n",
+    "headings": "# a\n",
+    "open code": "```\n\n",
+    "open brackets": "[",
+    "numbers": "1.1 A\n",
+    "turns": "a: b\n",
+    "questions": "a?\n\n",
+}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--megabytes", type=float, default=10)
+    parser.add_argument("--size", type=int, default=400)
+    return parser.parse_args()
+
+
+def timed(name: str, document: Document) -> tuple[float, int]:
+    """Seconds and chunks."""
+    cut = chunker(name)
+    begun = time.perf_counter()
+    chunks = cut(document)
+    return time.perf_counter() - begun, len(chunks)
+
+
+def main() -> None:
+    options = arguments()
+    text = options.file.read_text() if options.file else "\n\n".join(handbook().documents.values())
+    size = int(options.megabytes * 1e6)
+    document = Document(id="long", text=(text * (size // len(text) + 1))[:size])
+    print(f"{size / 1e6:g} million characters, {token_count(document.text):,} tokens\n")
+    print("| chunker | seconds | MB/s | chunks |\n|---|---|---|---|")
+    for kind in KINDS:
+        name = f"{kind}({options.size}, overlap={options.size // 8})"
+        seconds, chunks = timed(name, document)
+        print(f"| `{name}` | {seconds:.2f} | {size / 1e6 / seconds:.1f} | {chunks:,} |", flush=True)
+    print("\n| a million characters of | slowest chunker | seconds |\n|---|---|---|")
+    for name, unit in HARD.items():
+        hard = Document(id="hard", text="x " + unit * (1_000_000 // len(unit)))
+        slowest = max((timed(f"{kind}(400, overlap=50)", hard)[0], kind) for kind in KINDS)
+        print(f"| {name} | {slowest[1]} | {slowest[0]:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
