@@ -218,7 +218,7 @@ def test_what_no_call_can_pass_stops_the_run(tmp_path: Path, model: str, key: st
         judge = LLM(model, base_url=server.url)
         with pytest.raises(Stopped, match=said) as stopped:
             evaluate(some(300), tmp_path / "run", judge=judge)
-        assert "0 of 300 traces are done" in str(stopped.value)
+        assert "0 of 300 traces are done and kept" in str(stopped.value)
         assert judge.usage.calls == 0
         assert (tmp_path / "run.partial").is_dir()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragfault.cli.llm import FLAGS, asking, chosen, estimate
 from ragfault.cli.options import mapping, reading, settings, setup
 from ragfault.cli.progress import progressing
 
@@ -23,6 +24,7 @@ Examples:
   ragfault evaluate traces.parquet -o runs/today --workers 2 -m default -m rouge_l
   ragfault evaluate old.jsonl -o runs/old --map query=question --map chunks=docs
   ragfault evaluate traces.jsonl -o runs/law --lens legal
+  ragfault evaluate traces.jsonl -o runs/model --judge llm:gpt-4o-mini --budget 2 --dry-run
   ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
   zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
 
@@ -42,8 +44,8 @@ were lost to failures; the summary says which."""
 @click.option(
     "--judge",
     help="Who makes the observations: embedded (trained, in the package), lexical (words alone), minilm (a small "
-    "language model), none, or onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the "
-    "Hugging Face hub.  [default: embedded]",
+    "language model), none, onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the "
+    "Hugging Face hub, or llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network.  [default: embedded]",
 )
 @click.option(
     "--lens",
@@ -52,6 +54,8 @@ were lost to failures; the summary says which."""
 )
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @click.option("--batch", type=click.IntRange(1), help="Traces judged and saved together.  [default: 64]")
+@asking
+@click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
 @reading
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
@@ -67,6 +71,7 @@ def evaluate(
     force: bool,
     skip_bad: bool,
     quiet: bool,
+    dry_run: bool,
     config: str | None,
     **options: Any,
 ) -> int:
@@ -78,24 +83,41 @@ def evaluate(
     from ragfault.evaluation import evaluate as work
 
     table = settings(config)
-    chosen = {
-        **table.get("evaluate", {}),
-        **{key: value for key, value in options.items() if value is not None},
-    }
-    if metrics:
-        chosen["metrics"] = metrics
+    asked = _asked(metrics, options, table)
+    where = list(traces) if len(traces) > 1 else traces[0]
+    maps_to = mapping(maps, table.get("map", {}))
+    if dry_run:
+        click.echo(_estimated(where, asked, map=maps_to))
+        return 0
     with progressing(quiet) as progress:
         run = work(
-            list(traces) if len(traces) > 1 else traces[0],
+            where,
             out,
-            map=mapping(maps, table.get("map", {})),
+            map=maps_to,
             force=force,
             skip_bad=skip_bad,
             progress=progress,
+            spent=progress.spent,
             notice=_say(quiet),
-            **chosen,
+            **asked,
         )
     return _finish(run, quiet, table)
+
+
+def _asked(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """What `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
+    given = {name: value for name, value in options.items() if value is not None and name not in FLAGS}
+    asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
+    return {**asked, "options": chosen(asked.get("judge"), options, table.get("llm", {}))}
+
+
+def _estimated(where: Any, asked: dict[str, Any], **reading: Any) -> str:
+    """What evaluating would ask of a model, in words."""
+    from ragfault.sources import read_traces
+
+    given = {name: asked[name] for name in ("shape", "qrels") if name in asked}
+    traces = read_traces(where, **reading, **given)
+    return estimate(traces, asked.get("judge"), asked["options"], asked.get("lens", "general"))
 
 
 @click.command(

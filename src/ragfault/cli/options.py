@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import click
 import msgspec
@@ -39,6 +39,33 @@ KNOWN: dict[str, dict[str, Any]] = {
         "shape": Text,
     },
     "map": {},
+    "llm": {
+        "model": Text,
+        "provider": Text,
+        "base_url": Text,
+        "temperature": Annotated[float | str, Meta(description='a number or "none"')],
+        "max_tokens": Count,
+        "parameters": Annotated[dict[str, Any], Meta(description="a table of parameters of the request")],
+        "votes": Count,
+        "context": Count,
+        "images": Annotated[Literal["none", "data", "url"], Meta(description='"none", "data" or "url"')],
+        "structured": Annotated[
+            Literal["auto", "schema", "object", "none"],
+            Meta(description='"auto", "schema", "object" or "none"'),
+        ],
+        "reverse": Annotated[bool, Meta(description="true or false")],
+        "concurrency": Count,
+        "timeout": Margin,
+        "tries": Count,
+        "budget": Annotated[
+            float | str | list[str],
+            Meta(description='US$, or a text such as "200000 tokens", or a list of both'),
+        ],
+        "price": Annotated[
+            tuple[float, float], Meta(description="a list of US$ for a million tokens sent and received")
+        ],
+        "cache": Text,
+    },
     "gate": {
         "bars": Texts,
         "coverage": Share,
@@ -126,6 +153,8 @@ def _table(place: Path, name: str, table: Any) -> dict[str, Any]:
 
         return {key: _value(place, name, key, value, Text) for key, value in flat(table).items()}
     for key in table:
+        if name == "llm" and "key" in key.lower():
+            raise UsageError(f"{place}: keys are read from the environment alone. Leave {key} out of [llm].")
         if key not in KNOWN[name]:
             raise UnknownName(f"key of [{name}] in {place}", key, KNOWN[name])
     return {key: _value(place, name, key, value, KNOWN[name][key]) for key, value in table.items()}

@@ -43,6 +43,6 @@ def _kept(partial: Partial, spent: bool) -> str:
     done = min(len(partial.done()) * plan.batch, plan.traces)
     go_on = "Raise the budget (--budget) and run" if spent else "Run"
     return (
-        f"{done:,} of {plan.traces:,} traces are done, {plan.traces - done:,} are left; every reply that was paid "
-        f"for is kept. {go_on} the same command again to go on in {partial.path}."
+        f"{done:,} of {plan.traces:,} traces are done and kept, {plan.traces - done:,} are left. "
+        f"{go_on} the same command again to go on in {partial.path}."
     )

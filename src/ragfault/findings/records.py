@@ -306,6 +306,8 @@ class Findings(Finding, frozen=True):
     """Commonest first."""
     segments: tuple[Scorecard, ...] = ()
     """The scorecard by route (or by what was asked for), the largest segment first."""
+    suspected: int = 0
+    """Traces that hold text that looks like an order to the judge."""
 
 
 # --- the gate --------------------------------------------------------------------------------------

@@ -56,4 +56,15 @@ def find(
         worst=tally.worst(),
         remedies=tally.remedies(grid),
         segments=parts if len(parts) > 1 else (),
+        suspected=_suspected(run),
     )
+
+
+def _suspected(run: Run) -> int:
+    """How many traces hold text that looks like an order to the judge; runs of old know of none."""
+    import pyarrow.compute as pc
+
+    table = run.to_arrow("verdicts", columns=["injections"])
+    if not table.num_columns:
+        return 0
+    return int(pc.sum(pc.greater(pc.list_value_length(table["injections"]), 0)).as_py() or 0)

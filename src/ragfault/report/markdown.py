@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ragfault.findings import Aggregate, Diagnosis, Findings
+from ragfault.report.asked import asked
 from ragfault.report.plain import (
     LAYERS,
     RESULTS,
@@ -24,6 +25,7 @@ from ragfault.report.plain import (
     silent,
     told,
 )
+from ragfault.report.trust import trust
 from ragfault.stats import Interval
 
 __all__ = ["code", "escape", "render", "table"]
@@ -69,10 +71,12 @@ def render(findings: Findings) -> str:
         facts += f" · {made.failed:,} scores failed"
     if made.skipped:
         facts += f" · {made.skipped:,} bad lines left out"
+    facts = " · ".join([facts, *asked(findings)])
     lines = [
         f"# {escape(findings.run)}",
         "",
         facts,
+        *([f"\n{escape(trusted)}"] if (trusted := trust(made.judge)) else []),
         *_layers(findings),
         *_corrected(findings),
         *_silent(findings),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ragfault.findings import Findings, Health, Pair, Quality
 from ragfault.report import charts
+from ragfault.report.asked import asked
 from ragfault.report.markup import Markup, Node, label, number, tag
 from ragfault.report.pieces import RESULTS, TITLES, bounds, narrow, percent, scroll, sign
 from ragfault.report.plain import beside, corrections, notes, righted
+from ragfault.report.trust import trust
 from ragfault.runs import Manifest
 from ragfault.stats import Interval
 
@@ -28,6 +30,8 @@ def head(findings: Findings) -> Markup:
         ("Judge", tag("code", label(made.judge, 160) or "none")),
         ("Made by", f"ragfault {label(made.ragfault, 40)}"),
     ]
+    facts += [("Asking", line) for line in asked(findings)]
+    facts += [("Trust", label(line, 400)) for line in filter(None, [trust(made.judge)])]
     items = [tag("div", tag("dt", name), tag("dd", text)) for name, text in facts]
     return tag("div", tag("dl", items, class_="run"), tag("p", _caveat(made), class_="caveat"))
 

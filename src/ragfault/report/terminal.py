@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.findings import Aggregate, Alert, Diagnosis, Findings
+from ragfault.report.asked import asked
 from ragfault.report.plain import (
     LAYERS,
     RESULTS,
@@ -27,6 +28,7 @@ from ragfault.report.plain import (
     silent,
     told,
 )
+from ragfault.report.trust import trust
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -140,7 +142,8 @@ def _head(findings: Findings) -> list[RenderableType]:
     failed = f" · {made.failed:,} scores failed" if made.failed else ""
     skipped = f" · {made.skipped:,} bad lines left out" if made.skipped else ""
     facts = f"   {plural(made.traces)} · judge {clean(made.judge)}{failed}{skipped}"
-    return [_line((clean(findings.run), "bold"), facts)]
+    lines = [*asked(findings), *filter(None, [trust(made.judge)])]
+    return [_line((clean(findings.run), "bold"), facts), *(_inset(2, line) for line in lines)]
 
 
 def _layers(findings: Findings, width: int) -> list[RenderableType]:

@@ -173,7 +173,8 @@ class Carrier:
                     await self._settled.wait()
 
     def _spent(self, most: Amount) -> str:
+        kept = "" if self._cache is None else " Every reply that was paid for is in the cache."
         size = f"{most.prompt + most.completion:,} tokens"
         if most.cost is not None and self._settings.budget is not None:
             size = f"US$ {most.cost / NANO:.4f}, {size}"
-        return f"the budget is spent: {self._purse.left()}, and the next call can come to {size}."
+        return f"the budget is spent: {self._purse.left()}, and the next call can come to {size}.{kept}"

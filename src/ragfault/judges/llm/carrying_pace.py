@@ -22,7 +22,7 @@ LONGEST = 120.0
 class Pace:
     """How many calls are under way at once: halved where an endpoint is pressed, one more for each good round.
 
-    It is entered for each try: `async with pace.turn():`. Who comes first goes first, and further tries before all others.
+    It is entered for each try: `async with pace.turn():`. First come, first served; further tries go before.
     """
 
     def __init__(self, most: int) -> None:

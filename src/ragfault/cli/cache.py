@@ -1,0 +1,202 @@
+"""`ragfault cache`: the replies of models that were paid for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.judges.llm.cache import Group
+    from ragfault.judges.llm.cache_file import File
+
+__all__ = ["cache"]
+
+SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+
+where = click.option(
+    "--cache",
+    "name",
+    metavar="FILE",
+    help="The file.  [default: RAGFAULT_CACHE, or the cache folder of the user]",
+)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  ragfault cache stats
+  ragfault cache prune --older 90d
+  ragfault cache export replies.jsonl"""
+)
+def cache() -> None:
+    """Look after the replies of models that were paid for."""
+
+
+@cache.command()
+@where
+@click.option("--json", "plain", is_flag=True, help="As JSON.")
+def stats(name: str | None, plain: bool) -> None:
+    """How many replies are kept, by model and kind of call, and what they cost."""
+    import msgspec
+
+    from ragfault.judges.llm.cache import stats as counted
+
+    place = _place(name)
+    groups: list[Group] = []
+    if place.is_file():
+        with _open(place) as file:
+            groups = counted(file)
+    if plain:
+        said = {"file": str(place), "bytes": _size(place), "groups": [one._asdict() for one in groups]}
+        click.echo(msgspec.json.format(msgspec.json.encode(said)))
+        return
+    if not groups:
+        click.echo(f"no replies are kept in {place}")
+        return
+    for line in _table(groups):
+        click.echo(line)
+    click.echo(f"\n{_size(place) / 1e6:,.1f} MB in {place}")
+
+
+@cache.command(
+    epilog="""\b
+Examples:
+  ragfault cache prune --older 30d
+  ragfault cache prune --model openai/gpt-4o-mini --yes"""
+)
+@where
+@click.option("--older", metavar="AGE", help="Replies older than this: 12h, 30d, 8w.")
+@click.option("--model", help="Replies of this model: MODEL or PROVIDER/MODEL.")
+@click.option("--all", "everything", is_flag=True, help="All replies.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
+def prune(name: str | None, older: str | None, model: str | None, everything: bool, yes: bool) -> None:
+    """Remove replies; they are paid for again when they are needed.
+
+    What runs have spent is not forgotten, so that their budgets hold.
+    """
+    from ragfault.judges.llm.cache import prune as removed
+
+    if not (older or model or everything) or (everything and (older or model)):
+        raise UsageError("say what to remove: --older 30d, --model MODEL, both, or --all.")
+    seconds = _age(older) if older else None
+    place = _place(name)
+    if not place.is_file():
+        click.echo(f"no replies are kept in {place}")
+        return
+    if not yes:
+        which = (f" of {model}" if model else "") + (f" older than {older}" if older else "")
+        click.confirm(f"Remove {'the' if which else 'all'} replies{which} from {place}?", abort=True)
+    with _open(place) as file:
+        count = removed(file, older=seconds, model=model)
+        file.vacuum()
+    click.echo(f"{count:,} replies removed; {_size(place) / 1e6:,.1f} MB in {place}")
+
+
+@cache.command()
+@where
+@click.argument("out", type=click.Path(dir_okay=False))
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+def export(name: str | None, out: str, force: bool) -> None:
+    """Write all replies to OUT, a .jsonl or .parquet file.
+
+    Each with its kind, model, tokens, cost and time; the key is a hash of what was asked.
+    """
+    from ragfault.judges.llm.cache import export as rows
+    from ragfault.report.saving import vacant
+
+    place, target = _place(name), vacant(out, force=force)
+    if target.suffix not in (".jsonl", ".parquet"):
+        raise UsageError(f"{out} should end in .jsonl or .parquet.")
+    if not place.is_file():
+        raise UsageError(f"there is nothing to export: no replies are kept in {place}.")
+    draft = target.with_name(f".{target.name}.draft")
+    try:
+        with _open(place) as file:
+            write = _parquet if target.suffix == ".parquet" else _lines
+            count = write(rows(file), draft)
+        draft.replace(target)
+    except OSError as error:
+        raise OutputError(f"cannot write {out}: {error.strerror or error}. Choose another place.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    click.echo(f"{count:,} replies in {out}")
+
+
+def _place(name: str | None) -> Path:
+    from ragfault.judges.llm.cache_file import default_place, named_place
+
+    return named_place(name) or default_place()
+
+
+def _open(place: Path) -> Any:
+    """The file, closed at the end."""
+    from contextlib import closing
+
+    from ragfault.judges.llm.cache_file import File
+
+    file: File = File(place)
+    return closing(file)
+
+
+def _size(place: Path) -> int:
+    """Bytes on the disk, with what has not been merged yet."""
+    parts = (place, place.with_name(place.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.is_file())
+
+
+def _age(said: str) -> float:
+    found = re.fullmatch(r"(\d+)\s*([hdw])", said.strip().lower())
+    if found is None:
+        raise UsageError(
+            f'--older is a number of hours, days or weeks, such as 12h, 30d or 8w, not "{said}".'
+        )
+    return int(found[1]) * SECONDS[found[2]]
+
+
+def _table(groups: list[Group]) -> Iterator[str]:
+    """The lines of a table of what is kept."""
+    rows: list[tuple[str, ...]] = [
+        ("model", "kind", "replies", "tokens sent", "received", "US$", "oldest", "newest")
+    ]
+    for one in groups:
+        days = (datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (one.oldest, one.newest))
+        cost = "unknown" if one.cost is None else f"{one.cost:,.4f}"
+        numbers = (f"{one.calls:,}", f"{one.prompt:,}", f"{one.completion:,}", cost)
+        rows.append((f"{one.provider}/{one.model}", one.kind, *numbers, *days))
+    wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(wide[at]) if at < 2 else cell.rjust(wide[at]) for at, cell in enumerate(row)]
+        yield "  ".join(cells).rstrip()
+
+
+def _lines(rows: Iterator[dict[str, object]], target: Path) -> int:
+    import msgspec
+
+    count = 0
+    with target.open("wb") as file:
+        for row in rows:
+            file.write(msgspec.json.encode(row) + b"\n")
+            count += 1
+    return count
+
+
+def _parquet(rows: Iterator[dict[str, object]], target: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = {name: pa.int64() for name in ("prompt", "completion", "time")}
+    texts = ("key", "text", "kind", "provider", "model")
+    kinds = {**dict.fromkeys(texts, pa.string()), **numbers, "cut": pa.bool_(), "cost": pa.float64()}
+    count = 0
+    with pq.ParquetWriter(target, pa.schema(list(kinds.items())), compression="zstd") as writer:
+        while some := [row for _, row in zip(range(2048), rows, strict=False)]:
+            writer.write_table(pa.Table.from_pylist(some, schema=writer.schema))
+            count += len(some)
+    return count
