@@ -1,0 +1,217 @@
+"""What chunkers, retrievers, fusion and reranking are worth, and how near the tuner comes to the best.
+
+    python -m benchmarks.tuning DATA [--set chunking|squad] [--embedders latent,minilm] [--splits 20] [--cache DIR]
+
+Every row of the grid runs on every question: nDCG@10, span recall, IoU, milliseconds, and the difference to plain
+BM25 with a paired interval. Then the questions are divided anew and anew; the tuner chooses on one half, and its choice
+is held against the best row, the row that the whole grid would have chosen, and the default row on the other half. Its
+time is that of all it used, as if nothing were kept, against the time of the whole grid on the same half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.records import Document, Gold, Span, Trace
+from ragfault.retrieval.recipes import Recipe
+from ragfault.stats import holm, paired_difference, sign_flip
+from ragfault.tuning import Outcome, Question, Space, grid
+from ragfault.tuning.bench import Bench
+from ragfault.tuning.grading import tuned_metric
+from ragfault.tuning.keeping import Store
+from ragfault.tuning.questions import gather, split
+from ragfault.tuning.searching import Search
+from ragfault.tuning.terms import figure, read_bound
+
+NEAR = 0.01
+CHUNKERS = {
+    "chunking": (
+        "fixed(512, overlap=64)",
+        "fixed(256, overlap=32)",
+        "sentences(256)",
+        "recursive(256)",
+        "recursive(512)",
+        "semantic(512)",
+    ),
+    "squad": ("fixed(512, overlap=64)", "sentences(64)", "recursive(128)"),
+}
+RETRIEVALS = ("sparse(k=50)", "dense(k=50)", "hybrid(k=50)", "hybrid(k=50, method=sum)")
+RERANKERS = ("rerank(embedded, depth=20)",)
+TOKENS = {"chunking": 2000, "squad": 1000}
+"""What every row may hand on: chunks of all sizes are held to the same amount of text."""
+
+
+def lines(path: Path) -> Iterator[dict[str, object]]:
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
+
+
+def chunking(data: Path) -> tuple[list[Document], list[Trace]]:
+    """The corpora with questions whose gold is exact spans."""
+    corpora = sorted((data / "chunking_corpora").glob("*.md"))
+    documents = [Document(id=path.stem, text=path.read_text(encoding="utf-8")) for path in corpora]
+    traces = [
+        Trace(
+            id=str(row["id"]),
+            query=str(row["query"]),
+            gold=Gold(
+                spans=tuple(
+                    Span(document=str(row["corpus"]), start=span["start_index"], end=span["end_index"])
+                    for span in row["gold_spans"]  # type: ignore[attr-defined]
+                )
+            ),
+        )
+        for row in lines(data / "chunking_questions.jsonl.gz")
+    ]
+    return documents, traces
+
+
+def squad(data: Path, limit: int = 400) -> tuple[list[Document], list[Trace]]:
+    """Paragraphs, and answerable questions each with the paragraph that holds the answer."""
+    documents = [
+        Document(id=str(row["pid"]), text=str(row["text"]), title=str(row["title"]))
+        for row in lines(data / "squad2_paragraphs.jsonl.gz")
+    ]
+    held = [row for row in lines(data / "squad2_questions.jsonl.gz") if row["answerable"]]
+    traces = [
+        Trace(id=str(row["id"]), query=str(row["query"]), gold=Gold(chunks={str(row["gold_pid"]): 1.0}))
+        for row in held[:: max(1, len(held) // limit)][:limit]
+    ]
+    return documents, traces
+
+
+def table(
+    found: dict[str, list[Outcome]], recipes: Sequence[Recipe], default: Recipe, groups: list[str]
+) -> None:
+    """Every row with its figures and its difference to the default row."""
+    base = [one.value for one in found[default.name]]
+    pairs = [[one.value for one in found[recipe.name]] for recipe in recipes]
+    adjusted = holm([sign_flip(base, each, groups).p for each in pairs])
+    print("| chunker | retrieval | reranking | nDCG@10 | less plain BM25 | p | recall | IoU | ms | tokens |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    order = sorted(range(len(recipes)), key=lambda at: -fmean(pairs[at]))
+    for at in order:
+        recipe, outcomes = recipes[at], found[recipes[at].name]
+        gap = paired_difference(base, pairs[at], groups, bounds=(0, 1))
+        retrieval = f"{recipe.stage('retrieve')}" + (
+            "" if recipe.embedder == "none" else f" {recipe.embedder}"
+        )
+        figures = [f"{figure(name, outcomes):.3f}" for name in ("recall", "iou")]
+        costs = f"{figure('latency', outcomes):.1f} | {figure('tokens', outcomes):,.0f}"
+        less = "–" if recipe == default else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+        print(
+            f"| {recipe.chunker} | {retrieval} | {recipe.stage('rerank') or '–'} | {fmean(pairs[at]):.3f} | {less} | "
+            f"{adjusted[at]:.3f} | {' | '.join(figures)} | {costs} |"
+        )
+
+
+def splits(
+    bench: Bench, questions: Sequence[Question], space: Space, default: Recipe, tokens: int, count: int
+) -> None:
+    """How near the tuner's choice comes to the best row on questions that did not choose, in which share of time."""
+    recipes = grid(space, default)
+    place = {question.id: at for at, question in enumerate(questions)}
+    values = np.array([[one.value for one in bench.measure(recipe, questions)] for recipe in recipes])
+    names = [recipe.name for recipe in recipes]
+    rows = []
+    for seed in range(count):
+        parts = split(questions, 0.5, seed)
+        mine = Bench(bench.store, bench.metric)
+        found = Search(mine, space, default, parts.selection, (read_bound(f"tokens<={tokens}"),)).run()
+        chosen = [place[one.id] for one in parts.selection]
+        held = [place[one.id] for one in parts.held_out]
+        ids = {one.id for one in parts.selection}
+        whole = sum(
+            cost for key, cost in bench.ledger.items() if " " not in key or key.split(" ", 1)[1] in ids
+        )
+        means, pick = values[:, held].mean(axis=1), names.index(found.recipe.name)
+        whole_pick = int(values[:, chosen].mean(axis=1).argmax())
+        steady = int(values.mean(axis=1).argmax())
+        rows.append(
+            (
+                means[pick],
+                means.max(),
+                means[whole_pick],
+                means[names.index(default.name)],
+                mine.charged / whole,
+                means[steady],
+            )
+        )
+        print(
+            f"  split {seed}: {found.recipe.name}: {means[pick]:.3f}, best {means.max():.3f} "
+            f"{names[int(means.argmax())]}, time {mine.charged / whole:.0%}",
+            flush=True,
+        )
+    pick, best, whole, plain, share, steady = np.array(rows).T
+    print(f"\n{count} splits, {len(recipes)} rows; nDCG@10 on held-out questions, mean over the splits")
+    print("| row | nDCG@10 | the tuner's choice is within 0.01 of it, or above |")
+    print("|---|---|---|")
+    print(f"| the tuner's choice | {pick.mean():.3f} | |")
+    for name, other in (
+        ("the row that is best on the very held-out questions", best),
+        ("the row that the whole grid chooses", whole),
+        ("the row that is best on all questions", steady),
+        ("the default row, plain BM25", plain),
+    ):
+        print(f"| {name} | {other.mean():.3f} | {np.mean(pick >= other - NEAR):.0%} |")
+    print(
+        f"\nthe tuner takes {share.mean():.0%} of the time of the grid ({share.min():.0%} to {share.max():.0%})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--set", choices=["chunking", "squad"], default="chunking")
+    parser.add_argument("--embedders", default="latent")
+    parser.add_argument("--chunkers", nargs="+", help="instead of those of the set")
+    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--cache", type=Path)
+    given = parser.parse_args()
+    documents, traces = (chunking if given.set == "chunking" else squad)(given.data)
+    gathered = gather(traces, documents)
+    tokens = TOKENS[given.set]
+    chunkers = tuple(given.chunkers or CHUNKERS[given.set])
+    space = Space(
+        chunkers=chunkers,
+        embedders=tuple(given.embedders.split(",")),
+        retrievals=RETRIEVALS,
+        queries=(),
+        rerankers=RERANKERS,
+        selections=(),
+        compressions=(),
+    )
+    default = replace(
+        Recipe(chunker=chunkers[0]), stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"}
+    )
+    bench = Bench(Store(given.cache, documents), tuned_metric("ndcg@10"))
+    recipes, begin = grid(space, default), time.perf_counter()
+    found = {}
+    for recipe in recipes:
+        found[recipe.name] = bench.measure(recipe, gathered.questions)
+    bench.store.flush()
+    groups = [question.group for question in gathered.questions]
+    print(
+        f"{len(gathered.questions)} questions, {len(documents)} documents; grouped by {gathered.grouped_by}"
+    )
+    print(
+        f"{len(recipes)} rows in {bench.charged:.0f} s ({time.perf_counter() - begin:.0f} s with what was kept)\n"
+    )
+    table(found, recipes, default, groups)
+    print()
+    splits(bench, gathered.questions, space, default, tokens, given.splits)
+
+
+if __name__ == "__main__":
+    main()
