@@ -40,6 +40,11 @@ TERMS = (
     click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]"),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling."),
     click.option("--by", help="Each segment apart, corrected: route, conversation, metadata.KEY, …"),
+    click.option(
+        "--flakiness",
+        type=click.Path(),
+        help="How far the judge differs from itself, by `judge repeat -o`: intervals widen.",
+    ),
     click.option("--anyway", is_flag=True, help="Also runs of other judges or metric parameters."),
     click.option(
         "--rejudge", is_flag=True, help="Judge BASELINE's traces again, as CANDIDATE's were judged."
@@ -241,13 +246,16 @@ def _read(options: dict[str, Any]) -> dict[str, Any]:
 def _frame(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
     """The two runs side by side, the baseline judged again where that was asked for."""
     from ragfault.findings import frame
+    from ragfault.findings.flaking import read_flakiness
     from ragfault.runs import Run
 
     old, new = Run.open(baseline), Run.open(candidate)
     if options["rejudge"]:
         old = rejudged(old, new, Path(folder))
     people = rectifiers(options["rectify"], old, new)
-    return _known(frame(old, new, anyway=options["anyway"], people=people), options["margins"])
+    flakiness = read_flakiness(options["flakiness"]) if options["flakiness"] else None
+    side = frame(old, new, anyway=options["anyway"], people=people, flakiness=flakiness)
+    return _known(side, options["margins"])
 
 
 def _known(side: Any, texts: Sequence[str]) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gate"]
 
-BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge")
+BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness")
 """The options that say nothing without a baseline."""
 
 
@@ -68,6 +68,9 @@ Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data canno
 )
 @click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]")
 @click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]")
+@click.option(
+    "--flakiness", type=click.Path(), help="How far the judge differs from itself, by `judge repeat -o`."
+)
 @click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
 @rectify
@@ -139,7 +142,11 @@ def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str |
             named = ", ".join(f"--{key.replace('_', '-')}" for key in given)
             raise UsageError(f"{named}: there is nothing to hold RUN against. Give a --baseline.")
         return {}
+    from ragfault.findings.flaking import read_flakiness
+
     kept = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
     single = {**table.get("margins", {}), **margins(given.pop("margins", ()))}
     given.pop("rejudge", None)
+    if "flakiness" in given:
+        given["flakiness"] = read_flakiness(given["flakiness"])
     return {**kept, **given, "margins": single}

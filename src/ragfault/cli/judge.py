@@ -289,3 +289,72 @@ def _beside(first: str, second: str, quiet: bool, traces: tuple[str, ...], **opt
             qrels=options["qrels"],
             shape=options["shape"],
         )
+
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge repeat traces.jsonl --judge llm:gpt-4o-mini -k 5 --limit 100 --budget 2 -o flakiness.json
+  ragfault compare runs/v1 runs/v2 --flakiness flakiness.json"""
+)
+@click.argument("traces", nargs=-1, required=True)
+@click.option("--judge", "name", default="embedded", show_default=True, help="Who judges.")
+@click.option("-k", "--repeats", type=click.IntRange(2), default=5, show_default=True, help="So many times.")
+@click.option("--limit", type=click.IntRange(1), help="So many traces, drawn at random.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample.")
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@asking
+@reading
+@click.option("-o", "--out", type=click.Path(), help="Write the spread of each metric as JSON to this file.")
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
+def repeat(
+    traces: tuple[str, ...],
+    name: str,
+    repeats: int,
+    out: str | None,
+    force: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """How far a judge differs from itself: the same TRACES judged several times over.
+
+    Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
+    """
+    from ragfault.agreement.repeating import repeat as work
+    from ragfault.report.agreement import to_json
+    from ragfault.report.judges import flakiness
+    from ragfault.report.saving import save, vacant
+
+    if out is not None:
+        vacant(out, force=force)
+    given = chosen(name, {flag: options[flag] for flag in FLAGS}, settings(None).get("llm", {}))
+    if name.partition(":")[0] == "llm":
+        given["cache"] = "none"
+    with progressing(quiet) as progress:
+        found = work(
+            name,
+            _drawn(traces, options),
+            k=repeats,
+            options=given,
+            workers=options["workers"],
+            progress=progress,
+        )
+    if not quiet:
+        click.echo(flakiness(found, colour=colourful()), nl=False)
+    if out is not None:
+        click.echo(f"written: {save(out, to_json(found), force=force)}", err=True)
+
+
+def _drawn(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
+    """The traces of files, or so many of them in an order drawn at random."""
+    from ragfault.labelling import drawn
+    from ragfault.sources import read_traces
+
+    where = list(places) if len(places) > 1 else places[0]
+    maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
+    found = {each.id: each for each in read_traces(where, map=mapping(maps, {}), qrels=qrels, shape=shape)}
+    ids = list(found)
+    return [
+        found[name] for name in (drawn(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
+    ]

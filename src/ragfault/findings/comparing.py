@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ragfault.errors import UsageError
 from ragfault.findings.changes import Change, Comparison, Mover, State
+from ragfault.findings.flaking import widened
 from ragfault.findings.framing import Frame, frame
 from ragfault.findings.grid import FAILED, SCORED, bare, labels
 from ragfault.findings.rectifying import bounds, rectified_change
@@ -183,7 +184,8 @@ def _changes(side: Frame, measures: Sequence[Measure], keep: Mask, terms: _Terms
     left, right = np.where(defined, left, 0.0), np.where(defined, right, 0.0)
     clusters = None if side.pairing.clusters is None else side.pairing.clusters[keep]
     ends = [bounds(measure) for measure in measures]
-    differences = paired_differences(left, right, clusters, defined=defined, bounds=ends, seed=terms.seed)
+    found = paired_differences(left, right, clusters, defined=defined, bounds=ends, seed=terms.seed)
+    differences = widened(found, measures, side.flakiness)
     tests = sign_flips(left, right, clusters, defined=defined, seed=terms.seed)
     fixed = _fixed(side, measures, keep, (left == right).all(axis=0))
     columns = [(left[:, at], right[:, at], defined[:, at]) for at in range(len(measures))]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ragfault.errors import UsageError
 from ragfault.findings.clues import Circumstances, circumstances
+from ragfault.findings.flaking import Flakiness, checked
 from ragfault.findings.grid import SCORED, UNDEFINED, Grid
 from ragfault.findings.pairing import Pairing, pair, same_terms
 from ragfault.findings.rectifying import People, Rectification, Said
@@ -25,8 +26,16 @@ class Frame:
     """Two runs side by side: their grids and which row stands against which."""
 
     def __init__(
-        self, baseline: Run, candidate: Run, *, anyway: bool = False, people: Peoples = (None, None)
+        self,
+        baseline: Run,
+        candidate: Run,
+        *,
+        anyway: bool = False,
+        people: Peoples = (None, None),
+        flakiness: Flakiness | None = None,
     ) -> None:
+        self.flakiness = flakiness and checked(flakiness, [r.manifest.judge for r in (baseline, candidate)])
+        """How far the judge of both differs from itself."""
         self.runs = (baseline, candidate)
         self.warnings = same_terms(baseline, candidate, anyway=anyway)
         self.grids = (Grid(baseline, people[0]), Grid(candidate, people[1]))
@@ -116,12 +125,14 @@ def frame(
     *,
     anyway: bool = False,
     people: Peoples = (None, None),
+    flakiness: Flakiness | None = None,
 ) -> Frame:
     """Two runs side by side; a frame is taken as it is, so that several findings can share one.
 
-    With what `people` said of some traces (of the baseline, of the candidate), differences are put right by it.
+    With what `people` said of some traces (of the baseline, of the candidate), differences are put right by it; with
+    the `flakiness` of the judge their intervals are wider.
     """
     if isinstance(baseline, Frame):
         return baseline
     assert candidate is not None
-    return Frame(baseline, candidate, anyway=anyway, people=people)
+    return Frame(baseline, candidate, anyway=anyway, people=people, flakiness=flakiness)

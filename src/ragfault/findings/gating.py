@@ -67,7 +67,8 @@ def gate(
 
 
 def _guarded(baseline: Run, grid: Grid, coverage: float, people: Peoples, terms: dict[str, Any]) -> Guarded:
-    side = frame(baseline, grid.run, anyway=bool(terms.pop("anyway", False)), people=people)
+    anyway, flakiness = bool(terms.pop("anyway", False)), terms.pop("flakiness", None)
+    side = frame(baseline, grid.run, anyway=anyway, people=people, flakiness=flakiness)
     return guard(side, coverage=coverage, **terms)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from ragfault.agreement import Agreement, Figure, Measurement, MetricAgreement, Speed
 from ragfault.report.plain import clean, clip
@@ -80,8 +81,8 @@ METRIC_HEADS = ("metric", "layer", "n", "judge", "people", "judge less people", 
 """The heads of the columns of the metrics."""
 
 
-def to_json(found: Measurement) -> str:
-    """The measurement as JSON, every figure at full precision."""
+def to_json(found: Struct) -> str:
+    """A measurement as JSON, every figure at full precision."""
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
 
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ragfault.agreement import JudgesCompared, Split
-from ragfault.report.agreement import counted, told_speed
+from ragfault.findings.flaking import Flakiness
+from ragfault.report.agreement import counted, to_json, told_speed
 from ragfault.report.markup import Markup, label, tag
 from ragfault.report.pieces import scroll
 from ragfault.report.plain import clean, clip
@@ -23,10 +22,11 @@ from ragfault.stats import Estimate
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["render_judges", "terminal", "to_json", "write_judges"]
+__all__ = ["flakiness", "render_judges", "terminal", "to_json", "write_judges"]
 
 KINDS = ("verdicts on", "n", "only first, only second", "alike", "kappa", "alpha")
 METRICS = ("metric", "layer", "n", "first", "second", "second less first", "correlation")
+FLAKY = ("metric", "n", "within a trace", "traces that move", "reliability", "drift of the mean")
 SHOWN = 10
 """How many items on which the judges differ the terminal shows."""
 
@@ -39,11 +39,6 @@ NAMES = {
     "recall": "what the chunks cover",
     "refusal": "refusals",
 }
-
-
-def to_json(found: JudgesCompared) -> str:
-    """The comparison as JSON, every figure at full precision."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
 
 
 def terminal(found: JudgesCompared, *, width: int | None = None, colour: bool = False) -> str:
@@ -63,6 +58,31 @@ def terminal(found: JudgesCompared, *, width: int | None = None, colour: bool = 
         parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in _reasons(split)]
     notes = ("", "kappa is linear and alpha ordinal for levels of relevance; 95 % intervals over traces")
     parts += [Text(line, style="dim") for line in notes]
+    return paint(parts, width=width or shutil.get_terminal_size((100, 24)).columns, colour=colour)
+
+
+def flakiness(found: Flakiness, *, width: int | None = None, colour: bool = False) -> str:
+    """How far a judge differs from itself, metric by metric."""
+    from rich.text import Text
+
+    name = clean(found.judge).split(" ")[0]
+    told = f"{name}, {found.repeats} times over {counted(found.traces, 'trace')}"
+    parts: list[RenderableType] = [Text(told, style="bold"), Text(f"judge {clean(found.judge)}", style="dim")]
+    if found.steady:
+        parts.append(Text("It said the same each time: no interval needs to be wider."))
+    else:
+        rows = [
+            [
+                one.metric,
+                f"{one.n:,}",
+                f"{one.deviation:.3f}",
+                f"{100 * one.flips:.0f} %",
+                "–" if one.reliability is None else f"{one.reliability:.2f}",
+                f"{one.drift:.3f}",
+            ]
+            for one in found.metrics
+        ]
+        parts += [Text(""), _table(FLAKY, rows)]
     return paint(parts, width=width or shutil.get_terminal_size((100, 24)).columns, colour=colour)
 
 

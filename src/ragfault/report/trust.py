@@ -33,11 +33,7 @@ def _said(card: Card) -> str:
     told = [_figure("balanced accuracy", best.balanced_accuracy), _figure("kappa", best.kappa)]
     figures = ", ".join(each for each in told if each)
     more = len(card.measured) - 1
-    rest = (
-        f"; {more:,} more set{'' if more == 1 else 's'}: ragfault judge card {clean(card.judge)}"
-        if more
-        else ""
-    )
+    rest = f"; {more:,} more set{'' if more == 1 else 's'} on its card" if more else ""
     units = f"{best.n:,} {_units(best)} of {clip(best.set, 60)}"
     return f"measured against people on {units}: {figures or 'no figures'}{rest}"
 
