@@ -439,5 +439,20 @@ def test_verbs_take_labels(place: Path, capsys: pytest.CaptureFixture[str]):
     told = capsys.readouterr()
     assert told.err.count("rectified by ann: 40 of 120 traces of run") == 8
     assert run(["report", new, *both]) == 2
+    assert run(["report", new, "--rectify", "nowhere.jsonl"]) == 2
     assert run(["report", new, "--rectify", theirs, "--corrected"]) == 2
     assert run(["bisect", old, new, old, "--rectify", mine]) == 2
+
+
+def test_evaluate_ends_with_rectified_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """evaluate --rectify shows at its end what report would show."""
+    rows = [
+        {"id": f"q{at}", "query": "When?", "chunks": ["It opens at 7:30."], "answer": f"It opens at {at}:30."}
+        for at in range(12)
+    ]
+    (tmp_path / "traces.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    values = [{"trace": f"q{at}", "groundedness": float(at == 7)} for at in range(10)]
+    (tmp_path / "values.jsonl").write_text("\n".join(map(json.dumps, values)))
+    asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
+    assert run([*asked, "--judge", "lexical", "--rectify", str(tmp_path / "values.jsonl")]) == 0
+    assert "Rectified by labels" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats as scipy
 
 from ragfault.stats import (
-    LEAST,
+    LEAST_LABELS,
     mean_interval,
     rectified_difference,
     rectified_mean,
@@ -137,7 +137,7 @@ def test_the_p_of_a_difference_is_that_of_its_interval():
 
 def test_too_few_labels_are_said_to_be_too_few():
     """Below the least number of labels, or of their clusters, there is no interval but a reason."""
-    few = np.where(np.arange(400) < LEAST - 1, PEOPLE, np.nan)
+    few = np.where(np.arange(400) < LEAST_LABELS - 1, PEOPLE, np.nan)
     assert rectified_mean(JUDGED, few).reason == "only 9 labels: at least 10 are needed"
     grouped = rectified_mean(JUDGED, SAID, np.arange(400) // 30)
     assert grouped.reason == "only 60 labels in 2 clusters: at least 10 are needed"

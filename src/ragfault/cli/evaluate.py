@@ -10,6 +10,7 @@ import click
 from ragfault.cli.llm import FLAGS, asking, chosen, estimate
 from ragfault.cli.options import mapping, reading, settings, setup
 from ragfault.cli.progress import progressing
+from ragfault.cli.rectify import rectify
 
 __all__ = ["evaluate", "rescore"]
 
@@ -62,6 +63,7 @@ were lost to failures; the summary says which."""
 )
 @click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
+@rectify
 @setup
 def evaluate(
     traces: tuple[str, ...],
@@ -72,6 +74,7 @@ def evaluate(
     skip_bad: bool,
     quiet: bool,
     dry_run: bool,
+    rectify: tuple[str, ...],
     config: str | None,
     **options: Any,
 ) -> int:
@@ -101,7 +104,7 @@ def evaluate(
             notice=_say(quiet),
             **asked,
         )
-    return _finish(run, quiet, table)
+    return _finish(run, quiet, table, rectify)
 
 
 def _asked(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
@@ -144,13 +147,13 @@ def rescore(
     return _finish(work(run, out, metrics=metrics or None, force=force), quiet, settings(config))
 
 
-def _finish(run: Any, quiet: bool, table: dict[str, Any]) -> int:
+def _finish(run: Any, quiet: bool, table: dict[str, Any], rectify: tuple[str, ...] = ()) -> int:
     """Show the scorecard, say where the run is, and give the exit code."""
     made = run.manifest
     if not quiet:
         from ragfault.cli.report import show
 
-        show(run, table)
+        show(run, table, rectify)
         click.echo(f"\n{made.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
     if made.failed:
         total = made.scored + made.undefined + made.failed

@@ -18,7 +18,7 @@ __all__ = ["rectifier", "rectifiers", "rectify"]
 rectify = click.option(
     "--rectify",
     multiple=True,
-    type=click.Path(),
+    type=click.Path(exists=True),
     metavar="PATH",
     help="Put figures right by labels of some traces: of people, or the run of a stronger judge.",
 )

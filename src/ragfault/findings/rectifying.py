@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragfault.runs import Measure
 from ragfault.stats import (
-    LEAST,
+    LEAST_LABELS,
     Rectified,
     RectifiedDifference,
     rectified_difference,
@@ -102,7 +102,7 @@ def rectified_change(
     both = np.isfinite(old.values + new.values)
     alike = bool((old.chances[both] == new.chances[both]).all())
     least = min(int(np.isfinite(side.values).sum()) for side in (old, new))
-    if (int(both.sum()) < LEAST or not alike) and least >= LEAST:
+    if (int(both.sum()) < LEAST_LABELS or not alike) and least >= LEAST_LABELS:
         groups = None if clusters is None else (clusters, clusters)
         chances = old.chances, new.chances
         return rectified_unpaired(*sides, groups, chances=chances, bounds=bounds(measure))

@@ -30,7 +30,7 @@ from ragfault.stats.permutation import (
 )
 from ragfault.stats.power import detectable, power, required, required_steady, steady_power
 from ragfault.stats.rectified import (
-    LEAST,
+    LEAST_LABELS,
     Rectified,
     RectifiedDifference,
     rectified_difference,
@@ -42,7 +42,7 @@ from ragfault.stats.sequence import Band, confidence_sequence, difference_sequen
 from ragfault.stats.testing import Equivalence, equivalence, holm
 
 __all__ = [
-    "LEAST",
+    "LEAST_LABELS",
     "Agreed",
     "Band",
     "Bin",

@@ -15,7 +15,7 @@ from ragfault.stats.groups import Clusters, Floats, codes
 from ragfault.stats.intervals import Interval, mean_interval, sparse
 
 __all__ = [
-    "LEAST",
+    "LEAST_LABELS",
     "Rectified",
     "RectifiedDifference",
     "rectified_difference",
@@ -23,7 +23,7 @@ __all__ = [
     "rectified_unpaired",
 ]
 
-LEAST = 10
+LEAST_LABELS = 10
 """Fewer independent labels than this (clusters, else traces) say too little of how the judge errs."""
 
 UNBOUNDED = (-math.inf, math.inf)
@@ -283,11 +283,11 @@ def _sample(
 def _few(sample: _Sample) -> str | None:
     """Why there are too few labels, if there are."""
     n, groups = sample.people.size, sample.clusters
-    if groups >= LEAST:
+    if groups >= LEAST_LABELS:
         return None
     labels = f"{n} label{'' if n == 1 else 's'}"
     told = labels if groups == n else f"{labels} in {groups} cluster{'' if groups == 1 else 's'}"
-    return f"only {told}: at least {LEAST} are needed"
+    return f"only {told}: at least {LEAST_LABELS} are needed"
 
 
 # --- the estimate ----------------------------------------------------------------------------------
