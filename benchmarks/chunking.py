@@ -12,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from ragfault.datasets.handbook import handbook
+from ragfault.datasets import handbook
 from ragfault.records import Document
 from ragfault.retrieval.chunking import KINDS, chunker, token_count
 

@@ -160,10 +160,10 @@ class _Reader:
 
 
 def json_levels(text: str) -> list[list[int]] | None:
-    """Where the members of a JSON document begin, by their depth; None where the text is no JSON.
+    """Where members of a JSON document begin that follow another one, by their depth; None where the text is no JSON.
 
     >>> json_levels('{"a": [1, 2], "b": 3}')
-    [[1, 14], [7, 10], [], [], [], []]
+    [[14], [10], [], [], [], []]
     """
     bare = text.strip()
     if bare[:1] + bare[-1:] not in ("{}", "[]"):
@@ -176,10 +176,7 @@ def json_levels(text: str) -> list[list[int]] | None:
             depth += 1
         elif sign in "]}":
             depth -= 1
-            continue
-        elif sign != ",":
-            continue
-        if 1 <= depth <= DEPTHS:
+        elif sign == "," and 1 <= depth <= DEPTHS:
             after = match.end()
             levels[depth - 1].append(after + (text[after : after + 1] == " "))
     return levels

@@ -25,13 +25,15 @@ def meanings(texts: Sequence[str]) -> Array:
     from ragfault.judges.embedded.vectors import vectors
 
     table = vectors()
+    held = [words(text) for text in texts]
+    told = [place for place, each in enumerate(held) if each]
     rows = np.zeros((len(texts), table.table.shape[1]), np.float32)
-    for place, text in enumerate(texts):
-        held = words(text)
-        if held:
-            lines = table.lines(held)
-            weights = table.weights(held, lines) / table.lengths[lines]
-            rows[place] = weights.astype(np.float32) @ table.meanings(lines)
+    if told:
+        flat = [word for each in held for word in each]
+        lines = table.lines(flat)
+        weights = (table.weights(flat, lines) / table.lengths[lines]).astype(np.float32)
+        starts = np.cumsum([0, *(len(held[place]) for place in told[:-1])])
+        rows[told] = np.add.reduceat(table.meanings(lines) * weights[:, None], starts)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths > 0, lengths, 1)
 

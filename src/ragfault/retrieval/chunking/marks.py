@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ragfault.retrieval.chunking.blocks import DEPTHS, Blocks, json_levels, lines
 
-__all__ = ["clauses", "pairs", "recursive", "sections", "turns"]
+__all__ = ["Marks", "clauses", "pairs", "recursive", "sections", "turns"]
 
 Levels = list[list[int]]
 """Places where parts begin, in characters; the coarsest first."""
+
+
+class Marks(NamedTuple):
+    """Where the parts of a document begin."""
+
+    levels: Levels
+    titles: Sequence[int] = ()
+    """Where lines begin that are never parted from what follows them, in characters."""
+
 
 LONG = 300
 """No line longer than this is a heading or a question."""
@@ -20,8 +29,8 @@ NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?[ \t]+[^\W\d_]")
 ROMAN = re.compile(r"[IVX]{1,5}\.[ \t]+[A-Z]")
 NAMED = re.compile(
     r"(?:abstract|introduction|background|related work|preliminaries|materials and methods|methods?|methodology"
-    r"|experiments?|experimental setup|evaluation|results(?: and discussion)?|discussion|limitations|conclusions?|future work"
-    r"|acknowledge?ments?|references|bibliography|appendix(?: [A-Z0-9])?|supplementary material)[.:]?",
+    r"|experiments?|experimental setup|evaluation|results(?: and discussion)?|discussion|limitations|conclusions?"
+    r"|future work|acknowledge?ments?|references|bibliography|appendix(?: [A-Z0-9])?|supplementary material)[.:]?",
     re.IGNORECASE,
 )
 ASKS = re.compile(r"(?:q|question|frage|pregunta)[ \t]*\d{0,4}[ \t]*[:.)]", re.IGNORECASE)
@@ -44,9 +53,14 @@ ROLES = frozenset(
 )
 
 
-def recursive(text: str, found: Blocks) -> Levels:
+def recursive(text: str, found: Blocks) -> Marks:
     """Headings from the highest on, paragraphs, list items; of a JSON document its members by their depth."""
-    return json_levels(text) or [*_depths(found.headings), found.paragraphs, found.items]
+    levels = json_levels(text) or [*_depths(found.headings), found.paragraphs, found.items]
+    return Marks(levels, _places(found))
+
+
+def _places(found: Blocks) -> list[int]:
+    return [place for place, _ in found.headings]
 
 
 def _depths(headings: Sequence[tuple[int, int]]) -> Levels:
@@ -54,7 +68,7 @@ def _depths(headings: Sequence[tuple[int, int]]) -> Levels:
     return [[place for place, depth in headings if depth <= most] for most in range(1, DEPTHS + 1)]
 
 
-def sections(text: str, found: Blocks) -> Levels:
+def sections(text: str, found: Blocks) -> Marks:
     """Sections of a paper: by its headings, or by numbered and customary titles where it marks none as such.
 
     The first level is the highest of which there are two.
@@ -62,7 +76,8 @@ def sections(text: str, found: Blocks) -> Levels:
     headings = found.headings if len(found.headings) > 1 else _titles(text)
     several = (depth for depth, count in sorted(Counter(d for _, d in headings).items()) if count > 1)
     top = next(several, 1)
-    return [*_depths(headings)[top - 1 :], found.paragraphs, found.items]
+    levels = [*_depths(headings)[top - 1 :], found.paragraphs, found.items]
+    return Marks(levels, [place for place, _ in headings])
 
 
 def _titles(text: str) -> list[tuple[int, int]]:
@@ -81,7 +96,7 @@ def _titles(text: str) -> list[tuple[int, int]]:
     return titles
 
 
-def pairs(text: str, found: Blocks) -> Levels:
+def pairs(text: str, found: Blocks) -> Marks:
     """Questions with the answers below them, headings of groups of them before.
 
     Questions are lines that are labelled so; where there are no two of these, headings that end in a question mark;
@@ -101,28 +116,14 @@ def pairs(text: str, found: Blocks) -> Levels:
                 (titled if place in headed else asked if fresh else []).append(place)
         fresh = not bare
     questions = next((each for each in (labelled, titled) if len(each) > 1), sorted(titled + asked))
-    starts = _with_headings(text, questions, [place for place in sorted(headed) if place not in set(titled)])
-    return [starts, found.paragraphs, found.items]
+    starts = sorted({*questions, *(headed.difference(titled) if questions else ())})
+    return Marks([starts, found.paragraphs, found.items], [*_places(found), *questions])
 
 
-def _with_headings(text: str, questions: list[int], headings: list[int]) -> list[int]:
-    """Where pairs begin: a heading right before a question begins the pair."""
-    begun: list[int] = []
-    for place in questions:
-        before = bisect_right(headings, place) - 1
-        if before >= 0 and headings[before] < place:
-            between = text[headings[before] : place].strip()
-            if "\n" not in between:
-                begun.append(headings[before])
-                continue
-        begun.append(place)
-    return sorted({*begun, *headings}) if questions else []
-
-
-def clauses(text: str, found: Blocks) -> Levels:
+def clauses(text: str, found: Blocks) -> Marks:
     """Articles and headings, then clauses by how deep they are numbered: 1., 1.1, 1.1.1, (a), (i)."""
     levels: Levels = [[] for _ in range(7)]
-    levels[0] += [place for place, _ in found.headings]
+    levels[0] += _places(found)
     for place, line in lines(text):
         bare = line.strip(DECOR)
         if not bare:
@@ -134,10 +135,11 @@ def clauses(text: str, found: Blocks) -> Levels:
             levels[min(numbered[1].count(".") + 1, 4)].append(place)
         elif lettered := LETTERED.match(bare):
             levels[6 if lettered[1] and lettered[1] not in ("i", "v", "x") else 5].append(place)
-    return [*(sorted(set(level)) for level in levels), found.paragraphs]
+    titles = list(levels[0])
+    return Marks([*(sorted(set(level)) for level in levels), found.paragraphs], titles)
 
 
-def turns(text: str, found: Blocks) -> Levels:
+def turns(text: str, found: Blocks) -> Marks:
     """Turns of a chat: lines that begin with who speaks, who is a customary role or speaks at least twice."""
     spoken: list[tuple[int, str]] = []
     for place, line in lines(text):
@@ -147,6 +149,5 @@ def turns(text: str, found: Blocks) -> Levels:
             spoken.append((place, turn[1].casefold()))
     counts = Counter(who for _, who in spoken)
     starts = [place for place, who in spoken if counts[who] > 1 or who in ROLES]
-    if starts:
-        return [starts, found.paragraphs, found.items]
-    return [*(json_levels(text) or []), found.paragraphs, found.items]
+    levels = [starts] if starts else (json_levels(text) or [])
+    return Marks([*levels, found.paragraphs, found.items])

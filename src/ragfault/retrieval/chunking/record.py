@@ -14,14 +14,15 @@ from ragfault.retrieval.chunking import marks
 from ragfault.retrieval.chunking.blocks import Blocks, blocks, lines
 from ragfault.retrieval.chunking.cohesion import at_turns, turning
 from ragfault.retrieval.chunking.cutting import Level, Piece, between, cut, divide, sentence_level
+from ragfault.retrieval.chunking.marks import Marks
 from ragfault.retrieval.chunking.tokens import Tokens
 from ragfault.sources.values import content_id
 
 __all__ = ["KINDS", "Chunker"]
 
-KINDS: dict[str, Callable[[str, Blocks], list[list[int]]] | None] = {
+KINDS: dict[str, Callable[[str, Blocks], Marks] | None] = {
     "fixed": None,
-    "sentences": lambda text, found: [],  # noqa: ARG005
+    "sentences": lambda text, found: Marks([]),  # noqa: ARG005
     "recursive": marks.recursive,
     "semantic": None,
     "pairs": marks.pairs,
@@ -199,9 +200,21 @@ def _way(
         return _turning(chunker, text, tokens, found), between([]), read
     parts = KINDS[chunker.kind]
     assert parts is not None
-    levels = [between(tokens.places(places)) for places in parts(text, found) if places]
+    marked = parts(text, found)
+    held = set(tokens.places(_line_end(text, place) for place in marked.titles))
+    levels = [
+        between([place for place in tokens.places(places) if place not in held])
+        for places in marked.levels
+        if places
+    ]
     apart = levels[0] if chunker.apart and levels else between([])
-    return divide([*levels, read], room), apart, read
+    loose: Level = lambda start, end: [place for place in read(start, end) if place not in held]  # noqa: E731
+    return divide([*levels, loose], room), apart, read
+
+
+def _line_end(text: str, place: int) -> int:
+    end = text.find("\n", place)
+    return len(text) if end < 0 else end
 
 
 def _turning(chunker: Chunker, text: str, tokens: Tokens, found: Blocks) -> Callable[[Piece], list[Piece]]:
