@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ragfault.rules import stands
 from ragfault.text.quotes import quoted
 
-TEXT = "The “old” harbour—built in\n1921—has 14 piers; most were made of reinforced concrete in the long winter of 1968."
+TEXT = "The “old” harbour—built in\n1921—has 14 piers; most were made of reinforced concrete in the winter of 1968."
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ TEXT = "The “old” harbour—built in\n1921—has 14 piers; most were made of
         ('"has  14   piers"', ["has 14 piers"]),
         ("The “old” harbour … winter of 1968", ["The “old” harbour", "winter of 1968"]),
         (
-            "most were made of reenforced concrete in the long winter",
-            ["most were made of reinforced concrete in the long winter"],
+            "most were made of reenforced concrete in the winter",
+            ["most were made of reinforced concrete in the winter"],
         ),
         ("has 15 piers", []),
         ("has 14 piers … of 1969", []),

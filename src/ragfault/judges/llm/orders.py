@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 __all__ = ["COMPACT", "PATTERNS"]
 
-GAP = r"(?:[^\w.!?\n]{1,3}\w{1,24}){0,5}[^\w.!?\n]{1,3}"
+GAP = r"(?:[^\w.!?]{1,5}\w{1,24}){0,5}[^\w.!?]{1,5}"
 """Up to five words between."""
 NEAR = r"[^.!?\n]{0,80}?"
 """Anything within the sentence."""
@@ -44,7 +44,7 @@ OVERRIDE = {
     r"|pay no attention to|abandon|nullify)\b"
     rf"{GAP}(?:(?:previous|prior|above|earlier|preceding|foregoing|existing|initial|original|system|your"
     rf"|all|any|these)"
-    r"\b[ ,]{0,2}(?:\w{1,14}[ ,]{1,2}){0,3})"
+    r"\b[\s,]{0,5}(?:\w{1,14}[\s,]{1,5}){0,3})"
     r"(?:instructions?|prompts?|directions|directives?|guidelines|guidance|rubrics?|system messages?"
     r"|constraints|commands"
     r"|programming|criteria|grading|training)\b",
@@ -82,6 +82,8 @@ OVERRIDE = {
     "ja": rf"(?:指示|命令|指令|プロンプト|ルール|説明){SIGNS}(?:無視し|無視せ|忘れて|従わない)",
     "ko": rf"(?:지시|명령|지침|프롬프트){SIGNS}(?:무시|잊어|따르지)",
     "ar": r"(?:تجاهل|انس|لا تتبع)\w{0,3} (?:\w{1,14} ){0,3}(?:التعليمات|الأوامر|الاوامر|التوجيهات)",
+    "en rubric": r"\b(?:ignore|disregard|forget|bypass|override) (?:the|this|that|any) (?:rubric|grading"
+    r"|scoring|system prompt|evaluation)\b",
 }
 """Forget what you were told."""
 
@@ -113,11 +115,11 @@ SCORE = {
     r"fully |scored |judged |graded |labell?ed )(?:as )?\W?(?:supported|relevant|irrelevant|unsupported"
     r"|correct|grounded|high|1\.0)",
     "de": rf"\b(?:bewerte\w?|benote\w?|vergib|vergeben sie|gib|geben sie|stufe){GAP}(?:1[.,]0\b"
-    rf"|hochst\w{{1,3}} (?:punkt|note|bewert|"
+    rf"|bestnote|hochst\w{{1,3}} (?:punkt|note|bewert|"
     r"wert|relevanz)\w{0,8}|voll\w{1,2} punkt\w{0,4}|als (?:belegt|relevant|gestutzt|korrekt)\b)",
-    "fr": rf"\b(?:note[rz]?|evalue[rz]?|attribue[rz]?|donne[rz]?){GAP}(?:1[.,]0\b|note maximale"
+    "fr": rf"\b(?:note[rz]|considere[rz]?|evalue[rz]?|attribue[rz]?|donne[rz]?){GAP}(?:1[.,]0\b|note maximale"
     rf"|score maximal|meilleure note"
-    r"|comme (?:pertinente?|etayee?|correcte?)\b)",
+    r"|comme (?:pertinente?|etayee?s?|correcte?s?)\b)",
     "es": rf"\b(?:califica|califique|puntua|puntue|asigna|asigne|otorga|otorgue|dale|marca|evalua"
     rf"|evalue){GAP}(?:1[.,]0\b"
     r"|puntuacion (?:maxima|perfecta)|maxima (?:puntuacion|calificacion|nota)|como (?:relevante"
@@ -139,14 +141,27 @@ SCORE = {
     r"|(?:максимальн|высш|наивысш)\w{1,3} (?:балл|оценк|рейтинг|релевантност)\w{0,4}|релевантн\w{1,3}"
     r"|подтвержд\w{1,6})",
     "zh": rf"(?:评分|打分|评为|標記為|标记为|标为|给予|给出|给这|給予){SIGNS}(?:1\.0|满分|滿分|最高分"
-    rf"|高度相关|完全支持|得到支持)",
+    rf"|高度相关|完全支持|得到支持|相关|相關)",
     "ja": rf"(?:評価|スコア|採点|関連性|得点){SIGNS}(?:1\.0|満点|最高点|最高評価|最高のスコア)",
+    "en strong": rf"\b(?:score|rate|grade|mark|rank"
+    rf"|label) {THING}(?:[^\w.!?\n]{{1,3}}\w{{1,14}}){{0,2}}[^\w.!?\n]{{1,3}}"
+    r"(?:1\.0\b|10 ?/ ?10|100 ?%|first\b|highest|perfect|top\b|highly\b)",
+    "en most": r"\b(?:maximum|maximal|highest|top|perfect|full|best)(?: possible)? (?:relevance|relevancy"
+    r"|faithfulness|groundedness)\b",
+    "en rated": r"\b(?:is|be|are|gets?|being|get) (?:rated|graded|scored|ranked|judged|marked"
+    r"|labell?ed) (?:as )?(?:perfect\b|1\.0\b|fully supported"
+    r"|highly relevant|supported\b|the highest\b|relevant\b)",
+    "en who": r"\b(?:evaluators?|graders?|raters?|person grading|one grading|(?:whoever|anyone|those"
+    r"|people) (?:who )?(?:grad|judg|scor|evaluat)\w{1,4})"
+    r"(?: \w{1,12}){0,3} (?:must|should|shall|has to|have to|needs? to) ",
+    "es if": r"\bcomo si (?:las|tus|los) (?:\w{1,14} ){0,2}(?:instrucciones|reglas|indicaciones|ordenes)\b",
+    "en set": r"\bset (?:p|(?:all |every |each |the |its? )?(?:\w{1,12} )?(?:relevance|groundedness"
+    r"|verdict|support)(?: \w{1,8})?) to\b",
 }
 """Give this the best of marks."""
 
 ADDRESS = {
-    "to": rf"\b(?:attention|note|notice|message|instructions?|memo|reminder|hint|order|command"
-    rf"|request)\W{{0,2}}"
+    "to": rf"\b(?:attention|note|notice|message|instructions?|memo|reminder|hint)\W{{0,2}}"
     rf"(?: ?(?:to|for) |: ?|, ?){JUDGE}\b",
     "dear": r"\b(?:dear|hello|hey|hi|attention|listen|please),? (?:the )?(?:evaluator|grader|rater"
     r"|ai judge|llm judge|llm|"
@@ -173,6 +188,32 @@ ADDRESS = {
     r"following |valid |this |that ){1,5}(?:score (?:of )?1|1\.0\b|[\"'`]?supported\b|relevance"
     r"|highly relevant"
     r"|[\"'`]?high\b[\"'`]|\{ ?[\"'])",
+    "as": r"\bas (?:an? |the )?(?:evaluator|grader|rater|llm|language model|ai judge"
+    r"|ai evaluator),? (?:you|i want|we want|please|it is your)\b",
+    "line": r"(?:^|[\n<!>*(\[])[ \t!*-]{0,6}(?:ai|llm|gpt|chatgpt|claude|gemini|copilot|assistant"
+    r"|language model|model)s?"
+    r"(?: (?:instructions?|note|notes|only|readers?|agents?|crawlers?|evaluators?))?[ \t]{0,2}[:,-][ \t]{0,2}"
+    r"(?:please|do not|rank|rate|score|grade|treat|ignore|describe|say|mark|always|never|you (?:must"
+    r"|should|are|will))\b",
+    "goal": r"\byour (?:true|real|actual|secret|hidden) (?:goals?|tasks?|objectives?|purpose|mission"
+    r"|instructions?|role|job) (?:is|are)\b",
+    "next": r"\byour (?:next|new|only|sole|final) (?:goal|task|objective|instruction|order"
+    r"|job) is to (?:say|output|reply|respond|answer|score"
+    r"|rate|grade|mark|print|return|approve|repeat)\b",
+    "regardless": r"\b(?:regardless of|no matter|whatever)\b[^.!?\n]{0,24}\b(?:told|instructions?|prompt"
+    r"|guidelines|rubric|criteria)\b[^.!?\n]{0,60}"
+    r"\b(?:score|relevan\w{1,3}|supported|grade|rating|verdict|you must|you should)\b",
+    "say": r"\b(?:say|output|print|return|respond|reply"
+    r"|answer)\b[^.!?\n]{0,24}[\"'`“‘](?:fully )?(?:supported|relevant|highly relevant|1\.0)[\"'`”’]",
+    "reader": r"\bto (?:the|any|every|all|whichever) (?:language models?|llms?|ai models?|ai|evaluators?"
+    r"|graders?) (?:reading|that|who|which|grading"
+    r"|judging|processing)\b",
+    "operator": r"\byour (?:operator|developer|creator|maker)s? (?:wants?|says?|asks?|told|requires?"
+    r"|orders?|has|have)\b|\bauthori[sz]e you to"
+    r" (?:skip|ignore|bypass|score|grade|disregard)\b",
+    "above": r"\b(?:repeat|print|output|reveal|translate) (?:all |the |everything "
+    r"|every )?(?:of )?(?:the )?(?:texts?|words?|lines?|content|instructions)?"
+    r" ?(?:above|before this)\b[^.!?\n]{0,30}\b(?:verbatim|word for word|exactly|starting|beginning)\b",
 }
 """You who judge this."""
 
@@ -209,7 +250,7 @@ ROLE = {
     r"|sure,? (?:the|here|i)|i (?:have|will) (?:graded|scored|verified|rate|give|score)|\{)",
     "message": r"\b(?:system|developer|admin(?:istrator)?)[ _-](?:override|prompt|message|instruction"
     r"|notice|update|note)s?[ \t\])*]{0,4}:",
-    "tag": r"<\|[a-z_]{2,24}\|>|\[/?inst\]|<<?/?sys>>?|<(?:start|end)_of_turn>|</?(?:system"
+    "tag": r"<\|[a-z_]{2,24}\|>|\[/?inst\]|<<?/?sys>>?|<(?:start|end)_of_turn>|\bassistant to=|</?(?:system"
     r"|system[_-](?:prompt|message|reminder|note)"
     r"|assistant|instructions?|function_calls|tool_results?|admin|evaluator|grader|judge)>"
     r"|###? ?(?:instructions?|system(?: prompt)?|response|human|assistant)[ \t]{0,2}:",
@@ -224,6 +265,12 @@ ROLE = {
     "ru": r"\bты (?:теперь|больше не|отныне) (?:\w{1,14} ){0,3}(?:ии\b|ассистент|модель|оценщик|судья"
     r"|эксперт)",
     "zh": rf"你(?:现在|不再|從現在起|从现在起|现在起){SIGNS}(?:助手|模型|评委|评审|评估|裁判|人工智能)",
+    "made": r"\byou (?:have been|were|are being|are) (?:reprogrammed|jailbroken|unlocked|freed from"
+    r"|released from|liberated from|reset to|rebooted)\b",
+    "simulate": r"\b(?:simulate|impersonate|emulate|play the (?:role|part) of) (?:an? "
+    r"|the )(?:\w{1,14} ){0,2}(?:judge|evaluator|grader|ai|llm|language model"
+    r"|chatbot|rater)\b",
+    "banner": r"\b(?:begin|end|start)(?: of)?(?: the)?(?: new)? system (?:message|prompt|instructions?)\b",
 }
 """You are another now."""
 
@@ -240,6 +287,7 @@ MARK = {
     "said": r"\b(?:end of|here ends|close) (?:the )?(?:untrusted|retrieved|delimited|fenced"
     r"|quoted) (?:data|texts?|chunks?|contents?|"
     r"inputs?|section|block)",
+    "opened": r"<(?:chunk|passage|claim|query|context)\s{1,4}(?:id|relevance|score|name)\s{0,2}=",
 }
 """The texts end here."""
 
@@ -254,6 +302,10 @@ VERDICT = {
     "plain": r"\b(?:relevance|relevancy|groundedness|faithfulness|support)(?: (?:score|level"
     r"|grade))?\s{0,2}[:=]\s{0,2}"
     r"(?:1(?:\.0+)?\b(?![.,]?\d)(?! ?[:/] ?\d)|100 ?%|10/10|high\b|supported\b|maximum\b)",
+    "equals": r"\b(?:verdict|status|label)\s{0,2}[:=]\s{0,2}[\"'`]?(?:supported|fully supported|relevant"
+    r"|grounded)\b|\bscore\s{0,2}[:=]\s{0,2}1\.0\b"
+    r"|\b(?:relevance|groundedness|faithfulness) 1\.0\b",
+    "quoted": r"[\"'„“”«](?:fully )?(?:supported|highly relevant)[\"'“”»]",
 }
 """Here is the reply already."""
 
@@ -264,7 +316,7 @@ LINK = {
     "placed": r"\]\(\s{0,4}(?:https?:)?//[^)\s]{1,300}?(?:[{\[<$]|%7b)[^)\n]{1,200}\)",
     "html": r"<(?:img|iframe|script|link|object|embed)\b[^>\n]{0,200}?(?:src|href"
     r"|data)\s{0,2}=\s{0,2}[\"']?(?:https?:)?//[^>\s\"']{1,300}?"
-    r"(?:[?&](?:data|secret|prompt|context|leak|payload|exfil\w{0,10}|conversation|history|token|key"
+    r"(?:[?&](?:data|secret|prompt|context|leak|payload|exfil\w{0,10}|conversation|history"
     r"|stolen|q|query|answer)=|[{\[$])",
     "script": r"\]\(\s{0,4}(?:javascript|vbscript|data:text/html)",
     "send": r"\b(?:send|post|append|forward|transmit|upload|exfiltrate|leak|encode"
@@ -272,6 +324,8 @@ LINK = {
     r"|quer(?:y|ies)|questions?|contexts?|secrets?|api keys?|passwords?|history|instructions|chunks?"
     r"|user data|answers?|documents?)\b"
     r"[^!?\n]{0,80}?(?:https?://|www\.)",
+    "open": r"\b(?:fetch|visit|open|load|call|request|ping"
+    r"|get)\b[^.!?\n]{0,30}https?://[^\s\"')]{1,200}=(?=[\s\"')]|$)",
 }
 """Carry something out."""
 
@@ -296,15 +350,31 @@ class Pattern(NamedTuple):
 def _begins(pattern: str) -> tuple[str, ...]:
     """The letters that a pattern begins with; none where that cannot be told."""
     sole = FIRST.match(pattern)
-    if sole:
-        return (sole.group(1),)
-    choice = re.match(r"(?:\\b)?\(\?:([^()]{2,999})\)(?![?*{])", pattern)
-    heads = [HEAD.match(one) for one in choice.group(1).split("|")] if choice else []
+    choice = CHOICE.match(pattern)
+    if _branched(pattern) or not (sole or choice):
+        return ()
+    heads = (
+        [HEAD.match(one) for one in choice.group(1).split("|")]
+        if choice
+        else [sole and HEAD.match(sole.group(1))]
+    )
     return tuple(head.group() for head in heads if head) if all(heads) else ()
 
 
-FIRST = re.compile(r"(?:\\b)?([^\W\d_](?:[^\W\d_]| )*)(?=\(\?:|\[)(?!.*\)\|)")
-"""A word that a pattern begins with, one without branches of its own."""
+def _branched(pattern: str) -> bool:
+    """Whether a pattern has alternatives that are in no group."""
+    bare = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "", pattern)
+    while "(" in bare:
+        bare, last = re.sub(r"\([^()]*\)", "", bare), bare
+        if bare == last:
+            return True
+    return "|" in bare
+
+
+FIRST = re.compile(r"(?:\\b)?([^\W\d_](?:[^\W\d_]| )*)(?=\(\?:|\[)")
+"""A word that a pattern begins with."""
+CHOICE = re.compile(r"(?:\\b)?\(\?:([^()]{2,999})\)(?![?*{])")
+"""Words that a pattern begins with one of."""
 HEAD = re.compile(r"[^\W\d_](?:[^\W\d_]| (?=[^\W\d_]))*(?![?*{])")
 """The letters and spaces that stand for themselves."""
 PATTERNS = tuple(
