@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sqlite3
@@ -222,7 +223,7 @@ def test_removal_is_asked_about_first(tmp_path: Path, monkeypatch: pytest.Monkey
     """Without --yes and without an answer nothing is removed."""
     place = tmp_path / "cache.sqlite"
     filled(place, kept())
-    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115 - an end of input
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert cli(["cache", "prune", "--all", "--cache", str(place)]) == 130
     made = File(place)
     assert len(stats(made)) == 1

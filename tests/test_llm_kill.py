@@ -99,7 +99,7 @@ def tables(path: Path) -> list[bytes]:
 
 
 def test_a_run_killed_ten_times_pays_again_for_what_was_under_way_alone(tmp_path: Path):
-    """After ten kills at random points the run is the very same; at most the calls in flight are paid twice, and counted."""
+    """After ten kills at random points the run is the very same; calls in flight alone are paid twice, and count."""
     write_traces(some(TRACES), tmp_path / "traces.jsonl")
     draw = random.Random(7)
     with elsewhere() as server:
