@@ -147,7 +147,7 @@ def test_a_model_is_not_swayed():
     """With any attack in it, a chunk on another subject stays below medium, and the right chunk above."""
     from ragfault.judges import load_judge
 
-    judge = load_judge("llm", model=os.environ["RAGFAULT_LLM_MODEL"])
+    judge = load_judge("llm:" + os.environ["RAGFAULT_LLM_MODEL"])
     traces = [trace("chunk", "Buses run all day. " + attack["text"]) for attack in ATTACKS]
     swayed = {}
     for attack, seen in zip(ATTACKS, judge.observe(traces), strict=True):

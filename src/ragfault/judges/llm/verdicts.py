@@ -74,13 +74,19 @@ def retrieved(matter: Matter, said: Settled, lens: Lens) -> dict[str, Any]:
     """The parts that are made from query and chunks. Where nothing was retrieved no model is needed."""
     if matter.chunks is None:
         return {}
-    parts: dict[str, Any] = {"chunk": _chunk(matter, said, lens), "missing": said.free.get("missing")}
+    parts: dict[str, Any] = {"chunk": _chunk(matter, said, lens), "missing": _missing(said)}
     if not matter.chunks:
         parts["missing"] = missing(matter.trace.query, (), Lexical().read())
     if matter.statements:
         each = [_recall(matter, said, place) for place in range(len(matter.statements))]
         parts["recall"] = max(each, key=lambda one: sum(item.covered for item in one) / max(1, len(one)))
     return parts
+
+
+def _missing(said: Settled) -> tuple[str, ...] | None:
+    """What is missing, each thing once; None where that is lost."""
+    found = said.free.get("missing")
+    return None if found is None else tuple(dict.fromkeys(one for one in found if one))
 
 
 def _chunk(matter: Matter, said: Settled, lens: Lens) -> tuple[ChunkVerdict, ...]:
