@@ -36,6 +36,7 @@ from ragfault.runs.labels import (
     read_labels,
     settled,
 )
+from ragfault.stats import rectified_mean
 from ran import Pair, pair, ran
 
 
@@ -399,3 +400,22 @@ def test_doubt_is_the_spread_of_the_metric():
     )
     assert doubts(seen, "groundedness") == pytest.approx((0.25 + 0.09) ** 0.5 / 2)
     assert doubts(replace(seen, claim=()), "groundedness") is None
+
+
+def test_suggested_labels_narrow_the_interval_and_it_still_holds():
+    """Where the judge knows when it doubts, picked labels give a narrower interval than as many drawn alike."""
+    rng, n = np.random.default_rng(0), 1000
+    widths: dict[bool, list[float]] = {True: [], False: []}
+    held = 0
+    for _ in range(150):
+        doubt = rng.exponential(0.1, n).clip(0.005, 0.4)
+        judged = rng.uniform(0.2, 0.8, n)
+        people = judged + rng.normal(0, doubt)
+        for picked in (True, False):
+            chance = chances(doubt if picked else np.zeros(n), 80)
+            said = np.where(rng.random(n) < chance, people, np.nan)
+            found = rectified_mean(judged, said, chances=chance).interval
+            widths[picked].append(found.high - found.low)
+            held += picked and found.low <= 0.5 <= found.high
+    assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])
+    assert held >= 0.9 * 150
