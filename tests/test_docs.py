@@ -42,7 +42,9 @@ def test_every_verb_has_a_page_that_the_readme_links():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     reference = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
     for verb in VERBS:
-        page = {"metrics": "metrics.md", "schema": "columns.md", "lens": "lenses.md"}.get(verb, f"{verb}.md")
+        page = {"cache": "llm.md", "metrics": "metrics.md", "schema": "columns.md", "lens": "lenses.md"}.get(
+            verb, f"{verb}.md"
+        )
         assert (ROOT / "docs" / page).is_file(), verb
         assert f"docs/{page}" in readme, verb
         assert f"## ragfault {verb}\n" in reference, verb
@@ -76,15 +78,17 @@ def test_traces_in_the_docs_are_traces(page: Path):
 
 
 def test_toml_in_the_docs_is_taken(tmp_path: Path):
-    """Every settings file and every lens shown is read without complaint."""
+    """Every settings file, every lens and every pipeline shown is read without complaint."""
     from ragfault.cli.options import settings
     from ragfault.judges.lens import load_lens
+    from ragfault.retrieval.recipes import read_recipe
 
+    readers = {"lenses.md": load_lens, "pipeline.md": read_recipe}
     for page in PAGES:
         for number, text in enumerate(blocks(page, "toml")):
             path = tmp_path / f"{page.stem}-{number}.toml"
             path.write_text(text, encoding="utf-8")
-            assert load_lens(path) if page.name == "lenses.md" else settings(str(path))
+            assert readers.get(page.name, settings)(str(path))
 
 
 def test_commands_in_the_docs_name_real_options():

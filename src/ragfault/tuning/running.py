@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.findings import remedies
 from ragfault.records import Document, Trace
-from ragfault.retrieval.recipes import NOTHING, Recipe, check_recipe, read_recipe
+from ragfault.retrieval.recipes import NOTHING, Recipe, check_recipe, read_recipe, with_stage
 from ragfault.runs import Run
 from ragfault.tuning.bench import Bench
 from ragfault.tuning.grading import tuned_metric
@@ -20,8 +20,8 @@ from ragfault.tuning.proving import Prover, ablations, frontier, rivals
 from ragfault.tuning.questions import Split, gather, split
 from ragfault.tuning.records import Bound, Question, Tuned
 from ragfault.tuning.searching import Found, Progress, Search
-from ragfault.tuning.space import PHASES, Phase, Space, blamed, default_space
-from ragfault.tuning.terms import figure, minutes, read_bound
+from ragfault.tuning.space import PHASES, Phase, Space, blamed, budgets, default_space
+from ragfault.tuning.terms import figure, minutes, read_bound, violation
 from ragfault.tuning.wording import sentences
 
 __all__ = ["plain_of", "tune"]
@@ -161,6 +161,9 @@ def _proved(
 ) -> Tuned:
     """The choice, measured on the held-out questions."""
     recipe, plain = found.recipe, plain_of(start)
+    if budgets(bounds) and violation(bounds, bench.measure(plain, parts.selection)):
+        # What is held against it keeps to the bound; so does it.
+        plain = with_stage(plain, "select", budgets(bounds)[0])
     known = list(bench.recipes.values())
     prover = Prover(bench, parts.held_out, seed)
     rows = [prover.row("recommended", recipe), prover.row("present", start), prover.row("plain BM25", plain)]

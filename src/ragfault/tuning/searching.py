@@ -18,7 +18,7 @@ from ragfault.tuning.terms import violation
 
 __all__ = ["Found", "Search"]
 
-BEAM = 2
+BEAM = 3
 """So many candidates go from one step to the next: what is best alone need not be best with what follows."""
 LEAST = 0.005
 """What an additional stage must gain on the questions that choose; for less it is not added."""
@@ -114,7 +114,7 @@ class Search:
     def _retrievals(self) -> list[Recipe]:
         """How the beam is searched and its rankings fused."""
         candidates = [
-            with_stage(one, "retrieve", text)
+            with_stage(replace(one, embedder=NOTHING) if text.startswith("sparse") else one, "retrieve", text)
             for one in self.best
             for text in self.space.retrievals
             if one.embedder != NOTHING or text.startswith("sparse")
