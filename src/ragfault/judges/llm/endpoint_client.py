@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragfault.errors import MissingExtra
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Client", "Trouble"]
 
+PATH = "/chat/completions"
+"""Posted to as it stands: the method that the SDK has for it looks at every field of a schema anew for each call."""
 BUSY = frozenset({429, 503, 529})
 """The endpoint is pressed."""
 AGAIN = BUSY | {408, 409, 425}
@@ -71,7 +73,6 @@ class Client:
         self.secure = place.base_url.startswith("https:")
         """Whether closing takes a moment more."""
         self._line = _connected(place, settings)
-        self._create = self._line.chat.completions.create
 
     async def send(self, call: Call) -> Answer:
         """Try a call once; what the endpoint does not take of a request is left out from then on.
@@ -95,7 +96,7 @@ class Client:
         request = body(call, features, self._settings)
         try:
             async with asyncio.timeout(self._settings.timeout):
-                found = await self._create(**request)
+                found = await self._line.post(PATH, cast_to=object, body=request)
         except TimeoutError:
             raise self._late() from None
         except APIStatusError as error:
@@ -200,26 +201,31 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _read(found: Any) -> Answer:
     """The answer in a completion; raises Trouble where there is none in it."""
-    choices = getattr(found, "choices", None)
-    if not choices:
+    found = _table(found)
+    choices = found.get("choices")
+    if not isinstance(choices, list) or not choices:
         raise Trouble("the endpoint replied with no choice in it", spent=True)
-    choice, usage = choices[0], getattr(found, "usage", None)
-    message = getattr(choice, "message", None)
-    prompt, completion = _counted(usage)
-    refused = getattr(message, "refusal", None) or ""
-    if choice.finish_reason == "content_filter":
+    choice = _table(choices[0])
+    message, reason = _table(choice.get("message")), choice.get("finish_reason")
+    refused = ""
+    if reason == "content_filter":
         refused = "the content filter of the service stopped the reply"
-    elif refused:
-        refused = f"the model refused: {scrubbed(str(refused))}"
-    text = getattr(message, "content", None)
-    cut = choice.finish_reason == "length"
-    return Answer(text if isinstance(text, str) else "", prompt, completion, cut, refused)
+    elif message.get("refusal"):
+        refused = f"the model refused: {scrubbed(str(message['refusal']))}"
+    text = message.get("content")
+    prompt, completion = _counted(_table(found.get("usage")))
+    return Answer(text if isinstance(text, str) else "", prompt, completion, reason == "length", refused)
 
 
-def _counted(usage: Any) -> tuple[int | None, int | None]:
+def _counted(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Tokens sent and received; what a model thought to itself is in the total of some services alone."""
-    prompt, completion = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-    if not isinstance(prompt, int) or not isinstance(completion, int):
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if not isinstance(prompt, int) or not isinstance(completion, int) or min(prompt, completion) < 0:
         return None, None
-    total = getattr(usage, "total_tokens", None)
+    total = usage.get("total_tokens")
     return prompt, max(completion, total - prompt) if isinstance(total, int) else completion
+
+
+def _table(found: Any) -> Mapping[str, Any]:
+    """A JSON object; an empty one where something else stands."""
+    return found if isinstance(found, dict) else {}

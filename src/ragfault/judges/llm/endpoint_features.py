@@ -74,9 +74,8 @@ def body(call: Call, features: Features, settings: Settings) -> dict[str, Any]:
         "model": settings.model,
         "messages": [_turn(message) for message in call.messages],
         features.limit: settings.max_tokens,
+        **settings.parameters,
     }
-    if settings.parameters:
-        made["extra_body"] = settings.parameters
     if features.temperature and settings.temperature is not None:
         made["temperature"] = settings.temperature
     if features.shape == "schema":
