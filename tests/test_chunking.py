@@ -14,6 +14,7 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.records import Document
 from ragfault.retrieval.chunking import KINDS, PRESETS, Chunker, chunker, token_count
 from ragfault.retrieval.chunking.blocks import blocks, json_levels
+from ragfault.retrieval.chunking.cohesion import turning
 from ragfault.retrieval.chunking.marks import clauses, sections, turns
 
 PARTS = (
@@ -236,6 +237,14 @@ def test_semantic_asks_the_embedder():
     text = "One x here. Two x here. Three here. Four here. Five here."
     assert next(chunk.text for chunk in made(Document(id="d", text=text))) == "One x here. Two x here."
     assert (made.text, made.fingerprint) == ("semantic(12)", "semantic(12) switch/1")
+
+
+def test_a_long_text_turns_where_its_parts_do():
+    """Sentences are compared in batches, and what is found does not depend on where these end."""
+    texts = [f"Dogs number {n % 7} and ferries {n % 5}." for n in range(600)]
+    whole = turning(texts)
+    assert len(whole) == 599
+    assert whole[300:303] == pytest.approx(turning(texts[290:310])[10:13], abs=1e-5)
 
 
 @pytest.mark.parametrize(

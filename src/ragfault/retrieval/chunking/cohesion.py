@@ -41,17 +41,23 @@ def meanings(texts: Sequence[str]) -> Array:
 def turning(texts: Sequence[str], embedder: Embedder | None = None) -> list[float]:
     """For each sentence but the first how far it and the two after it are from the three before it, in [0, 1].
 
-    Half of 1 less the cosine of the sums of their vectors.
+    Half of 1 less the cosine of the sums of their vectors; 0.5 where one side says nothing.
     """
-    if len(texts) < 2:
-        return []
     embed = meanings if embedder is None else embedder.embed
-    batches = (texts[at : at + BATCH] for at in range(0, len(texts), BATCH))
-    rows = np.concatenate([np.asarray(embed(batch), np.float32) for batch in batches])
+    found: list[float] = []
+    for first in range(1, len(texts), BATCH):
+        last = min(first + BATCH, len(texts))
+        low, high = max(first - AROUND, 0), min(last - 1 + AROUND, len(texts))
+        rows = np.asarray(embed(texts[low:high]), np.float32)
+        found += _distances(rows, np.arange(first - low, last - low))
+    return found
+
+
+def _distances(rows: Array, here: Array) -> list[float]:
+    """How far the rows from some places on are from those before."""
     sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0, dtype=np.float64)])
-    here = np.arange(1, len(texts))
     left = sums[here] - sums[np.maximum(here - AROUND, 0)]
-    right = sums[np.minimum(here + AROUND, len(texts))] - sums[here]
+    right = sums[np.minimum(here + AROUND, len(rows))] - sums[here]
     scale = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     cosine = (left * right).sum(axis=1) / np.where(scale > 0, scale, 1)
     found: list[float] = np.round((1 - np.where(scale > 0, cosine, 0)) / 2, 6).tolist()
