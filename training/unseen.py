@@ -15,7 +15,8 @@ import numpy as np
 
 from ragfault.judges import load_judge
 from ragfault.judges.assemble import assemble
-from ragfault.judges.embedded.meaning import Meanings, Weighed
+from ragfault.judges.embedded.meaning import Meanings
+from ragfault.judges.embedded.weighing import Weighed
 from ragfault.judges.scorer import Passage
 from ragfault.ports import Judge, Part
 from ragfault.records import Trace, Verdicts
@@ -77,9 +78,8 @@ def swap(words: Meanings, odds: np.ndarray[Any, Any], whole: float) -> None:
         weighed = weigh(claims, passages)
         if weighed is None or len(weighed.odds) != len(odds):
             return weighed
-        weighed = weighed._replace(odds=odds)
+        weighed = weighed._replace(odds=odds, whole=whole)
         self._seen[tuple(claims)] = weighed
         return weighed
 
     words.weigh = MethodType(other, words)  # type: ignore[method-assign]
-    words.whole = lambda weighed: whole  # type: ignore[method-assign] # noqa: ARG005

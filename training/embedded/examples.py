@@ -92,7 +92,8 @@ def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(name: str, row: dict[str, Any], ground: Ground) -> Answer:
     found = claims(row["answer"])
-    seen = examine([bare(claim.text) for claim in found], ground, row.get("query") or "")
+    texts = [bare(claim.text) for claim in found]
+    seen = examine([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
     spans = row.get("spans")
     if spans is None:
         marks = [row["label"] if len(found) == 1 or not row["label"] else -1] * len(found)
@@ -106,7 +107,7 @@ def _answer(name: str, row: dict[str, Any], ground: Ground) -> Answer:
         row.get("model") or "",
         shape(
             row.get("query") or "",
-            [bare(claim.text) for claim in found],
+            texts,
             float(ground.keyed.mean()) if len(ground.keyed) else 0.0,
         ),
         int(row["label"]),

@@ -14,13 +14,14 @@ from ragfault.judges.lens import Levels
 from ragfault.judges.passages import read
 from ragfault.judges.queries import missing
 from ragfault.judges.rarity import rarity
-from ragfault.judges.scorer import Entailment, Passage, Reading, Scorer
+from ragfault.judges.scorer import Entailment, Group, Passage, Reading, Scorer
 from ragfault.judges.talk import personal
-from ragfault.judges.truth import truth
+from ragfault.judges.truth import keys, truth
 from ragfault.ports import PARTS, Part
 from ragfault.records import (
     AnswerVerdict,
     ChunkVerdict,
+    Citation,
     CitationVerdict,
     ClaimVerdict,
     FactVerdict,
@@ -77,6 +78,7 @@ def _parts(trace: Trace, scorer: Scorer, levels: Levels) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     known: list[Entailment] = []
     said = claims(trace.answer, meant(trace.query, chunks, reading)) if trace.answer is not None else []
+    reading.expect(_groups(trace, chunks, said))
     if trace.chunks is not None and not textless(chunks):
         parts["chunk"] = _chunk(trace.query, chunks, reading, levels)
         parts["missing"] = missing(trace.query, chunks, reading)
@@ -97,10 +99,28 @@ def _parts(trace: Trace, scorer: Scorer, levels: Levels) -> dict[str, Any]:
         if trace.facts is not None:
             parts["fact"] = _fact(trace.facts, trace.answer, trace.query, reading)
         if trace.facts or trace.references:
-            parts["truth"] = truth(trace.query, said, (*trace.references, *(trace.facts or ())), reading)
+            parts["truth"] = truth(trace.query, said, _known(trace), reading)
         if trace.references:
             parts["similarity"] = max(reading.similarity(trace.answer, one) for one in trace.references)
     return parts
+
+
+def _groups(trace: Trace, chunks: Sequence[Passage], said: Sequence[Claim]) -> list[Group]:
+    """What will be held against what."""
+    groups: list[Group] = []
+    texts = [claim.text for claim in said]
+    if trace.chunks is not None and not textless(chunks):
+        groups += [(texts, chunks)] + [(stated, chunks) for stated in _stated(trace)]
+        groups += [([claim], [chunk]) for _, claim, chunk in _cited(trace, chunks) if chunk and claim]
+    if trace.answer is not None:
+        groups.append((trace.facts or (), [Passage("answer", trace.answer)]))
+        groups.append((texts, keys(_known(trace))))
+    return groups
+
+
+def _known(trace: Trace) -> tuple[str, ...]:
+    """What is known to be right."""
+    return (*trace.references, *(trace.facts or ()))
 
 
 def textless(chunks: Sequence[Passage]) -> bool:
@@ -124,10 +144,13 @@ def _chunk(
 
 def _recall(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tuple[RecallVerdict, ...]:
     """Expected facts, else the sentences of the reference that the chunks cover best."""
-    if trace.facts is not None:
-        return _covered(trace.facts, chunks, reading)
-    each = [_covered(statements(one), chunks, reading) for one in trace.references]
+    each = [_covered(stated, chunks, reading) for stated in _stated(trace)]
     return max(each, key=lambda seen: sum(one.covered for one in seen) / max(1, len(seen)))
+
+
+def _stated(trace: Trace) -> list[Sequence[str]]:
+    """Expected facts, else the sentences of each reference."""
+    return [trace.facts] if trace.facts is not None else [statements(one) for one in trace.references]
 
 
 def _covered(
@@ -261,11 +284,8 @@ def _fact(facts: Sequence[str], answer: str, query: str, reading: Reading) -> tu
 
 def _citation(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tuple[CitationVerdict, ...]:
     """Whether each cited chunk supports the claim it stands by; a chunk that is not there supports nothing."""
-    texts = {chunk.name: chunk for chunk in chunks}
     verdicts = []
-    for place, citation in enumerate(trace.citations or ()):
-        claim = citation.claim or citing(citation, place, trace.answer or "") or citation.quote or ""
-        chunk = texts.get(citation.chunk)
+    for citation, claim, chunk in _cited(trace, chunks):
         seen = reading.entailment([claim], [chunk])[0] if chunk and claim else None
         verdicts.append(
             CitationVerdict(
@@ -277,3 +297,16 @@ def _citation(trace: Trace, chunks: Sequence[Passage], reading: Reading) -> tupl
             )
         )
     return tuple(verdicts)
+
+
+def _cited(trace: Trace, chunks: Sequence[Passage]) -> list[tuple[Citation, str, Passage | None]]:
+    """Each citation with the claim it stands by and the chunk it names."""
+    named = {chunk.name: chunk for chunk in chunks}
+    return [
+        (
+            one,
+            one.claim or citing(one, place, trace.answer or "") or one.quote or "",
+            named.get(one.chunk),
+        )
+        for place, one in enumerate(trace.citations or ())
+    ]

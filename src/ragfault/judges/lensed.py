@@ -9,7 +9,7 @@ from ragfault.judges.claims import bare
 from ragfault.judges.identifiers import Conflict, conflict, disagreement, respelled
 from ragfault.judges.lens import Lens
 from ragfault.judges.relevance import TASK
-from ragfault.judges.scorer import Entailment, Passage, Reading, Relevance, Scorer
+from ragfault.judges.scorer import Entailment, Group, Passage, Reading, Relevance, Scorer
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
 
@@ -74,6 +74,10 @@ class Through:
     def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """As the scorer says, but for texts that speak about something else than the query asks for."""
         return self._speaks(self._reading.coverage, query, passages)
+
+    def expect(self, groups: Sequence[Group]) -> None:
+        """Tell the scorer."""
+        self._reading.expect(groups)
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """As the scorer says, but for claims that name another thing than the passages."""

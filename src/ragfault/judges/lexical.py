@@ -12,7 +12,7 @@ from ragfault.judges.entailment import Bars, entail
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import Rarity, rarity
 from ragfault.judges.relevance import Question, ask, relevance
-from ragfault.judges.scorer import Entailment, Relevance
+from ragfault.judges.scorer import Entailment, Group, Relevance
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
 from ragfault.text import STOP, words
@@ -41,6 +41,9 @@ class Words:
     def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """The same: words are all there is."""
         return self.relevance(query, passages)
+
+    def expect(self, groups: Sequence[Group]) -> None:
+        """Nothing: words are looked up as they are asked for."""
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """Where the passages say what each claim says."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from ragfault.judges.index import Passage
 from ragfault.records import Evidence, Support
 
-__all__ = ["Entailment", "Passage", "Reading", "Relevance", "Scorer"]
+__all__ = ["Entailment", "Group", "Passage", "Reading", "Relevance", "Scorer"]
 
 
 class Relevance(NamedTuple):
@@ -23,6 +23,10 @@ class Relevance(NamedTuple):
     reason: str | None = None
     other: bool = False
     """Whether the passage speaks about another thing than the one the query asks for: another section or version."""
+
+
+Group = tuple[Sequence[str], Sequence[Passage]]
+"""Claims, and the passages they are held against."""
 
 
 class Entailment(NamedTuple):
@@ -48,6 +52,10 @@ class Reading(Protocol):
 
     def coverage(self, query: str, passages: Sequence[Passage]) -> Sequence[Relevance]:
         """How much of what a query asks each text takes up, by its words; of answers and parts of queries, too."""
+        ...
+
+    def expect(self, groups: Sequence[Group]) -> None:
+        """Be told what entailment will be asked, to look at it all at once; it changes nothing of what is said."""
         ...
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:

@@ -12,7 +12,7 @@ from ragfault.judges.scorer import Passage, Reading
 from ragfault.records import TruthVerdict
 from ragfault.text import content, figures, items
 
-__all__ = ["truth"]
+__all__ = ["keys", "truth"]
 
 Status = Literal["supported", "contradicted", "unknown"]
 STATUS: dict[str, Status] = {
@@ -34,8 +34,7 @@ def truth(
     """One verdict for each claim: against statements by entailment, against terse answers by their items."""
     if not said:
         return ()
-    passages = [Passage(f"key {place}", text) for place, text in enumerate(known)]
-    seen = reading.entailment([claim.text for claim in said], passages)
+    seen = reading.entailment([claim.text for claim in said], keys(known))
     status: list[Status] = [STATUS.get(one.support, "unknown") for one in seen]
     terse = [text for text in known if len(content(text)) <= TERSE]
     if terse:
@@ -43,6 +42,11 @@ def truth(
         told = "supported" in short
         status = [_either(one, two, told) for one, two in zip(status, short, strict=True)]
     return tuple(TruthVerdict(claim=claim.text, status=one) for claim, one in zip(said, status, strict=True))
+
+
+def keys(known: Sequence[str]) -> list[Passage]:
+    """What is known, as passages."""
+    return [Passage(f"key {place}", text) for place, text in enumerate(known)]
 
 
 def _either(long: Status, short: Status, told: bool) -> Status:

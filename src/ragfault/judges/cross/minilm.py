@@ -16,14 +16,15 @@ from ragfault.judges.cross.encoder import alone, embedder, encoder, tokenizer
 from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair, pieces
 from ragfault.judges.cross.evidence import evidence, said
 from ragfault.judges.cross.weights import base, delta, where
-from ragfault.judges.embedded.meaning import Meanings, Weighed, digest, least
+from ragfault.judges.embedded.meaning import Meanings, digest, least
 from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.weighing import Weighed
 from ragfault.judges.entailment import Bars
 from ragfault.judges.features import state
 from ragfault.judges.index import Index, Passage
 from ragfault.judges.rarity import rarity
 from ragfault.judges.relevance import Question, ask, elsewhere
-from ragfault.judges.scorer import Entailment, Relevance
+from ragfault.judges.scorer import Entailment, Group, Relevance
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
 
@@ -71,6 +72,10 @@ class Pairs:
         """How much of a query each text takes up, by its words."""
         return self.words.coverage(query, passages)
 
+    def expect(self, groups: Sequence[Group]) -> None:
+        """Let the words of all that will be asked be looked at together."""
+        self.words.expect(groups)
+
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How the best sentences of the passages, read with each claim, stand to it."""
         looked = self.look(claims, passages)
@@ -82,7 +87,7 @@ class Pairs:
         )
         self._odds.setdefault(tuple(claims), (weighed, odds))
         if len(odds) == 1:  # then what is said of the answer as a whole is better informed
-            p = [round(stack().grounded(self.words.whole(weighed), odds, weighed.shape), DIGITS)]
+            p = [round(stack().grounded(weighed.whole, odds, weighed.shape), DIGITS)]
         else:
             p = stack().support(odds, weighed.shape).round(DIGITS).tolist()
         return [
@@ -108,8 +113,9 @@ class Pairs:
         if known is None:
             return least(seen)
         weighed, odds = known
-        whole = self.words.whole(weighed)
-        return self.words.bounded(round(stack().grounded(whole, odds, weighed.shape), DIGITS), weighed, seen)
+        return self.words.bounded(
+            round(stack().grounded(weighed.whole, odds, weighed.shape), DIGITS), weighed, seen
+        )
 
     def similarity(self, left: str, right: str) -> float:
         """The cosine of the meanings of two texts, as the model was published."""
@@ -119,7 +125,7 @@ class Pairs:
 
     def _word(self, weighed: Weighed, number: int, p: float, row: Pair, logits: Logits) -> Entailment:
         """The word for a claim, and where nothing exact speaks against it, which words are doubtful."""
-        found, check = self.words.word(weighed, number, p), weighed.seen.checks[number]
+        found, check = self.words.word(weighed, number, p), weighed.checks[number]
         if found.support != "unsupported" or found.unsure or check is None or check.opposed or check.nowhere:
             return found
         claim = weighed.texts[number]

@@ -1,4 +1,4 @@
-"""Claims as arrays: all claims of an answer held against the ground at once."""
+"""Claims as arrays: all claims of a trace held against their grounds at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.judges.embedded.ground import Ground
+from ragfault.judges.embedded.joint import Joint
 from ragfault.judges.embedded.vectors import Array
 from ragfault.judges.entailment import Check
 from ragfault.judges.features import names
@@ -22,7 +22,7 @@ BEST = 3
 
 
 class Said(NamedTuple):
-    """The words of some claims; W words in a row, K kinds of words, N claims."""
+    """The words of some claims; W words in a row, K kinds of words, N claims, G grounds."""
 
     texts: list[str]
     words: list[tuple[str, ...]]
@@ -32,8 +32,12 @@ class Said(NamedTuple):
     """[W] The claim that each belongs to."""
     sizes: Array
     """[N] So many words each claim has."""
-    kinds: list[str]
-    """[K] Every word of content of any claim, once."""
+    group: Array
+    """[N] The ground that each is held against."""
+    kinds: list[list[str]]
+    """Every word of content of any claim, once for each ground: K in all."""
+    kin: Array
+    """[K] The ground of each."""
     rows: Array
     """[K] The row of each in the table of vectors."""
     kind: Array
@@ -48,30 +52,55 @@ class Said(NamedTuple):
     """[N × K] Whether a kind is part of a name there."""
 
 
-def say(texts: Sequence[str], ground: Ground, seen: Sequence[Check | None]) -> Said:
-    """The words of some claims, which are bare of marks and have been checked already."""
-    known = [None if one is None else one.statement for one in seen]
-    spoken = [
-        (one.tokens if one else words(even(text))) or (".",) for one, text in zip(known, texts, strict=True)
-    ]
-    told = [dict.fromkeys([word for word in one if word not in STOP] or one) for one in spoken]
-    place = {word: number for number, word in enumerate(dict.fromkeys(chain.from_iterable(told)))}
-    kinds = list(place)
-    member = np.zeros((len(texts), len(kinds)), bool)
-    named = np.zeros_like(member)
-    for number, (text, one) in enumerate(zip(texts, told, strict=True)):
-        member[number, [place[word] for word in one]] = True
-        statement = known[number]
-        for word in statement.names if statement else names(text, ground.rarity) & one.keys():
-            named[number, place[word]] = True
-    rows = ground.table.lines(kinds)
-    weights = ground.table.weights(kinds, rows).astype(float)
-    row = list(chain.from_iterable(spoken))
+def say(texts: Sequence[Sequence[str]], joint: Joint, seen: Sequence[Sequence[Check | None]]) -> Said:
+    """The words of some claims, for each ground, which are bare of marks and have been checked already."""
+    spoken: list[tuple[str, ...]] = []
+    kinds: list[list[str]] = []
+    kind: list[int] = []
+    held: list[list[int]] = []
+    named: list[list[int]] = []
+    first = 0
+    for some, checks in zip(texts, seen, strict=True):
+        place: dict[str, int] = {}
+        for text, check in zip(some, checks, strict=True):
+            statement = check.statement if check else None
+            said = (statement.tokens if statement else words(even(text))) or (".",)
+            told = [word for word in said if word not in STOP] or said
+            held.append([place.setdefault(word, first + len(place)) for word in told])
+            known = statement.names if statement else names(text, joint.rarity).intersection(told)
+            named.append([place[word] for word in known])
+            spoken.append(said)
+        # A word that is a kind for any claim of the ground is one for all: only claims of stop words differ.
+        kind += [place.get(word, -1) for said in spoken[len(spoken) - len(some) :] for word in said]
+        kinds.append(list(place))
+        first += len(place)
+    flat = list(chain.from_iterable(kinds))
+    rows = joint.table.lines(flat)
     sizes = np.array([len(one) for one in spoken])
-    owner = np.arange(len(sizes)).repeat(sizes)
-    kind = np.array([place.get(word, -1) for word in row])
-    digits = np.array([word[0].isdigit() for word in kinds])
-    return Said(list(texts), spoken, row, owner, sizes, kinds, rows, kind, member, digits, weights, named)
+    return Said(
+        list(chain.from_iterable(texts)),
+        spoken,
+        list(chain.from_iterable(spoken)),
+        np.arange(len(sizes)).repeat(sizes),
+        sizes,
+        np.arange(len(texts)).repeat([len(some) for some in texts]),
+        kinds,
+        np.arange(len(kinds)).repeat([len(some) for some in kinds]),
+        rows,
+        np.array(kind),
+        _marked(held, first),
+        np.array([word[0].isdigit() for word in flat]),
+        joint.table.weights(flat, rows).astype(float),
+        _marked(named, first),
+    )
+
+
+def _marked(places: Sequence[Sequence[int]], width: int) -> Array:
+    """For each row which of its places are named."""
+    marked = np.zeros((len(places), width), bool)
+    rows = np.arange(len(places)).repeat([len(some) for some in places])
+    marked[rows, list(chain.from_iterable(places))] = True
+    return marked
 
 
 class Held(NamedTuple):
@@ -94,63 +123,99 @@ class Held(NamedTuple):
     joint: Array
     """[S × N] What both say as a share of what either says."""
     order: Array
-    """[B × N] The sentences that share most with a claim, the best first."""
+    """[B × N] The sentences that share most with a claim, the best first; where there are fewer, that once more."""
+    again: Array
+    """[B × N] Whether it is there once more."""
     inside: Array
     """[B × N × K] Whether these have a kind."""
     close: Array
     """[B × N × K] How alike it is to the nearest word of these."""
 
 
-def hold(said: Said, ground: Ground) -> Held:
-    """Find the words of claims in the passages; there is at least one sentence with words."""
-    index, table, kinds = ground.index, ground.table, said.kinds
-    posted = [index.postings.get(kind, ()) for kind in kinds]
+def hold(said: Said, joint: Joint) -> Held:
+    """Find the words of claims in the passages of their grounds; each ground has a sentence with words."""
+    posted: list[Sequence[int]] = []
+    near: list[bool] = []
+    for ground, kinds in zip(joint.grounds, said.kinds, strict=True):
+        index = ground.index
+        some = [index.postings.get(kind, ()) for kind in kinds]
+        near += [bool(places) or index.near(kind) for places, kind in zip(some, kinds, strict=True)]
+        posted += some
     sizes = np.array([len(places) for places in posted])
-    within = np.zeros((len(index.sentences), len(kinds)), bool)
-    within[list(chain.from_iterable(posted)), np.arange(len(kinds)).repeat(sizes)] = True
+    within = np.zeros((len(joint.sizes), len(posted)), bool)
+    kind = np.arange(len(posted)).repeat(sizes)
+    within[np.array(list(chain.from_iterable(posted)), np.int64) + joint.firsts[said.kin[kind]], kind] = True
     there = sizes > 0
-    near = np.array([bool(places) or index.near(kind) for places, kind in zip(posted, kinds, strict=True)])
-    vectors = table.meanings(said.rows)
-    alike = _alike(kinds, vectors, table.lengths[said.rows], ground)
-    covered, joint, order = _ranked(said, ground, within)
+    vectors = joint.table.meanings(said.rows)
+    alike = _alike(said, vectors, joint)
+    covered, shared, order, again = _ranked(said, joint, within)
     soft = np.maximum(np.maximum.reduce(alike), there)
-    close = _close(alike, ground, order)
-    return Held(vectors, there, near, alike, soft, within, covered, joint, order, within[order], close)
+    close = _close(alike, joint, order)
+    return Held(
+        vectors,
+        there,
+        np.array(near),
+        alike,
+        soft,
+        within,
+        covered,
+        shared,
+        order,
+        again,
+        within[order],
+        close,
+    )
 
 
-def _alike(kinds: Sequence[str], vectors: Array, lengths: Array, ground: Ground) -> Array:
-    """How alike each word of the passages is to each kind."""
-    alike: Array = ground.vectors @ vectors.T
-    alike /= ground.lengths[:, None] * lengths
-    same = [(ground.numbers[kind], place) for place, kind in enumerate(kinds) if kind in ground.numbers]
+def _alike(said: Said, vectors: Array, joint: Joint) -> Array:
+    """How alike each word of the passages is to each kind; 0 where it is of another ground."""
+    lengths = joint.table.lengths[said.rows]
+    alike: Array = np.zeros((joint.words[-1], len(vectors)), np.float32)
+    same: list[tuple[int, int]] = []
+    right = 0
+    for ground, kinds, top in zip(joint.grounds, said.kinds, joint.words, strict=False):
+        left, right = right, right + len(kinds)
+        block = alike[top : top + len(ground.numbers), left:right]
+        np.matmul(ground.vectors, vectors[left:right].T, out=block)
+        block /= ground.lengths[:, None] * lengths[left:right]
+        same += [
+            (top + ground.numbers[kind], place)
+            for place, kind in enumerate(kinds, left)
+            if kind in ground.numbers
+        ]
     if same:
         word, kind = np.array(same).T
         alike[word, kind] = 1.0
     return alike
 
 
-def _ranked(said: Said, ground: Ground, within: Array) -> tuple[Array, Array, Array]:
-    """What sentences and claims share, and for each claim the sentences that share most with it."""
+def _ranked(said: Said, joint: Joint, within: Array) -> tuple[Array, Array, Array, Array]:
+    """What sentences and claims share, and for each claim the sentences of its ground that share most with it."""
     weighted = (said.member * said.weights).T
-    total = np.maximum(weighted.sum(0), 1e-6)
+    total = np.maximum(np.add.reduce(weighted), 1e-6)
     shared = within.astype(float) @ weighted
-    joint = shared / np.maximum(1e-6, total + ground.mass[:, None] - shared)
+    union = shared / np.maximum(1e-6, total + joint.mass[:, None] - shared)
     covered = shared / total
-    rank = np.ascontiguousarray((covered + 0.15 * joint).T).round(9)
-    order = np.empty((min(BEST, len(within)), len(rank)), np.int64)
+    rank = np.ascontiguousarray((covered + 0.15 * union).T).round(9)
+    if len(joint.grounds) > 1:
+        rank[joint.group != said.group[:, None]] = -1.0
+    order = np.empty((BEST, len(rank)), np.int64)
+    again = np.zeros(order.shape, bool)
     row = np.arange(len(rank))
-    for place in range(len(order)):
-        order[place] = best = rank.argmax(1)
+    for place in range(BEST):
+        best = rank.argmax(1)
+        again[place] = rank[row, best] < 0
+        order[place] = np.where(again[place], order[0], best)
         rank[row, best] = -1.0
-    return covered, joint, order
+    return covered, union, order, again
 
 
-def _close(alike: Array, ground: Ground, order: Array) -> Array:
+def _close(alike: Array, joint: Joint, order: Array) -> Array:
     """How alike each kind is to the nearest word of some sentences; to one without words not at all."""
     some, at = np.unique(order, return_inverse=True)
-    sizes = ground.sizes[some]
+    sizes = joint.sizes[some]
     ends = sizes.cumsum()
-    token = ground.tokens[np.arange(ends[-1]) + (ground.starts[some] - ends + sizes).repeat(sizes)]
+    token = joint.tokens[np.arange(ends[-1]) + (joint.starts[some] - ends + sizes).repeat(sizes)]
     close = np.zeros((len(some), alike.shape[1]), np.float32)
     full = sizes > 0
     close[full] = np.maximum.reduceat(alike[token], (ends - sizes)[full], axis=0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ragfault.judges.embedded.claims import Held, Said
-from ragfault.judges.embedded.ground import Ground
+from ragfault.judges.embedded.joint import Joint
 from ragfault.judges.embedded.vectors import Array
 from ragfault.judges.entailment import Check
 from ragfault.judges.features import OPINION
@@ -44,18 +44,29 @@ STYLE = ("words", "kinds", "place", "place_share", "last", "claims", "hedge", "o
 class Runs:
     """The runs of words that claims share with the passages, for all claims in one row of words."""
 
-    def __init__(self, said: Said, ground: Ground) -> None:
-        number = ground.numbers
+    def __init__(self, said: Said, joint: Joint) -> None:
         self.sizes, self.owner = said.sizes, said.owner
-        self.tokens: Array = np.array([number.get(word, -1) for word in said.spoken], np.int64)
+        self.tokens: Array = _numbered(said, joint)
+        """[W] The number of each word in its ground, or -1."""
         self.hits: Array = np.zeros((3, len(self.tokens)), bool)
         """For runs of two, three and four words, whether the one that begins at a word is in the passages."""
         code, known = self.tokens, self.tokens >= 0
         for size in range(2, 1 + min(4, len(self.tokens))):
-            code = code[:-1] * ground.base + self.tokens[size - 1 :]
+            code = code[:-1] * joint.base + self.tokens[size - 1 :]
             known = known[:-1] & (self.tokens[size - 1 :] >= 0)
             one = self.owner[: len(code)] == self.owner[size - 1 :]
-            self.hits[size - 2, : len(code)] = known & one & _among(code, ground.runs(size))
+            self.hits[size - 2, : len(code)] = known & one & _among(code, joint.runs(size))
+
+
+def _numbered(said: Said, joint: Joint) -> Array:
+    if len(joint.grounds) == 1:
+        number = joint.grounds[0].numbers
+        return np.array([number.get(word, -1) for word in said.spoken], np.int64)
+    tokens: list[int] = []
+    for one, group in zip(said.words, said.group.tolist(), strict=True):
+        number, first = joint.grounds[group].numbers, joint.words[group]
+        tokens += [first + number[word] if word in number else -1 for word in one]
+    return np.array(tokens, np.int64)
 
 
 def _unit(values: Array) -> Array:
@@ -85,17 +96,17 @@ def runs(hits: Array) -> Array:
 
 
 def features(
-    said: Said, held: Held, ground: Ground, shared: Runs, query: frozenset[str], seen: Sequence[Check | None]
+    said: Said, held: Held, joint: Joint, shared: Runs, query: frozenset[str], seen: Sequence[Check | None]
 ) -> Array:
     """One row for each claim, in the order of NAMES."""
     told = {
-        **_words(said, held, ground, query),
-        **_places(said, held, ground),
+        **_words(said, held, joint, query),
+        **_places(said, held, joint),
         **_runs(shared),
         **_apart(said, held),
-        **_signs(said, held, ground),
+        **_signs(said, held, joint),
         **_checks(seen),
-        **_trace(held, ground),
+        **_trace(said, held, joint),
     }
     denies = told["denies"]
     told |= {
@@ -107,21 +118,26 @@ def features(
     return table.round(5).T
 
 
-def _words(said: Said, held: Held, ground: Ground, query: frozenset[str]) -> Columns:
+def _words(said: Said, held: Held, joint: Joint, query: frozenset[str]) -> Columns:
     """What of a claim is in the passages at all: sums over its words of content, and the greatest of them."""
-    kinds, member, weights, lost = said.kinds, said.member, said.weights, ~held.near
+    member, weights, lost = said.member, said.weights, ~held.near
     gone = weights * lost
     hard = gone * (1 - _unit(held.soft))
     digits = said.digits
-    asked = weights * np.array([kind in query for kind in kinds])
+    asked = weights * np.array([kind in query for kinds in said.kinds for kind in kinds])
     each = {
-        "kinds": np.ones(len(kinds)), "weight": weights, "lost_kinds": lost, "lost_total": gone,
+        "kinds": np.ones(len(weights)), "weight": weights, "lost_kinds": lost, "lost_total": gone,
         "exact": weights * held.there, "hard_total": hard, "soft": held.soft * weights, "numbers": digits,
         "numbers_lost": digits & lost, "asked": asked, "asked_only": asked * lost,
         "common": weights < 3, "rare": weights > 7,
     }  # fmt: skip
-    for polarity, stems in ground.keys.items():
-        each[polarity] = np.array([kind in stems for kind in kinds]) if stems else np.zeros(len(kinds))
+    for polarity in ("absent", "no", "yes"):
+        keys = [one.keys[polarity] for one in joint.grounds]
+        each[polarity] = (
+            np.array([kind in stems for stems, kinds in zip(keys, said.kinds, strict=True) for kind in kinds])
+            if any(keys)
+            else np.zeros(len(weights))
+        )
     table = np.concatenate(list(each.values())).reshape(len(each), -1)
     part = member.astype(float)
     told = dict(zip(each, (part @ table.T).T, strict=True))
@@ -129,7 +145,7 @@ def _words(said: Said, held: Held, ground: Ground, query: frozenset[str]) -> Col
     most = np.sort(part * gone, axis=1)
     return told | {
         "words": said.sizes, "total": total, "lost_kinds": told["lost_kinds"] > 0, "lost": told["lost_total"] / total,
-        "lost_most": most[:, -1], "lost_second": most[:, -2] if len(kinds) > 1 else np.zeros(len(most)),
+        "lost_most": most[:, -1], "lost_second": most[:, -2] if len(weights) > 1 else np.zeros(len(most)),
         "exact": 1 - told["exact"] / total, "hard": told["hard_total"] / total, "soft": told["soft"] / total,
         "hard_most": np.maximum.reduce(part * hard, axis=1),
         "soft_least": np.minimum.reduce(np.where(member, held.soft, 1.0), axis=1),
@@ -139,7 +155,7 @@ def _words(said: Said, held: Held, ground: Ground, query: frozenset[str]) -> Col
     }  # fmt: skip
 
 
-def _places(said: Said, held: Held, ground: Ground) -> Columns:
+def _places(said: Said, held: Held, joint: Joint) -> Columns:
     """How much of a claim its best sentences say."""
     weighted = said.member * said.weights
     total = np.maximum(weighted.sum(1), 1e-6)
@@ -153,17 +169,22 @@ def _places(said: Said, held: Held, ground: Ground) -> Columns:
         np.where(said.member, three, 1.0).min(1),
     )
     meaning = weighted @ held.vectors.astype(float)
-    meaning /= np.sqrt((meaning**2).sum(1, keepdims=True)) + 1e-9
-    meant = meaning @ ground.meanings.T
+    meaning /= np.sqrt(np.add.reduce(meaning**2, axis=1, keepdims=True)) + 1e-9
+    meant = meaning @ joint.meanings.T
     row = np.arange(len(best))
-    ranked = np.sort(meant, axis=1)
+    nearest = meant[row, best]
+    if len(joint.grounds) > 1:
+        meant[joint.group != said.group[:, None]] = -np.inf
+    ranked = np.sort(meant, axis=1)[:, -3:]
+    three_meant = np.add.reduce(np.where(ranked > -np.inf, ranked, 0.0), axis=1)
+    three_meant /= np.minimum(3, joint.counts)[said.group]
     return {
         "covered": held.covered[best, row], "covered2": second / total, "covered3": third / total,
-        "reverse": first / np.maximum(ground.mass[best], 1e-6), "joint": held.joint.max(0),
+        "reverse": first / np.maximum(joint.mass[best], 1e-6), "joint": held.joint.max(0),
         "close": near / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
-        "hard3": np.maximum.reduce((1 - _unit(three)) * weighted, axis=1), "meaning": meant[row, best],
-        "meaning_most": ranked[:, -1], "meaning3": np.add.reduce(ranked[:, -3:], axis=1) / min(3, ranked.shape[1]),
-        "half": (held.covered > 0.5).sum(0), "best_size": ground.sizes[best],
+        "hard3": np.maximum.reduce((1 - _unit(three)) * weighted, axis=1), "meaning": nearest,
+        "meaning_most": ranked[:, -1], "meaning3": three_meant,
+        "half": (held.covered > 0.5).sum(0), "best_size": joint.sizes[best],
     }  # fmt: skip
 
 
@@ -190,7 +211,7 @@ def _apart(said: Said, held: Held) -> Columns:
     beside = owner[1:] == owner[:-1]
     left, right, owner = kind[:-1][beside], kind[1:][beside], owner[1:][beside]
     anywhere = (held.within[:, left] & held.within[:, right]).any(0)
-    inside, at = held.inside.reshape(len(held.order), -1), owner * len(said.kinds)
+    inside, at = held.inside.reshape(len(held.order), -1), owner * len(said.kin)
     best = (inside.take(at + left, axis=1) & inside.take(at + right, axis=1)).any(0)
     pairs = sizes - 2
     share = np.array([np.bincount(owner, hits, count) for hits in (anywhere, best)]) / np.maximum(pairs, 1)
@@ -200,10 +221,10 @@ def _apart(said: Said, held: Held) -> Columns:
     }  # fmt: skip
 
 
-def _signs(said: Said, held: Held, ground: Ground) -> Columns:
+def _signs(said: Said, held: Held, joint: Joint) -> Columns:
     """Negation, and the manner of a claim."""
     denies = np.array([not NEGATIONS.isdisjoint(one) for one in said.words])
-    best = ground.negated[held.order[0]]
+    best = joint.negated[held.order[0]]
     low = [text.lower() for text in said.texts]
     return {
         "denies": denies, "best_denies": best, "denial": denies != best,
@@ -223,20 +244,22 @@ def _checks(seen: Sequence[Check | None]) -> Columns:
     }
 
 
-def _trace(held: Held, ground: Ground) -> Columns:
-    """The place of a claim in the answer, and the kind of passages."""
-    best = held.order[0]
-    count = len(best)
-    place = np.arange(count)
-    whole = {
-        "claims": count, "ground_denies": ground.denied, "keyed": ground.records,
-        "sentences": np.log1p(len(ground.sizes)), "tokens": np.log1p(len(ground.tokens)),
-        "passages": len(ground.index.passages),
-    }  # fmt: skip
-    same = np.array(list(whole.values()), float).repeat(count).reshape(len(whole), count)
+def _trace(said: Said, held: Held, joint: Joint) -> Columns:
+    """The place of a claim in its answer, and the kind of passages."""
+    best, group, grounds = held.order[0], said.group, joint.grounds
+    counts = np.bincount(group, minlength=len(grounds))
+    place = np.arange(len(group)) - (counts.cumsum() - counts)[group]
+    claims = counts[group]
+    sentences = [one.index.sentences for one in grounds]
+    inner = zip(group.tolist(), (best - joint.firsts[group]).tolist(), strict=True)
+    whole = np.array([
+        [one.denied for one in grounds], [one.records for one in grounds], [len(one.tokens) for one in grounds],
+        [len(one.index.passages) for one in grounds],
+    ], float)[:, group]  # fmt: skip
     return {
-        **dict(zip(whole, same, strict=True)),
-        "place": place, "place_share": place / max(1, count - 1), "last": place == count - 1,
-        "best_keyed": ground.keyed[best],
-        "best_flag": np.array([bool(ground.index.sentences[at].polarity) for at in best.tolist()]),
+        "claims": claims, "ground_denies": whole[0], "keyed": whole[1], "tokens": np.log1p(whole[2]),
+        "sentences": np.log1p(joint.counts[group]), "passages": whole[3],
+        "place": place, "place_share": place / np.maximum(1, claims - 1), "last": place == claims - 1,
+        "best_keyed": joint.keyed[best],
+        "best_flag": np.array([bool(sentences[at][place].polarity) for at, place in inner]),
     }  # fmt: skip

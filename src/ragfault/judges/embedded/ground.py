@@ -11,7 +11,7 @@ from ragfault.judges.embedded.vectors import Array, Vectors
 from ragfault.judges.index import Index
 from ragfault.judges.rarity import Rarity
 
-__all__ = ["Ground", "foreign"]
+__all__ = ["Ground", "foreign", "sequences"]
 
 ENOUGH, MANY = 4, 8
 """A text of fewer words is of no language; one of so many without any stop word is foreign."""
@@ -33,6 +33,15 @@ def foreign(rows: Array, table: Vectors, owner: Array | None = None, shared: Arr
     )
     other = (unknown >= UNKNOWN * told) & (stops < STOPS * told)
     found: Array = (told >= ENOUGH) & (other | ((told >= MANY) & (stops == 0)))
+    return found
+
+
+def sequences(tokens: Array, base: int) -> dict[int, Array]:
+    """All runs of two, three and four words, each as one number, sorted."""
+    found, code = {}, tokens
+    for size in (2, 3, 4):
+        code = code[:-1] * base + tokens[size - 1 :] if len(tokens) >= size else code[:0]
+        found[size] = np.sort(code)
     return found
 
 
@@ -81,12 +90,7 @@ class Ground:
 
     @cached_property
     def _runs(self) -> dict[int, Array]:
-        found = {}
-        code = self.tokens
-        for size in (2, 3, 4):
-            code = code[:-1] * self.base + self.tokens[size - 1 :] if len(self.tokens) >= size else code[:0]
-            found[size] = np.sort(code)
-        return found
+        return sequences(self.tokens, self.base)
 
     @cached_property
     def meanings(self) -> Array:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
 from ragfault.judges.assemble import OFFERS, assemble
 from ragfault.judges.claims import bare
 from ragfault.judges.embedded.asking import relevant
-from ragfault.judges.embedded.examining import Examined, examine
 from ragfault.judges.embedded.features import PLACE
-from ragfault.judges.embedded.ground import Ground, foreign
-from ragfault.judges.embedded.shapes import Shape, shape
+from ragfault.judges.embedded.ground import Ground
 from ragfault.judges.embedded.supporting import model
-from ragfault.judges.embedded.vectors import Array, vectors
+from ragfault.judges.embedded.vectors import vectors
+from ragfault.judges.embedded.weighing import Weighed, weigh
 from ragfault.judges.entailment import Bars, verdict
 from ragfault.judges.lexical import Words
 from ragfault.judges.rarity import rarity
-from ragfault.judges.scorer import Entailment, Passage, Relevance
+from ragfault.judges.scorer import Entailment, Group, Passage, Relevance
 from ragfault.ports import Part
 from ragfault.records import Trace, Verdicts
 
-__all__ = ["UNSURE", "Embedded", "Meanings", "Weighed", "digest", "least"]
+__all__ = ["UNSURE", "Embedded", "Meanings", "digest", "least"]
 
 VERSION = 1
 UNSURE = (1 / 3, 2 / 3)
@@ -37,25 +35,6 @@ SHORT = ("claim", "dialogue")
 UNKNOWN, FOREIGN = 0.5, "written in another language than the chunks"
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """Claims, and what some passages say for and against them."""
-
-    texts: list[str]
-    ground: Ground
-    seen: Examined
-    odds: Array
-    """The log-odds that each is bad, before calibration."""
-    shape: Shape
-    strange: list[bool]
-    """Whether each is in another language than the passages."""
-
-    @cached_property
-    def whole(self) -> float:
-        """The log-odds that some of them is bad, before calibration."""
-        return model().whole(self.odds, self.seen.features)
-
-
 class Meanings:
     """A reading of one trace by its words and what they mean."""
 
@@ -63,6 +42,7 @@ class Meanings:
         self._query, self._bars = query, bars
         self._words = Words(rarity(), bars)
         self._grounds: dict[tuple[Passage, ...], Ground] = {}
+        self._weighed: dict[tuple[tuple[str, ...], tuple[Passage, ...]], Weighed | None] = {}
         self._seen: dict[tuple[str, ...], Weighed] = {}
 
     def relevance(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
@@ -75,6 +55,18 @@ class Meanings:
     def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How much of a query each text takes up, by its words."""
         return self._words.coverage(query, passages)
+
+    def expect(self, groups: Sequence[Group]) -> None:
+        """Weigh all that will be asked at once."""
+        asked = {}
+        for key in ((tuple(claims), tuple(passages)) for claims, passages in groups):
+            if key not in self._weighed:
+                self._weighed[key] = None
+                ground = self._ground(key[1]) if all(key) else None
+                if ground and len(ground.tokens):
+                    asked[key] = [bare(claim) for claim in key[0]], ground
+        if asked:
+            self._weighed |= zip(asked, weigh(list(asked.values()), self._query), strict=True)
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How probably the passages support each claim, and where."""
@@ -91,17 +83,12 @@ class Meanings:
 
     def weigh(self, claims: Sequence[str], passages: Sequence[Passage]) -> Weighed | None:
         """What the passages say for and against claims; None where there is nothing to compare."""
-        texts = [bare(claim) for claim in claims]
-        ground = self._ground(tuple(passages))
-        seen = examine(texts, ground, self._query)
-        if seen is None:
-            return None
-        kind = shape(self._query, texts, ground.records)
-        rows, _, values, owner = seen.states
-        shared = None if ground.foreign else values[:, 1] > 0
-        strange = foreign(rows, ground.table, owner, shared) != ground.foreign
-        weighed = Weighed(texts, ground, seen, model().odds(seen), kind, strange.tolist())
-        self._seen.setdefault(tuple(claims), weighed)  # against all chunks first, later against single ones
+        key = tuple(claims), tuple(passages)
+        if key not in self._weighed:
+            self.expect([key])
+        weighed = self._weighed[key]
+        if weighed is not None:
+            self._seen.setdefault(key[0], weighed)  # against all chunks first, later against single ones
         return weighed
 
     def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:  # noqa: ARG002
@@ -110,10 +97,6 @@ class Meanings:
         if weighed is None:
             return least(seen)
         return self.bounded(model().grounded(weighed.whole, weighed.shape), weighed, seen)
-
-    def whole(self, weighed: Weighed) -> float:
-        """The log-odds that some of the claims is bad, before calibration."""
-        return weighed.whole
 
     def bounded(self, sure: float, weighed: Weighed, seen: Sequence[Entailment]) -> float:
         """A probability that all claims are supported, bounded by the worst claim where the answer is short."""
@@ -134,14 +117,13 @@ class Meanings:
 
     def word(self, weighed: Weighed, number: int, p: float) -> Entailment:
         """The verdict on one claim that is supported with this probability."""
-        ground, seen, text = weighed.ground, weighed.seen, weighed.texts[number]
-        check = seen.checks[number]
+        ground, check, text = weighed.ground, weighed.checks[number], weighed.texts[number]
         if check is None:
             return Entailment("unsupported", 0.0, share=(0.0,) * len(ground.index.passages))
         if weighed.strange[number]:
             shares = verdict(text, check, ground.index, UNKNOWN, self._bars).share
             return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
-        if p >= self._bars.inferred and seen.features[number, PLACE["joint"]] < COPY:
+        if p >= self._bars.inferred and weighed.features[number, PLACE["joint"]] < COPY:
             check = check._replace(against=None)
         found = verdict(text, check, ground.index, p, self._bars)
         return found._replace(unsure=UNSURE[0] < found.p < UNSURE[1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from ragfault.judges.embedded.claims import Held, Said
 from ragfault.judges.embedded.features import Runs, runs
-from ragfault.judges.embedded.ground import Ground
+from ragfault.judges.embedded.joint import Joint
 from ragfault.judges.embedded.vectors import Array
 from ragfault.text import NEGATIONS
 
@@ -33,37 +33,37 @@ class States(NamedTuple):
     """The claim it belongs to."""
 
 
-def states(said: Said, held: Held, ground: Ground, shared: Runs, query: frozenset[str]) -> States:
+def states(said: Said, held: Held, joint: Joint, shared: Runs, query: frozenset[str]) -> States:
     """What is known of each word of the claims."""
-    aligned = _align(said, held, ground, shared)
-    rows = ground.table.lines(said.spoken)
-    rivals = np.full(len(rows), ground.table.blank)
+    aligned = _align(said, held, joint, shared)
+    rows = joint.table.lines(said.spoken)
+    rivals = np.full(len(rows), joint.table.blank)
     found = aligned >= 0
-    rivals[found] = ground.rows[ground.tokens[aligned[found]]]
-    values = _values(rows, said, held, ground, shared, query, aligned)
+    rivals[found] = joint.rows[joint.tokens[aligned[found]]]
+    values = _values(rows, said, held, joint, shared, query, aligned)
     return States(rows, rivals, values, said.owner)
 
 
-def _align(said: Said, held: Held, ground: Ground, shared: Runs) -> Array:
+def _align(said: Said, held: Held, joint: Joint, shared: Runs) -> Array:
     """For each word of the claims the place of its like in their best sentences, or -1.
 
     Of several equal ones that is taken whose neighbours are those of the word too.
     """
     order = held.order.T
-    sizes = ground.sizes[order]
+    sizes = joint.sizes[order] * ~held.again.T
     ends = sizes.sum(1)
     if not ends.max():
         return np.full(len(said.kind), -1)
     flat = sizes.ravel()
-    at = np.arange(flat.sum()) + (ground.starts[order.ravel()] - flat.cumsum() + flat).repeat(flat)
+    at = np.arange(flat.sum()) + (joint.starts[order.ravel()] - flat.cumsum() + flat).repeat(flat)
     inside = np.arange(ends.max()) < ends[:, None]
     place = np.full(inside.shape, -1)
     place[inside] = at
-    theirs = np.where(inside, ground.tokens[place], -2)[said.owner]
+    theirs = np.where(inside, joint.tokens[place], -2)[said.owner]
     same = shared.tokens[:, None] == theirs
     kind = said.kind[:, None]
     alike = held.alike.take(
-        theirs * len(said.kinds) + kind, mode="clip"
+        theirs * len(said.kin) + kind, mode="clip"
     )  # clipped is what the next line replaces
     score = np.where(kind >= 0, alike, same).astype(float)
     score[theirs < 0] = -1.0
@@ -77,13 +77,13 @@ def _align(said: Said, held: Held, ground: Ground, shared: Runs) -> Array:
 
 
 def _values(
-    rows: Array, said: Said, held: Held, ground: Ground, shared: Runs, query: frozenset[str], aligned: Array
+    rows: Array, said: Said, held: Held, joint: Joint, shared: Runs, query: frozenset[str], aligned: Array
 ) -> Array:
     """The numbers for each word; words without content have no like but themselves."""
     spoken, owner = said.spoken, said.owner
-    told, known, kind = ground.table.told(rows), shared.tokens >= 0, said.kind >= 0
+    told, known, kind = joint.table.told(rows), shared.tokens >= 0, said.kind >= 0
     at = np.maximum(said.kind, 0)
-    flat = owner * len(said.kinds) + at
+    flat = owner * len(said.kin) + at
     near = held.close.reshape(len(held.order), -1).take(flat, axis=1)
     inside = held.inside.reshape(len(held.order), -1).take(flat, axis=1)
     pair, triple = np.zeros(len(spoken) + 1, bool), shared.hits[1]
@@ -100,10 +100,15 @@ def _values(
     )  # fmt: skip
     values[12] = kind & said.digits[at]
     values[13] = kind & said.named.take(flat)
-    keys = (ground.keys[polarity] for polarity in ("absent", "no", "yes"))
-    for place, stems in enumerate((NEGATIONS, query, *keys), 14):
-        if stems:
-            values[place] = np.fromiter(map(stems.__contains__, spoken), bool, len(spoken))
+    for place, stems in enumerate((NEGATIONS, query), 14):
+        values[place] = np.fromiter(map(stems.__contains__, spoken), bool, len(spoken))
+    group = said.group.tolist()
+    for place, polarity in enumerate(("absent", "no", "yes"), 16):
+        keys = [one.keys[polarity] for one in joint.grounds]
+        if any(keys):
+            values[place] = [
+                word in keys[at] for at, one in zip(group, said.words, strict=True) for word in one
+            ]
     step = aligned[1:] - aligned[:-1]
     follows = (aligned[1:] >= 0) & (aligned[:-1] >= 0) & (step > 0) & (step <= 2)
     values[19, 1:] = follows & (owner[1:] == owner[:-1])

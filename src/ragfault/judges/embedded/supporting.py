@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -47,9 +48,10 @@ class Model(NamedTuple):
         slope, intercept = self.claim_line[SHAPES.index(shape)]
         return logistic(-(slope * odds + intercept)).round(4)
 
-    def whole(self, odds: Array, features: Array) -> float:
-        """The log-odds that some claim of an answer is bad, before calibration."""
-        return float(self.answers(summed(odds, features)[None])[0])
+    def wholes(self, answers: Sequence[tuple[Array, Array]]) -> list[float]:
+        """For each answer, by the odds and features of its claims, the log-odds that some claim is bad."""
+        whole: list[float] = self.answers(np.array([summed(*answer) for answer in answers])).tolist()
+        return whole
 
     def grounded(self, whole: float, shape: Shape) -> float:
         """The calibrated probability that all claims of an answer are supported."""

@@ -16,7 +16,7 @@ from ragfault.judges.index import Index, Passage
 from ragfault.judges.lexical import Words
 from ragfault.judges.rarity import rarity
 from ragfault.judges.relevance import ask, elsewhere
-from ragfault.judges.scorer import Entailment, Relevance
+from ragfault.judges.scorer import Entailment, Group, Relevance
 from ragfault.ports import Part
 from ragfault.records import Evidence, Support, Trace, Verdicts
 
@@ -81,6 +81,9 @@ class Reading:
     def coverage(self, query: str, passages: Sequence[Passage]) -> list[Relevance]:
         """How much of a query each text takes up, by its words."""
         return self._words.coverage(query, passages)
+
+    def expect(self, groups: Sequence[Group]) -> None:
+        """Nothing: pairs are read as they are asked for."""
 
     def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """How the stretch of the passages that supports each claim best stands to it."""
