@@ -1,0 +1,309 @@
+"""Detection: a drop called by a sequential test that stays valid however often one looks, from sums of minutes alone.
+
+Each minute bets against "the mean is still at least the floor", the floor being the lower limit of a reference period.
+For a value x from 0 to 1, a floor m, and ξ = (m - x) / (1 - m) ≥ -1, the inequality of Fan, Grama & Liu (2015),
+exp(λξ + ξ²(log(1 - λ) + λ)) ≤ 1 + λξ for 0 ≤ λ < 1, makes the product over the values a supermartingale under that
+null hypothesis; it needs their count, sum and sum of squares only. Summed over every minute at which a drop could have
+begun this is a Shiryaev-Roberts e-detector (Shin, Ramdas & Rinaldo 2024, "E-detectors: a nonparametric framework for
+sequential change detection"): with the bar at c the mean time to a false alarm is at least c minutes, and the
+chance of any within T minutes at most T / c, whatever the distribution. The bets are a mixture over drops of 1 to 20
+points, set by the reference before watching begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.errors import UsageError
+from ragfault.findings.monitoring_windows import Series, interval
+from ragfault.runs import Measure
+from ragfault.stats import change_point
+
+__all__ = [
+    "MARGIN",
+    "MONTH",
+    "RATE",
+    "Call",
+    "Reference",
+    "Watch",
+    "advance",
+    "bar",
+    "began",
+    "begin",
+    "detect",
+    "gains",
+    "reference",
+]
+
+MONTH = 30 * 24 * 60
+"""Minutes."""
+
+RATE = 0.05
+"""False alarms per metric and route in a month, at most."""
+
+MARGIN = 0.005
+"""A drop smaller than this, as a share of the metric's range, is not looked for."""
+
+DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)
+"""The drops, as shares of the range, that bets are placed for."""
+
+LEAST = 30
+"""Fewer values than this are no reference."""
+
+CALM = 90
+"""Minutes, at least, over which the mean must be back at the floor before watching begins anew."""
+
+BLOCKS = 160
+"""Into how many stretches of as many values each the time around a drop is cut, to find when it began."""
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """What a metric was like before watching began."""
+
+    metric: str
+    route: str | None
+    first: int
+    last: int
+    """The minute at which it ends, exclusive."""
+    n: int
+    mean: float
+    """In the metric's own units."""
+    floor: float
+    """What the mean is held against, from 0 to 1 where 1 is best: the lower limit of the reference, less at least
+    the margin."""
+    bets: tuple[float, ...]
+    """The λ of the mixture."""
+    low: float
+    high: float
+    rising: bool
+    """Whether higher values are better."""
+
+
+class Watch(Struct, frozen=True, kw_only=True):
+    """The state of a sequential test; a few numbers, however long it has run."""
+
+    reference: Reference
+    sums: tuple[float, ...]
+    """The logarithm of the Shiryaev-Roberts sum of each bet."""
+    tops: tuple[float, ...]
+    """The logarithm of each bet's capital since its best beginning."""
+    starts: tuple[int, ...]
+    """That beginning, a minute."""
+    minute: int
+    """The last minute taken in."""
+    level: float = -math.inf
+    """The logarithm of the e-detector: the mean of the sums. Called where it reaches `bar`."""
+
+    @property
+    def start(self) -> int:
+        """The likeliest beginning of a drop, by the bet that gained most."""
+        return self.starts[max(range(len(self.tops)), key=self.tops.__getitem__)]
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A drop that was called."""
+
+    called: int
+    """The minute at which there was evidence enough."""
+    began: int
+    """When it began, by the change point of the values around it."""
+    earliest: int
+    latest: int
+    """Between which minutes that was, at 95 %."""
+    level: float
+    """The logarithm of the e-detector when it was called."""
+    recovered: int | None = None
+    """The minute at which the mean was back at the floor; None where it has not been."""
+
+
+def reference(
+    key: tuple[str, str | None],
+    part: Series,
+    measure: Measure,
+    *,
+    rate: float = RATE,
+    margin: float = MARGIN,
+) -> Reference | None:
+    """What a metric on a route was in a reference period; None where it has no bounded range or fewer than 30 values.
+
+    The floor is the lower limit of its mean with an error of half of `rate`, or the mean less `margin` (a share of
+    the range) where that is lower. Raises UsageError where the rate or the margin is impossible.
+    """
+    if not (0 < rate < 1 and 0 <= margin < 1):
+        raise UsageError(f"the rate and the margin are shares between 0 and 1, got {rate:g} and {margin:g}.")
+    if measure.low is None or measure.high is None or part.traces < LEAST:
+        return None
+    found = interval(part, measure, 1 - rate)
+    assert found is not None
+    width, rising = measure.high - measure.low, measure.better == "higher"
+    mean = ((found.mean - measure.low) if rising else (measure.high - found.mean)) / width
+    limit = ((found.low - measure.low) if rising else (measure.high - found.high)) / width
+    floor = min(limit, mean - margin)
+    if floor <= 0 or floor >= 1:
+        return None
+    return Reference(
+        metric=key[0],
+        route=key[1],
+        first=int(part.minutes[0]),
+        last=int(part.minutes[-1]) + 1,
+        n=part.traces,
+        mean=found.mean,
+        floor=floor,
+        bets=_bets(mean, floor, max(part.variance / width**2, 1e-4)),
+        low=measure.low,
+        high=measure.high,
+        rising=rising,
+    )
+
+
+def _bets(mean: float, floor: float, variance: float) -> tuple[float, ...]:
+    """The λ that makes most of each drop, on the scale of ξ."""
+    found = []
+    for drop in DROPS:
+        shift = max(drop - (mean - floor), drop / 4)
+        found.append(min(0.9, (1 - floor) * shift / (variance + shift * shift)))
+    return tuple(dict.fromkeys(found))
+
+
+def bar(rate: float = RATE) -> float:
+    """The logarithm of the bar: a month of minutes over half the rate; the other half is the reference's.
+
+    >>> round(math.exp(bar(0.05)))
+    1728000
+    """
+    return math.log(MONTH / (rate / 2))
+
+
+def begin(reference: Reference, minute: int) -> Watch:
+    """Watch anew from a minute."""
+    none = (-math.inf,) * len(reference.bets)
+    return Watch(reference=reference, sums=none, tops=none, starts=(minute,) * len(none), minute=minute - 1)
+
+
+def gains(
+    found: Reference, n: NDArray[np.float64], total: NDArray[np.float64], squares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The logarithm of what each bet's capital is multiplied with in each minute: minutes × bets.
+
+    From the count, sum and sum of squares of a minute's values, in the metric's units.
+    """
+    width = found.high - found.low
+    unit = (total - n * found.low) / width
+    square = (squares - 2 * found.low * total + n * found.low**2) / width**2
+    if not found.rising:
+        unit, square = n - unit, n - 2 * unit + square
+    m, scale = found.floor, 1 - found.floor
+    xi = (m * n - unit) / scale
+    xi2 = np.maximum(m * m * n - 2 * m * unit + square, 0.0) / scale**2
+    bets = np.array(found.bets)
+    kept: NDArray[np.float64] = xi[..., None] * bets + xi2[..., None] * (np.log1p(-bets) + bets)
+    return kept
+
+
+def advance(watch: Watch, minute: int, n: float, total: float, squares: float) -> Watch:
+    """Take in one minute, later than the last: O(1), whatever its traffic. A minute without values changes nothing.
+
+    >>> made = Reference(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
+    ...     high=1.0, rising=True)
+    >>> one = advance(begin(made, 9), 9, 10, 4.0, 2.5)
+    >>> one.minute, one.level > 0, advance(one, 10, 0, 0.0, 0.0).level == one.level
+    (9, True, True)
+    """
+    if not n:
+        return replace(watch, minute=minute)
+    row = gains(watch.reference, np.array([n]), np.array([total]), np.array([squares]))[0].tolist()
+    return _advance(watch, minute, row)
+
+
+def _advance(watch: Watch, minute: int, row: Sequence[float]) -> Watch:
+    sums = tuple(gain + _softplus(each) for gain, each in zip(row, watch.sums, strict=True))
+    tops, starts = [], []
+    for gain, top, start in zip(row, watch.tops, watch.starts, strict=True):
+        tops.append(gain + max(top, 0.0))
+        starts.append(start if top > 0 else minute)
+    most = max(sums)
+    level = most + math.log(sum(math.exp(each - most) for each in sums) / len(sums))
+    return Watch(
+        reference=watch.reference,
+        sums=sums,
+        tops=tuple(tops),
+        starts=tuple(starts),
+        minute=minute,
+        level=level,
+    )
+
+
+def _softplus(value: float) -> float:
+    """log(exp(value) + 1)."""
+    return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+
+
+def detect(whole: Series, found: Reference, *, rate: float = RATE, seed: int = 0) -> tuple[Call, ...]:
+    """Every drop of a series after its reference, in the order of time.
+
+    After a call nothing is called until the mean is back at the floor, over as many minutes as the call took, at
+    least 90; then watching begins anew.
+    """
+    live = whole.between(found.last, int(whole.minutes[-1]) + 1) if whole.minutes.size else whole
+    rows = gains(found, live.n, live.sum, live.squares).tolist()
+    limit, watch, calls, held = bar(rate), begin(found, found.last), list[Call](), False
+    for at, minute in enumerate(live.minutes.tolist()):
+        if held:
+            if not _back(live, found, calls[-1], minute):
+                continue
+            calls[-1] = replace(calls[-1], recovered=minute)
+            watch, held = begin(found, minute + 1), False
+        elif live.n[at]:
+            watch = _advance(watch, minute, rows[at])
+            if watch.level >= limit:
+                calls.append(_call(whole, watch, seed))
+                held = True
+    return tuple(calls)
+
+
+def _back(live: Series, found: Reference, call: Call, minute: int) -> bool:
+    """Whether the mean is at the floor again, over as many minutes as the drop took to call, at least 90."""
+    window = max(CALM, call.called - call.began)
+    mean = live.between(minute + 1 - window, minute + 1).mean
+    if mean is None or minute < call.called + window:
+        return False
+    unit = (mean - found.low) / (found.high - found.low)
+    return (unit if found.rising else 1 - unit) >= found.floor
+
+
+def _call(whole: Series, watch: Watch, seed: int) -> Call:
+    first, low, high = began(whole, watch, seed)
+    return Call(called=watch.minute, began=first, earliest=low, latest=high, level=watch.level)
+
+
+def began(whole: Series, watch: Watch, seed: int = 0) -> tuple[int, int, int]:
+    """When a drop began, and between which minutes that was at 95 %: the change point of the values around it.
+
+    It is sought from three times as long before the test's own likeliest beginning as the drop has lasted.
+    """
+    length = watch.minute - watch.start + 1
+    part = whole.between(watch.start - max(3 * length, 120), watch.minute + 1)
+    blocks = list(_blocks(part))
+    if len(blocks) < 4:
+        return watch.start, watch.start, watch.minute
+    found = change_point([mean for _, mean in blocks], resamples=199, seed=seed)
+    times = [minute for minute, _ in blocks]
+    return times[found.step], times[found.low], times[min(found.high, len(times) - 1)]
+
+
+def _blocks(part: Series) -> Iterator[tuple[int, float]]:
+    """Stretches with about as many values each: the first minute and the mean."""
+    there = np.flatnonzero(part.n)
+    if not there.size:
+        return
+    counts, sums, minutes = part.n[there], part.sum[there], part.minutes[there]
+    places = np.minimum(((np.cumsum(counts) - counts) * BLOCKS / counts.sum()).astype(int), BLOCKS - 1)
+    starts = np.flatnonzero(np.diff(places, prepend=-1))
+    means = np.add.reduceat(sums, starts) / np.add.reduceat(counts, starts)
+    yield from zip(minutes[starts].tolist(), means.tolist(), strict=True)
