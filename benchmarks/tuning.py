@@ -177,10 +177,12 @@ def main() -> None:
     parser.add_argument("--set", choices=["chunking", "squad"], default="chunking")
     parser.add_argument("--embedders", default="latent")
     parser.add_argument("--chunkers", nargs="+", help="instead of those of the set")
+    parser.add_argument("--documents", nargs="+", help="only these documents, and the questions about them")
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--cache", type=Path)
     given = parser.parse_args()
     documents, traces = (chunking if given.set == "chunking" else squad)(given.data)
+    documents = [one for one in documents if not given.documents or one.id in given.documents]
     gathered = gather(traces, documents)
     tokens = TOKENS[given.set]
     chunkers = tuple(given.chunkers or CHUNKERS[given.set])

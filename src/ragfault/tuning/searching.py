@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -21,7 +23,7 @@ __all__ = ["Found", "Search"]
 BEAM = 3
 """So many candidates go from one step to the next: what is best alone need not be best with what follows."""
 LEAST = 0.005
-"""What an additional stage must gain on the questions that choose; for less it is not added."""
+"""What an additional stage must gain at least on the questions that choose."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -142,7 +144,7 @@ class Search:
         raced.sort(key=lambda one: (round(violation(self.bounds, one.outcomes), 6), -one.value))
         first = raced[0]
         old = self._outcomes([beam[0]])[0]
-        if not violation(self.bounds, old) and first.value - _mean(old) < LEAST:
+        if not violation(self.bounds, old) and not enough(old, first.outcomes):
             return beam
         return [one.recipe for one in raced[:BEAM]]
 
@@ -171,12 +173,11 @@ class Search:
 
     def _worth(self, raced: Raced, plain: Sequence[Sequence[Outcome]]) -> bool:
         """Whether a stage more gains enough over the best without it, or brings it within the bounds."""
-        best = max(_mean(outcomes) for outcomes in plain)
         within = min(violation(self.bounds, outcomes) for outcomes in plain)
         there = violation(self.bounds, raced.outcomes)
         if there != within:
             return there < within
-        return raced.value - best >= LEAST
+        return enough(max(plain, key=_mean), raced.outcomes)
 
     def _kept(self) -> Recipe:
         """The best that keeps to the bounds: of the beam, else of all that ran on every question."""
@@ -208,6 +209,19 @@ def _fits(recipe: Recipe, text: str) -> bool:
     if text.startswith("adaptive"):
         return recipe.stage("rerank") is not None
     return not text.startswith("diverse") or recipe.embedder != NOTHING
+
+
+def enough(plain: Sequence[Outcome], more: Sequence[Outcome]) -> bool:
+    """Whether a stage more gains at least 0.005, and at least the standard error of its gain: less may be nothing.
+
+    >>> plain = [Outcome(0.5, 1, 1, 1, 1, 1)] * 50
+    >>> noisy = [Outcome(0.51 + 0.4 * (-1) ** at, 1, 1, 1, 1, 1) for at in range(50)]
+    >>> enough(plain, noisy), enough(plain, [Outcome(0.52, 1, 1, 1, 1, 1)] * 50)
+    (False, True)
+    """
+    gaps = [one.value - other.value for one, other in zip(more, plain, strict=True)]
+    error = stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
+    return fmean(gaps) >= max(LEAST, error)
 
 
 def _mean(outcomes: Sequence[Outcome]) -> float:
