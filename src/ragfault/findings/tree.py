@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from ragfault.findings.changes import Change, Clue, Comparison, Fault, Ruling
+from ragfault.findings.changes import Change, Clue, Fault, Ruling
 from ragfault.findings.grid import bare
 
-__all__ = ["BRANCHES", "DEPTH", "GOLD", "TREE", "Branch", "Walk", "held"]
+__all__ = ["BRANCHES", "DEPTH", "GOLD", "TREE", "Branch", "Compared", "Walk", "held"]
 
 DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
@@ -51,13 +51,24 @@ class Branch(Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...]
 
 
+class Compared(Protocol):
+    """What a walk reads of a comparison."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]: ...
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def same_chunks(self) -> int: ...
+
+
 class Walk:
     """A walk through the tree on the changes of one comparison.
 
     With `calm`, the pairs are those whose retrieval did not get worse, so that retrieval counts as steady.
     """
 
-    def __init__(self, comparison: Comparison, clues: Sequence[Clue], *, calm: bool = False) -> None:
+    def __init__(self, comparison: Compared, clues: Sequence[Clue], *, calm: bool = False) -> None:
         self.comparison, self.clues, self.calm = comparison, clues, calm
         self.changes = {
             change.metric if change.metric == DEPTH else bare(change.metric): change
