@@ -1,0 +1,90 @@
+"""What a server is told when it starts."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ragfault import judges
+from ragfault.errors import UsageError
+
+__all__ = ["Limits", "Settings", "loopback"]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much is taken; what is beyond is refused with the reason, and counted."""
+
+    body: int = 8_000_000
+    """Bytes of a request as it comes."""
+    unpacked: int = 32_000_000
+    """Bytes of a request when it is unpacked."""
+    trace: int = 1_000_000
+    """Bytes of one trace as JSON."""
+    traces: int = 10_000
+    """Traces in one request."""
+    waiting: int = 100_000
+    """Traces that may wait to be judged; then ingest answers 429 until some are."""
+    pending: int = 256
+    """Requests that may wait for the disk; then ingest answers 429."""
+    rate: float = 0.0
+    """Requests a second that one client may send on average, twice as many in a burst; 0: any number."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a server stores, listens, scores and forgets."""
+
+    store: Path
+    """The folder of the store; it is made where there is none."""
+    host: str = "127.0.0.1"
+    port: int = 4318
+    token: str | None = None
+    """A token with the role admin, beside those that the store keeps; needed wherever others can reach the server."""
+    judge: str = judges.DEFAULT
+    lens: str = "general"
+    metrics: str | tuple[str, ...] = "default"
+    workers: int = 1
+    """Processes that judge; 0: traces are kept, and wait."""
+    by: tuple[str, ...] = ("model", "release", "prompt_version")
+    """The fields that divide traffic into cohorts."""
+    days: float | None = None
+    """How long traces are kept; None: for ever."""
+    bytes: int | None = None
+    """How large the store may grow; then the oldest traces go."""
+    rules: Path | None = None
+    """A TOML file of alert rules, beside those that always hold."""
+    webhook: str | None = None
+    """Where alerts are sent."""
+    shape: str = "ragfault"
+    """What they look like there: "ragfault", "slack" or "alertmanager"."""
+    secret: str | None = None
+    """What they are signed with (HMAC-SHA256)."""
+    demo: bool = False
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if not loopback(self.host) and not self.token:
+            raise UsageError(
+                f"{self.host} can be reached by others, so that a token is needed. Give one with --token or "
+                "RAGFAULT_TOKEN, or listen on 127.0.0.1."
+            )
+        if self.workers < 0:
+            raise UsageError(f"workers are 0 or more, got {self.workers}.")
+
+    @property
+    def runs(self) -> Path:
+        """Where the runs lie that were exported or imported."""
+        return self.store / "runs"
+
+
+def loopback(host: str) -> bool:
+    """Whether an address is of this machine alone.
+
+    >>> loopback("127.0.0.1"), loopback("::1"), loopback("localhost"), loopback("0.0.0.0"), loopback("example.org")
+    (True, True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,192 @@
+"""The port of stores: the few deeds that live watching needs, each a small function over plain SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from ragfault.findings.monitoring_rollups import Products, Rollup, Worst
+from ragfault.records import Trace
+from ragfault.runs import Measure
+from ragfault.runs.labels import Label
+from ragfault.store.records import (
+    Appended,
+    Count,
+    Event,
+    Held,
+    Kept,
+    Mark,
+    Outcome,
+    Page,
+    Token,
+    Totals,
+    Wanted,
+    Whole,
+)
+
+__all__ = ["Store"]
+
+
+class Store(Protocol):
+    """Where live traces, what was seen in them, and what came of that are kept.
+
+    Deeds that write return a Future, which is done when what was written would survive a kill; those that read
+    return at once, and are called from any thread. Times are seconds since 1970, UTC; minutes are those by 60.
+    """
+
+    # --- traces ------------------------------------------------------------------------------------
+
+    def append(self, traces: Sequence[Trace], release: Sequence[int] = ()) -> Future[Appended]:
+        """Take traces in, each once by its id; in the same breath let go of what was held for them."""
+        ...
+
+    def score(self, outcomes: Sequence[Outcome], by: Sequence[str] = ()) -> Future[int]:
+        """Add verdicts and scores, and count them into the roll-ups; a trace that has them already is passed over.
+
+        `by` names the fields whose values are cohorts. The number of those that were added.
+        """
+        ...
+
+    def unscored(self, after: int = 0, limit: int = 256) -> Sequence[Kept]:
+        """Traces that wait to be judged, in the order of arrival, those behind the number `after`."""
+        ...
+
+    def find(self, wanted: Wanted) -> Page:
+        """A page of a selection; walking by `next` meets each trace once. Raises UsageError for a page that is none."""
+        ...
+
+    def count(self, wanted: Wanted) -> int:
+        """How many traces a selection holds, whatever its limit."""
+        ...
+
+    def walk(self, wanted: Wanted) -> Iterator[Whole]:
+        """All judged traces of a selection in the order of arrival, whatever its sorting, paging and limit."""
+        ...
+
+    def trace(self, id: str) -> Whole | None:
+        """One trace with all that is known of it; None where there is none."""
+        ...
+
+    # --- what came in and is not yet a trace ---------------------------------------------------------
+
+    def hold(self, kind: str, bodies: Sequence[bytes]) -> Future[tuple[int, ...]]:
+        """Keep bodies; their numbers."""
+        ...
+
+    def held(self, kind: str, after: int = 0, limit: int = 256) -> Sequence[Held]:
+        """What is held, in the order of arrival."""
+        ...
+
+    # --- watching ------------------------------------------------------------------------------------
+
+    def rollups(
+        self,
+        since: int,
+        until: int,
+        *,
+        metric: str | None = None,
+        route: str | None = None,
+        cohort: str | None = "",
+        grain: int = 1,
+    ) -> tuple[Rollup, ...]:
+        """The roll-ups from minute `since` to before `until`, merged over stretches of `grain` minutes, by key.
+
+        `cohort`: the empty text for whole routes, None for everything, "*" for cohorts alone. Their `worst` are empty:
+        see `worst`.
+        """
+        ...
+
+    def products(self, since: int, until: int) -> tuple[Products, ...]:
+        """The sums of products of pairs of metrics, by minute."""
+        ...
+
+    def worst(
+        self, metric: str, since: int, until: int, *, route: str | None = None, limit: int = 5
+    ) -> tuple[Worst, ...]:
+        """The traces with the worst values of a metric within some minutes, the worst first."""
+        ...
+
+    def measures(self) -> tuple[Measure, ...]:
+        """The metrics that are kept, in the order in which they were first met."""
+        ...
+
+    def routes(self) -> tuple[str, ...]:
+        """The routes by name; the empty text where some traces name none."""
+        ...
+
+    # --- marks, alerts, labels, settings, tokens, counts -----------------------------------------------
+
+    def mark(self, marks: Sequence[Mark]) -> Future[int]:
+        """Keep marks, each once by its id; how many were new."""
+        ...
+
+    def marks(self, since: float = 0.0, until: float | None = None) -> tuple[Mark, ...]:
+        """Marks in the order of time."""
+        ...
+
+    def save_alerts(self, states: dict[str, Any], events: Sequence[Event] = ()) -> Future[None]:
+        """Keep the states of alerts by key (None lets one go), and what happened to them."""
+        ...
+
+    def alerts(self) -> dict[str, Any]:
+        """The states of alerts by key, as plain JSON."""
+        ...
+
+    def events(self, alert: str | None = None, limit: int = 200) -> tuple[Event, ...]:
+        """What happened to alerts, the latest first."""
+        ...
+
+    def label(self, label: Label) -> Future[None]:
+        """Keep what somebody said of a trace."""
+        ...
+
+    def labels(self, trace: str | None = None) -> tuple[Label, ...]:
+        """What people said, in order."""
+        ...
+
+    def save_setting(self, name: str, value: Any) -> Future[None]:
+        """Keep a setting as JSON; None removes it."""
+        ...
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """A setting, or the default."""
+        ...
+
+    def save_token(self, token: Token) -> Future[None]:
+        """Keep a token; one of the same name gives way."""
+        ...
+
+    def drop_token(self, name: str) -> Future[None]:
+        """Let a token go."""
+        ...
+
+    def tokens(self) -> tuple[Token, ...]:
+        """All tokens."""
+        ...
+
+    def add_counts(self, counts: Sequence[Count]) -> Future[None]:
+        """Add to the counts of what was dropped, rejected and so on."""
+        ...
+
+    def counts(self, since: int = 0) -> tuple[Count, ...]:
+        """Those counts by name and minute."""
+        ...
+
+    # --- the store itself ------------------------------------------------------------------------------
+
+    def totals(self) -> Totals:
+        """What it holds."""
+        ...
+
+    def forget(self, *, before: float | None = None, bytes: int | None = None) -> Future[int]:
+        """Remove traces older than a time, or the oldest until no more than so many bytes are used; how many went."""
+        ...
+
+    def tidy(self) -> Future[None]:
+        """Merge roll-ups that were added apart; nothing that is read changes."""
+        ...
+
+    def close(self) -> None:
+        """Write what waits to be written, and let the place go. Safe to call twice."""
+        ...
