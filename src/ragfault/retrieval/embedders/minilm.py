@@ -19,8 +19,8 @@ Array = np.ndarray[Any, Any]
 class MiniLM:
     """The published model all-MiniLM-L6-v2, from the package that the judge minilm takes its weights from.
 
-    A text of more than 254 tokens is embedded in stretches, whose mean counts. Raises MissingExtra without the extra
-    `nli` or the package of weights.
+    A text of more than 254 tokens is embedded in stretches, each of which counts by its tokens. Raises MissingExtra
+    without the extra `nli` or the package of weights.
     """
 
     dimensions = 384
@@ -32,7 +32,7 @@ class MiniLM:
     @property
     def fingerprint(self) -> str:
         """The digest of the weights."""
-        return f"minilm/1 weights={delta().base[:8]}"
+        return f"minilm/2 weights={delta().base[:8]}"
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:  # noqa: ARG002
         """A row of length 1 for each text, zeros for one without a token."""
@@ -42,6 +42,7 @@ class MiniLM:
         at = 0
         for place, rows in enumerate(each):
             if rows:
-                made[place] = found[at : at + len(rows)].mean(axis=0)
+                tokens = [len(row.ids) for row in rows]
+                made[place] = np.average(found[at : at + len(rows)], axis=0, weights=tokens)
             at += len(rows)
         return unit(made)
