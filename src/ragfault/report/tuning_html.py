@@ -98,7 +98,10 @@ def _frontier(found: Tuned, heads: Sequence[str]) -> Markup:
     both = draw(_plane(found.frontier), "precision and recall")
     drawn.append(tag("figure", tag("figcaption", "precision and recall"), both))
     rows = [figures(point.row) for point in found.frontier]
-    note = "Chosen by the questions that choose; figures are of the held-out ones. The recommended pipeline is filled."
+    note = (
+        "The frontier by the questions that choose, and what it is held against; figures of the held-out ones. "
+        "The recommended pipeline is filled."
+    )
     return tag(
         "div",
         tag("p", note, class_="note"),
@@ -128,18 +131,17 @@ def _plane(points: Sequence[Point]) -> LayerChart:
 
 
 def _points(rows: list[dict[str, Any]], across: str, up: str) -> LayerChart:
-    """Points joined from left to right, the recommended one filled."""
+    """Points, the recommended one filled."""
     alt = altair()
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("x:Q", title=across, scale=alt.Scale(zero=False)),
         y=alt.Y("y:Q", title=up, scale=alt.Scale(zero=False)),
     )
-    line = base.mark_line(color="var(--line)", strokeWidth=1)
     open_ = base.mark_point(color="var(--relevance)", size=60).encode(description="tip:N")
     full = (
         base.transform_filter("datum.chosen")
         .mark_circle(color="var(--use)", size=90)
         .encode(description="tip:N")
     )
-    layers: LayerChart = (line + open_ + full).properties(width=SIZE, height=200)
+    layers: LayerChart = (open_ + full).properties(width=SIZE, height=200)
     return layers

@@ -161,9 +161,15 @@ def undominated(figures: Sequence[tuple[float, ...]]) -> list[int]:
 
 
 def frontier(
-    bench: Bench, chosen: Recipe, selection: Sequence[Question], measure: Callable[[str, Recipe], Row]
+    bench: Bench,
+    named: Sequence[Recipe],
+    selection: Sequence[Question],
+    measure: Callable[[str, Recipe], Row],
 ) -> tuple[Point, ...]:
-    """The frontier of value, milliseconds and tokens by the questions that choose, with the figures of the others."""
+    """The frontier of value, milliseconds and tokens by the questions that choose, with the figures of the others.
+
+    Recipes that are `named`, the recommended one first, are among the points whether they are on it or not.
+    """
     complete = [
         (bench.recipes[name], [held[one.id] for one in selection])
         for name, held in bench.outcomes.items()
@@ -177,7 +183,5 @@ def frontier(
         for _, each in complete
     ]
     places = sorted(undominated(figures), key=lambda place: -figures[place][0])[:POINTS]
-    recipes = [complete[place][0] for place in places]
-    if chosen not in recipes:
-        recipes = [chosen, *recipes[: POINTS - 1]]
-    return tuple(Point(row=measure(one.name, one), recommended=one == chosen) for one in recipes)
+    recipes = {one.name: one for one in (*named, *(complete[place][0] for place in places))}
+    return tuple(Point(row=measure(name, one), recommended=one == named[0]) for name, one in recipes.items())

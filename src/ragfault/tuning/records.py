@@ -99,7 +99,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """A pipeline of the frontier: no other that was searched is at least as good and as cheap."""
+    """A pipeline of the frontier (no other that was searched is at least as good and as cheap), or a named one."""
 
     row: Row
     recommended: bool = False

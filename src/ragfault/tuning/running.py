@@ -174,7 +174,7 @@ def _proved(
     ablated = [test for test in ablations(recipe, plain) if bench.store.has(test[2])]
     shown = [test[2] for test in ablated]
     refused = [test for test in rivals(recipe, known) if bench.store.has(test[2]) and test[2] not in shown]
-    points = frontier(bench, recipe, parts.selection, prover.row)
+    points = frontier(bench, (recipe, start, plain), parts.selection, prover.row)
     return Tuned(
         metric=str(bench.metric),
         bounds=bounds,
