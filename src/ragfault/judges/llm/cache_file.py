@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,8 +90,9 @@ class File:
             raise
 
     def _begin(self) -> None:
-        """See that the file is ours, and make its tables where it is new."""
+        """See that the file is ours, and make its tables where it is new: one of several that come at once does."""
         run = self._connection.execute
+        run("begin immediate")
         mark, layout = run("pragma application_id").fetchone()[0], run("pragma user_version").fetchone()[0]
         if mark not in (0, MARK) or (not mark and run("select count(*) from sqlite_master").fetchone()[0]):
             raise InputError(self._foreign())
@@ -98,15 +100,26 @@ class File:
             raise InputError(
                 f"{self.place} is of a later ragfault. Upgrade, or name another file with --cache."
             )
-        run("pragma journal_mode = wal")
-        run("pragma synchronous = normal")
-        run("begin immediate")
-        if not run("pragma application_id").fetchone()[0]:
+        if not mark:
             for line in TABLES.split(";"):
                 run(line)
             run(f"pragma application_id = {MARK}")
             run(f"pragma user_version = {LAYOUT}")
         run("commit")
+        self._ahead()
+        run("pragma synchronous = normal")
+
+    def _ahead(self) -> None:
+        """Have changes written ahead, so that readers and a writer do not wait; this lock SQLite does not wait for."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._connection.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
 
     def _foreign(self) -> str:
         return (
