@@ -1,0 +1,215 @@
+"""How often watching live traffic cries wolf, and how soon it sees a drop: the sequential test beside simpler rules.
+
+    python -m benchmarks.monitoring
+    python -m benchmarks.monitoring --months 50 --drops 50 --seed 1
+
+Traffic arrives at 1, 10 or 100 traces a minute (Poisson); each trace scores the share of its one to eight claims that
+hold, 0.8 on average. Seven days are the reference. A false alarm is one that begins in a month in which nothing
+changed; the delay is counted from a drop of 2, 5 or 10 points that comes a day after the reference and stays. Beside
+`findings.monitoring_detecting` stand the rules that monitoring is commonly built from, looked at every minute: a
+rolling mean of 30 or 90 minutes 2 points below the reference, and Welch's t-test of 90 minutes against it.
+
+`--months 300 --drops 0` asks for false alarms alone, `--rates 10` for one kind of traffic.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from ragfault.findings.monitoring_detecting import MONTH, RATE, detect, reference
+from ragfault.findings.monitoring_rollups import BINS
+from ragfault.findings.monitoring_windows import DAY, Series
+from ragfault.runs import Measure
+from ragfault.stats.distributions import normal_quantile
+from ragfault.stats.groups import Floats
+
+MEASURE = Measure("groundedness", "generation")
+WEEK = 7 * DAY
+POOL = 1 << 17
+RATES = (1, 10, 100)
+DROPS = (0.02, 0.05, 0.1)
+HORIZON = {1: 21 * DAY, 10: 4 * DAY, 100: DAY}
+"""For how many minutes a drop is waited for."""
+
+
+class Traffic(NamedTuple):
+    """Minutes of traffic as sums."""
+
+    n: Floats
+    total: Floats
+    squares: Floats
+
+
+def pool(rng: np.random.Generator, mean: float) -> Floats:
+    """Scores of many traces: shares of one to eight claims that hold, alike within a trace."""
+    claims = rng.integers(1, 9, size=POOL)
+    return rng.binomial(claims, rng.beta(7.5 * mean, 7.5 * (1 - mean), size=POOL)) / claims
+
+
+def traffic(rng: np.random.Generator, scores: Floats, rate: int, minutes: int) -> Traffic:
+    """Traffic of so many minutes, drawn from the scores."""
+    counts = rng.poisson(rate, size=minutes)
+    values = scores[rng.integers(0, POOL, size=int(counts.sum()))]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    sums = [np.concatenate([[0.0], np.cumsum(part)]) for part in (values, values * values)]
+    total, squares = (each[ends[1:]] - each[ends[:-1]] for each in sums)
+    return Traffic(counts.astype(np.float64), total, squares)
+
+
+# --- the rules ---------------------------------------------------------------------------------------
+
+
+def sequential(whole: Traffic) -> np.ndarray:
+    """Of each minute after the reference, whether a drop is called and not over, by the sequential test."""
+    size = len(whole.n)
+    part = Series(
+        np.arange(size), *whole, np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
+    )
+    found = reference((MEASURE.name, None), part.between(0, WEEK), MEASURE)
+    assert found is not None
+    firing = np.zeros(size, dtype=bool)
+    for call in detect(part, found):
+        firing[call.called : call.recovered or size] = True
+    return firing[WEEK:]
+
+
+def _windows(whole: Traffic, window: int) -> tuple[Floats, Floats, Floats]:
+    """Count, mean and variance of the window that ends with each minute after the reference."""
+    sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in whole]
+    n, total, squares = (each[WEEK + 1 :] - each[WEEK + 1 - window : -window] for each in sums)
+    n = np.maximum(n, 1)
+    return n, total / n, np.maximum(squares / n - (total / n) ** 2, 1e-9)
+
+
+def _before(whole: Traffic) -> tuple[float, float, float]:
+    """The same of the reference."""
+    n, total, squares = (float(each[:WEEK].sum()) for each in whole)
+    return n, total / n, squares / n - (total / n) ** 2
+
+
+def threshold(window: int, lasting: int = 0) -> Callable[[Traffic], np.ndarray]:
+    """The rolling mean is 2 points below the reference, for so many minutes."""
+
+    def rule(whole: Traffic) -> np.ndarray:
+        below = _windows(whole, window)[1] <= _before(whole)[1] - 0.02
+        if not lasting:
+            return below
+        run = np.cumsum(np.concatenate([[0], below]))
+        held = np.zeros(len(below), dtype=bool)
+        held[lasting - 1 :] = run[lasting:] - run[:-lasting] == lasting
+        return held
+
+    return rule
+
+
+def t_test(window: int, p: float) -> Callable[[Traffic], np.ndarray]:
+    """Welch's t of the window against the reference is significant, one-sided."""
+
+    def rule(whole: Traffic) -> np.ndarray:
+        n, mean, variance = _windows(whole, window)
+        size, centre, spread = _before(whole)
+        return (mean - centre) / np.sqrt(variance / n + spread / size) < normal_quantile(p)
+
+    return rule
+
+
+RULES: dict[str, Callable[[Traffic], np.ndarray]] = {
+    f"sequential test at {RATE:g} a month": sequential,
+    "30 min 2 points below": threshold(30),
+    "90 min 2 points below, for 30 min": threshold(90, 30),
+    "t-test of 90 min, p < 0.05": t_test(90, 0.05),
+    "t-test of 90 min, p < 0.001": t_test(90, 0.001),
+}
+
+
+# --- the simulation ----------------------------------------------------------------------------------
+
+
+class Job(NamedTuple):
+    """One replicate: how much traffic, and what drop (0: none, for a month)."""
+
+    rate: int
+    drop: float
+    seed: int
+
+
+def replicate(job: Job) -> list[float]:
+    """Of each rule the false alarms of a month, or the minutes until it saw the drop (infinite: never)."""
+    rng = np.random.default_rng([job.seed, job.rate, round(1000 * job.drop)])
+    good = traffic(rng, pool(rng, 0.8), job.rate, WEEK + (DAY if job.drop else MONTH))
+    if job.drop:
+        bad = traffic(rng, pool(rng, 0.8 - job.drop), job.rate, HORIZON[job.rate])
+        good = Traffic(*(np.concatenate(pair) for pair in zip(good, bad, strict=True)))
+    found = []
+    for rule in RULES.values():
+        firing = rule(good)
+        if job.drop:
+            late = np.flatnonzero(firing[DAY:])
+            found.append(float(late[0]) + 1 if late.size else np.inf)
+        else:
+            found.append(float((np.diff(firing.astype(int), prepend=0) == 1).sum()))
+    return found
+
+
+def length(minutes: float) -> str:
+    """Minutes as people say them.
+
+    >>> length(90), length(3000), length(np.inf)
+    ('90 min', '2.1 d', '–')
+    """
+    if not np.isfinite(minutes):
+        return "–"
+    if minutes < 120:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.1f} h" if minutes < 2 * DAY else f"{minutes / DAY:.1f} d"
+
+
+def _short(alarms: float) -> str:
+    return f"{alarms:,.0f}" if alarms >= 10 else f"{alarms:.2g}"
+
+
+def delay(cells: Floats, at: int) -> str:
+    """The median delay of a rule and its 90 % quantile."""
+    if not len(cells):
+        return "–"
+    half, most = np.quantile(cells[:, at], [0.5, 0.9], method="higher")
+    return f"{length(half)}, {length(most)}"
+
+
+def table(months: int, drops: int, seed: int, rates: list[int]) -> None:
+    """One line for each traffic and rule."""
+    heads = " | ".join(f"{100 * drop:.0f} points" for drop in DROPS)
+    print(f"| traces a minute | rule | false alarms in a metric-month | {heads} |")
+    print("|---|---|---|" + "---|" * len(DROPS))
+    with ProcessPoolExecutor(2) as workers:
+        for rate in rates:
+            cells = {}
+            for drop in (0.0, *DROPS):
+                jobs = [Job(rate, drop, seed + at) for at in range(drops if drop else months)]
+                cells[drop] = np.array(list(workers.map(replicate, jobs, chunksize=4)))
+            for at, name in enumerate(RULES):
+                shown = " | ".join(delay(cells[drop], at) for drop in DROPS)
+                alarms = f"{_short(cells[0.0][:, at].mean())}" if months else "–"
+                print(f"| {rate} | {name} | {alarms} | {shown} |", flush=True)
+
+
+def main() -> None:
+    """Print the table: false alarms, and the delay as median and 90 % quantile."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument(
+        "--months", type=int, default=60, help="metric-months without a change, per traffic [60]"
+    )
+    asked.add_argument("--drops", type=int, default=40, help="drops of each size, per traffic [40]")
+    asked.add_argument("--seed", type=int, default=0, help="of the simulation [0]")
+    asked.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="traces a minute")
+    given = asked.parse_args()
+    table(given.months, given.drops, given.seed, list(given.rates))
+
+
+if __name__ == "__main__":
+    main()
