@@ -331,14 +331,15 @@ def _reading(
 
 def _beyond(rule: Rule, part: Series, measure: Measure) -> tuple[bool, bool]:
     """Whether the mean of a window is beyond a limit, and whether it is well."""
-    found = interval(part, measure)
-    assert found is not None
+    mean = part.mean
+    assert mean is not None
+    found = interval(part, measure) if rule.certain else None
     if rule.below is not None:
-        breach = (found.high if rule.certain else found.mean) < rule.below
-        return breach, not breach and found.mean >= rule.below + rule.clear
+        breach = (mean if found is None else found.high) < rule.below
+        return breach, not breach and mean >= rule.below + rule.clear
     assert rule.above is not None
-    breach = (found.low if rule.certain else found.mean) > rule.above
-    return breach, not breach and found.mean <= rule.above - rule.clear
+    breach = (mean if found is None else found.low) > rule.above
+    return breach, not breach and mean <= rule.above - rule.clear
 
 
 def _dropped(rule: Rule, before: Series, part: Series, measure: Measure) -> tuple[float | None, bool, bool]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.findings.monitoring_rollups import Observation
@@ -86,8 +87,9 @@ def cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
     """The cohorts of a trace by some fields: "release=7"; those it has no value for are left out."""
     found = []
     for field in by:
-        value = getattr(trace, field, None) if field in ("route", "model") else None
-        if field not in ("route", "model"):
+        if field in ("route", "model"):
+            value = getattr(trace, field)
+        else:
             value = trace.metadata.get(field.removeprefix("metadata."))
         if value is not None:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -124,8 +126,10 @@ def _bucket(size: int) -> str:
     return "1–3" if size <= 3 else "4–6" if size <= 6 else "7–10" if size <= 10 else "11+"
 
 
-def observe(runs: Iterable[Run], by: Sequence[str] = ()) -> list[Observation]:
+def observe(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Observation]:
     """What all timed traces of some runs add, in the order of time.
+
+    Routes are told apart where `by` names route; its other fields are those of cohorts.
 
     Raises UnknownName for a field that does not exist, UsageError where no trace has a time.
     """
@@ -133,13 +137,14 @@ def observe(runs: Iterable[Run], by: Sequence[str] = ()) -> list[Observation]:
         if field not in FIELDS and not field.startswith("metadata."):
             raise UnknownName("field to divide by", field, [*FIELDS, "metadata.KEY"])
     found: list[Observation] = []
-    names = []
+    names, rest = [], [field for field in by if field != "route"]
     for run in runs:
         names.append(str(run.path))
         size = len(run.manifest.metrics)
         scores = run.scores()
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
-            found += observations(trace, verdicts, [next(scores) for _ in range(size)], by)
+            told = trace if "route" in by else replace(trace, route=None)
+            found += observations(told, verdicts, [next(scores) for _ in range(size)], rest)
     if not found:
         raise UsageError(
             f"no trace of {', '.join(names)} has a time: there is nothing to watch. Give each trace its `time`."
