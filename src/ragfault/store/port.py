@@ -41,10 +41,13 @@ class Store(Protocol):
         """Take traces in, each once by its id; in the same breath let go of what was held for them."""
         ...
 
-    def score(self, outcomes: Sequence[Outcome], by: Sequence[str] = ()) -> Future[int]:
+    def score(
+        self, outcomes: Sequence[Outcome], measures: Sequence[Measure], by: Sequence[str] = ()
+    ) -> Future[int]:
         """Add verdicts and scores, and count them into the roll-ups; a trace that has them already is passed over.
 
-        `by` names the fields whose values are cohorts. The number of those that were added.
+        `measures` say what the metrics are, `by` names the fields whose values are cohorts. The number of those that
+        were added.
         """
         ...
 
@@ -125,12 +128,8 @@ class Store(Protocol):
         """Marks in the order of time."""
         ...
 
-    def save_alerts(self, states: dict[str, Any], events: Sequence[Event] = ()) -> Future[None]:
-        """Keep the states of alerts by key (None lets one go), and what happened to them."""
-        ...
-
-    def alerts(self) -> dict[str, Any]:
-        """The states of alerts by key, as plain JSON."""
+    def add_events(self, events: Sequence[Event], settings: dict[str, Any] | None = None) -> Future[None]:
+        """Keep what happened to alerts, and in the same breath settings: the state of the alerts."""
         ...
 
     def events(self, alert: str | None = None, limit: int = 200) -> tuple[Event, ...]:
@@ -171,6 +170,11 @@ class Store(Protocol):
 
     def counts(self, since: int = 0) -> tuple[Count, ...]:
         """Those counts by name and minute."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """Deeds that wait to be written, about."""
         ...
 
     # --- the store itself ------------------------------------------------------------------------------

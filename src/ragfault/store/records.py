@@ -79,7 +79,7 @@ class Appended(NamedTuple):
     """Those whose id was there already; they are left as they were."""
 
 
-class Whole(Record, frozen=True):
+class Whole(Record, frozen=True, kw_only=True):
     """One trace with all that is known of it."""
 
     trace: Trace
@@ -92,7 +92,7 @@ class Whole(Record, frozen=True):
     """When it was judged, in seconds since 1970, UTC."""
 
 
-class Wanted(Record, frozen=True):
+class Wanted(Record, frozen=True, kw_only=True):
     """A selection of traces, and how it is sorted and paged; what is None leaves nothing out."""
 
     since: float | None = None
@@ -123,7 +123,7 @@ class Wanted(Record, frozen=True):
     limit: int = 50
 
 
-class Line(Record, frozen=True):
+class Line(Record, frozen=True, kw_only=True):
     """A trace as a list shows it."""
 
     id: str
@@ -140,7 +140,7 @@ class Line(Record, frozen=True):
     """Metric → value, of those that have one."""
 
 
-class Page(Record, frozen=True):
+class Page(Record, frozen=True, kw_only=True):
     """A stretch of a selection."""
 
     lines: tuple[Line, ...]
@@ -148,7 +148,7 @@ class Page(Record, frozen=True):
     """What `Wanted.after` is for the next stretch; None: this is the last one."""
 
 
-class Mark(Record, frozen=True):
+class Mark(Record, frozen=True, kw_only=True):
     """A moment worth remembering: a deployment, a new index, a changed prompt."""
 
     text: str
@@ -162,7 +162,7 @@ class Mark(Record, frozen=True):
     """Two marks of one id are one; absent: made from text, time and route."""
 
 
-class Event(Record, frozen=True):
+class Event(Record, frozen=True, kw_only=True):
     """Something that happened to an alert."""
 
     alert: str
@@ -174,7 +174,7 @@ class Event(Record, frozen=True):
     id: str = ""
 
 
-class Token(Record, frozen=True):
+class Token(Record, frozen=True, kw_only=True):
     """A token as it is kept: never itself, only its hash."""
 
     name: str
@@ -192,7 +192,7 @@ class Count(NamedTuple):
     n: int
 
 
-class Totals(Record, frozen=True):
+class Totals(Record, frozen=True, kw_only=True):
     """What a store holds."""
 
     traces: int

@@ -1,0 +1,106 @@
+"""The writer: one thread that writes, many deeds to a transaction, each told only after the commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from ragfault.errors import OutputError
+
+__all__ = ["Writer"]
+
+T = TypeVar("T")
+TOGETHER = 128
+"""Deeds to a transaction, at most."""
+
+Deed = tuple[Callable[[Any], Any], "Future[Any]"]
+
+
+class Writer:
+    """A thread that owns a connection: what is submitted is done in order, in transactions of several deeds.
+
+    A deed that raises undoes nothing of the others: the transaction is rolled back, and each is done by itself.
+    """
+
+    def __init__(self, con: Any) -> None:
+        self._con = con
+        self._queue: SimpleQueue[Deed | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._open = True
+        self._thread = threading.Thread(target=self._work, name="ragfault-store", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Deeds that wait, about."""
+        return self._queue.qsize()
+
+    def submit(self, deed: Callable[[Any], T]) -> Future[T]:
+        """Have something done to the connection; the Future is done when it is on the disk."""
+        future: Future[T] = Future()
+        with self._lock:
+            if not self._open:
+                future.set_exception(OutputError("the store is closed: nothing more is written to it."))
+                return future
+            self._queue.put((deed, future))
+        return future
+
+    def close(self) -> None:
+        """Do what waits, and end. Safe to call twice."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                self._queue.put(None)
+        self._thread.join()
+
+    # --- on the thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (first := self._queue.get()) is not None:
+            deeds, ended = [first], False
+            while len(deeds) < TOGETHER and not ended:
+                try:
+                    following = self._queue.get_nowait()
+                except Empty:
+                    break
+                if following is None:
+                    ended = True
+                else:
+                    deeds.append(following)
+            self._together(deeds)
+            if ended:
+                return
+
+    def _together(self, deeds: list[Deed]) -> None:
+        """Several deeds in one transaction; where that fails, each in its own."""
+        try:
+            results = self._transact([deed for deed, _ in deeds])
+        except BaseException as error:  # noqa: BLE001 - whatever a deed raises belongs to whoever asked for it
+            if len(deeds) == 1:
+                deeds[0][1].set_exception(error)
+                return
+            for each in deeds:
+                self._together([each])
+            return
+        for (_, future), result in zip(deeds, results, strict=True):
+            future.set_result(result)
+
+    def _transact(self, deeds: list[Callable[[Any], Any]]) -> list[Any]:
+        self._con.execute("BEGIN")
+        try:
+            results = [deed(self._con) for deed in deeds]
+            self._con.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        return results
+
+    def _roll_back(self) -> None:
+        """Undo a transaction; one that ended by itself is undone already."""
+        try:
+            self._con.execute("ROLLBACK")
+        except Exception:  # noqa: BLE001 - there is nothing left to undo
+            return
