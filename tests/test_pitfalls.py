@@ -33,6 +33,7 @@ def found(*args: object) -> set[str]:
         (Recipe(chunker="sentences(64)", stages={"find": "sparse(k=8)"}), set()),
         (Recipe(chunker="sentences(64)", stages={"find": "sparse", "order": "reorder"}), set()),
         (Recipe(chunker="sentences(64)", stages={"find": "sparse", "keep": "adaptive"}), set()),
+        (Recipe(chunker="sentences(64)", stages={"find": "sparse", "keep": "budget(256)"}), set()),
         (Recipe(chunker="fixed(64)", stages={"find": "sparse(k=3)"}), {"static chunk size"}),
         (
             Recipe(chunker="sentences(64)", embedder="latent", stages={"find": "dense(k=3)"}),

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ragfault.errors import RunError
 from ragfault.records import Trace
 from ragfault.retrieval.calls import read_call
+from ragfault.retrieval.chunking import chunker
 from ragfault.retrieval.index import Making
 from ragfault.retrieval.recipes import Recipe, embedder_of, read_recipe
 from ragfault.retrieval.stages import step_of
@@ -125,6 +126,10 @@ def _left(recipe: Recipe) -> int:
             )
         elif name == "rerank" and options.get("k"):
             many = min(many, int(options["k"]))
+        elif name == "budget":
+            # Chunks are half as long as they may be, or longer.
+            tokens = int(options.get("tokens", values[0] if values else 0))
+            many = min(many, -(-2 * tokens // chunker(recipe.chunker).size))
     return many
 
 

@@ -20,7 +20,7 @@ from ragfault.tuning.proving import Prover, ablations, frontier, rivals
 from ragfault.tuning.questions import Split, gather, split
 from ragfault.tuning.records import Bound, Question, Tuned
 from ragfault.tuning.searching import Found, Progress, Search
-from ragfault.tuning.space import PHASES, Phase, Space, blamed, budgets, default_space
+from ragfault.tuning.space import PHASES, Phase, Space, blamed, budgets, check_space, default_space
 from ragfault.tuning.terms import figure, minutes, read_bound, violation
 from ragfault.tuning.wording import sentences
 
@@ -137,7 +137,8 @@ def plain_of(recipe: Recipe) -> Recipe:
 
 
 def _restricted(space: Space, run: Run | str | Path | None, notes: Notes) -> Space:
-    """The space as far as a run's diagnosis blames it."""
+    """The space, checked, as far as a run's diagnosis blames it."""
+    check_space(space)
     if run is None:
         return space
     held = run if isinstance(run, Run) else Run.open(run)

@@ -22,6 +22,8 @@ __all__ = ["Found", "Search"]
 
 BEAM = 3
 """So many candidates go from one step to the next: what is best alone need not be best with what follows."""
+FUSION = "hybrid(k=50, method=sum)"
+"""How a new embedder is first searched with."""
 LEAST = 0.005
 """What an additional stage must gain at least on the questions that choose."""
 
@@ -99,19 +101,19 @@ class Search:
         return [raced.recipe for raced in self._race("chunker", candidates, BEAM)]
 
     def _embedders(self) -> list[Recipe]:
-        """Embedders with the best chunker; the second chunker then with the best of them."""
+        """Embedders with the best chunker; the other chunkers then with the best of them."""
         first, *others = self.best
         candidates = [first, *(self._embedded(first, name) for name in self.space.embedders)]
         self.bench.store.prepare(candidates, self.workers)
-        raced = self._race("embedder", candidates, 2)
-        winner = raced[0].recipe
+        winner = self._race("embedder", candidates, 2)[0].recipe
         if winner.embedder == NOTHING:
             return [winner, *others]
-        more = [self._embedded(other, winner.embedder) for other in others]
+        more = [self._embedded(one, winner.embedder) for one in others]
         return [one.recipe for one in self._race("embedder", [winner, *more], BEAM)]
 
     def _embedded(self, recipe: Recipe, embedder: str) -> Recipe:
-        return with_stage(replace(recipe, embedder=embedder), "retrieve", "hybrid(k=50)")
+        """A recipe with an embedder, searched by a sum of scores: of all fusions it lost least by a weak embedder."""
+        return with_stage(replace(recipe, embedder=embedder), "retrieve", FUSION)
 
     def _retrievals(self) -> list[Recipe]:
         """How the beam is searched and its rankings fused."""

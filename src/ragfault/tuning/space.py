@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from ragfault.findings.records import Kind, Remedy
 from ragfault.retrieval.recipes import NOTHING, Recipe, check_recipe, with_stage
+from ragfault.retrieval.stages import step_of
 from ragfault.tuning.records import Bound
 
-__all__ = ["PHASES", "Phase", "Space", "blamed", "default_space", "grid"]
+__all__ = ["PHASES", "Phase", "Space", "blamed", "budgets", "check_space", "default_space", "grid"]
 
 Phase = Literal["pre-processing", "retrieval", "selection"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -68,6 +69,22 @@ def default_space(embedders: Iterable[str] | None = None) -> Space:
     for name in chosen:
         check_recipe(Recipe(embedder=name), "--embedders")
     return replace(space, embedders=tuple(name for name in chosen if name != NOTHING))
+
+
+def check_space(space: Space) -> None:
+    """Refuse a space with a chunker, an embedder or a stage that does not exist, before anything is computed.
+
+    >>> check_space(Space(chunkers=("fixd(64)",)))
+    Traceback (most recent call last):
+    ragfault.errors.UnknownName: no chunker "fixd". Did you mean "fixed"?
+    """
+    for name in space.chunkers:
+        check_recipe(Recipe(chunker=name), "the space")
+    for name in space.embedders:
+        check_recipe(Recipe(embedder=name), "the space")
+    for texts in (space.retrievals, space.queries, space.rerankers, space.selections, space.compressions):
+        for text in texts:
+            step_of(text)
 
 
 def grid(space: Space, start: Recipe) -> list[Recipe]:
