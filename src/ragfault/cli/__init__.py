@@ -27,6 +27,7 @@ VERBS = {
         "Compare two runs: each metric worse, better, steady, or cannot tell.",
     ),
     "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
+    "monitor": ("ragfault.cli.monitor", "Watch runs over time: drops, the layer to blame, alerts."),
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
     "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),

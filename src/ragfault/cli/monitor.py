@@ -1,0 +1,179 @@
+"""`ragfault monitor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.findings.monitoring import Monitor, Terms
+    from ragfault.runs import Run
+
+__all__ = ["monitor"]
+
+FORMATS = ("terminal", "json", "html")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault monitor runs/live
+  ragfault monitor runs/live-* --window 30m --window 90m --by route,release
+  ragfault monitor runs/live --marks marks.jsonl --rules rules.toml -o monitor.html
+  ragfault monitor runs/live --against runs/evaluated --reference 24h
+
+Exit code 0: no alert fired; 1: one did."""
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="RUNS...")
+@click.option(
+    "--window",
+    "windows",
+    multiple=True,
+    metavar="TIME",
+    help="A rolling window; repeatable.  [default: 30m, 90m, 24h]",
+)
+@click.option(
+    "--by",
+    default="route",
+    show_default=True,
+    help="Routes apart, and cohorts: route,release,model,metadata.KEY.",
+)
+@click.option(
+    "--reference",
+    metavar="TIME",
+    help="How long the beginning is the reference.  [default: a third, up to 7d]",
+)
+@click.option(
+    "--rate", type=float, help="False alarms per metric and route in a month, at most.  [default: 0.05]"
+)
+@click.option("--margin", type=float, help="A drop smaller than this is not looked for.  [default: 0.005]")
+@click.option(
+    "--marks", type=click.Path(), help='Deployments, a line of JSON each: {"time": "…", "text": "…"}.'
+)
+@click.option("--rules", type=click.Path(), help="Alert rules of your own, as TOML.")
+@click.option(
+    "--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?"
+)
+@click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json, .txt.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="The format, if not by suffix.")
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
+def monitor(runs: tuple[str, ...], **options: Any) -> int:
+    """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.
+
+    A drop is called by a sequential test whose false-alarm rate holds however often one looks; its beginning, its
+    size and the traces that show it come with it. What the rules of alerts would have sent is replayed.
+    """
+    from ragfault.report import monitoring as written
+    from ragfault.report.saving import save
+
+    kind = _kind(options)
+    found = _found(runs, options)
+    if kind == "html":
+        from ragfault.report.monitoring_html import render_monitor
+
+        text = render_monitor(found)
+    elif kind == "json":
+        text = written.to_json(found)
+    else:
+        text = written.terminal(found, **_screen(options))
+    if options["out"] is None:
+        click.echo(text, nl=False)
+    else:
+        place = save(options["out"], text, force=options["force"])
+        click.echo(written.headline(found), err=True)
+        click.echo(f"{place}", err=True)
+    return 1 if found.fired else 0
+
+
+def _found(names: Sequence[str], options: dict[str, Any]) -> Monitor:
+    """What there is to say of the runs."""
+    from ragfault.findings.monitoring import CORRELATED
+    from ragfault.findings.monitoring import monitor as watch
+    from ragfault.findings.monitoring_marks import read_marks
+    from ragfault.findings.monitoring_observing import measures, observe
+    from ragfault.findings.monitoring_rollups import multiply, roll
+    from ragfault.runs import Run
+
+    opened = [Run.open(name) for name in names]
+    _alike(opened)
+    terms = _terms(options)
+    seen = observe(opened, [part.strip() for part in options["by"].split(",") if part.strip()])
+    known = measures(opened)
+    rollups = roll(seen, known)
+    return watch(
+        rollups,
+        known,
+        products=multiply(seen, CORRELATED),
+        marks=read_marks(options["marks"]) if options["marks"] else (),
+        drift=_drift(options, opened, rollups, known),
+        terms=terms,
+    )
+
+
+def _alike(runs: Sequence[Run]) -> None:
+    """Refuse runs that were judged by different judges: a change could be the judges'."""
+    from ragfault.errors import RunError
+
+    for other in runs[1:]:
+        if other.manifest.judge != runs[0].manifest.judge:
+            raise RunError(
+                f"{runs[0].path} was judged by {runs[0].manifest.judge}, {other.path} by {other.manifest.judge}: "
+                "a change over time could be the judges'. Evaluate them with one judge."
+            )
+
+
+def _terms(options: dict[str, Any]) -> Terms:
+    """On what terms traffic is watched, by the options as they were given."""
+    from ragfault.findings.alerting_rules import load_rules, minutes
+    from ragfault.findings.monitoring import Terms
+
+    given: dict[str, Any] = {key: options[key] for key in ("rate", "margin") if options[key] is not None}
+    if options["windows"]:
+        given["windows"] = tuple(dict.fromkeys(minutes(text) for text in options["windows"]))
+        if min(given["windows"]) < 1:
+            raise UsageError("a window has a minute or more: --window 30m.")
+    if options["reference"]:
+        given["reference"] = minutes(options["reference"])
+    if options["rules"]:
+        given["rules"] = load_rules(options["rules"])
+    return Terms(seed=options["seed"], **given)
+
+
+def _drift(options: dict[str, Any], runs: Sequence[Run], rollups: Any, known: Any) -> Any:
+    """How far traffic has moved from an evaluation set; None where none was named."""
+    if not options["against"]:
+        return None
+    from ragfault.findings.monitoring_drift import drift
+    from ragfault.findings.monitoring_windows import series
+    from ragfault.runs import Run
+
+    against = Run.open(options["against"])
+    _alike([against, *runs])
+    queries = [text for run in runs for text in run.to_arrow("traces", ["query"])["query"].to_pylist()]
+    table = {measure.name: measure for measure in known}
+    return drift(against, series(rollups), table, queries, options["seed"])
+
+
+def _kind(options: dict[str, Any]) -> str:
+    """The format that was asked for."""
+    from pathlib import Path
+
+    if options["kind"] or options["out"] is None:
+        return options["kind"] or "terminal"
+    suffix = Path(options["out"]).suffix.lower()
+    found = {".html": "html", ".htm": "html", ".json": "json", ".txt": "terminal"}.get(suffix)
+    if found is None:
+        raise UsageError(f'"{options["out"]}" does not say its format. End it in .html, .json or .txt.')
+    return found
+
+
+def _screen(options: dict[str, Any]) -> dict[str, Any]:
+    """Width and colour: those of the screen, or plain in a file."""
+    from ragfault.cli.report import colourful
+
+    return {"width": 160} if options["out"] else {"colour": colourful()}
