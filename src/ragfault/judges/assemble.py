@@ -224,15 +224,11 @@ def _use(
     asked = frozenset(content(query))
     told = [frozenset(content(claim.text)) for claim in said]
     whole = frozenset().union(*told)
-    told = [words - asked for words in told]
-    sources = [drawn(seen) for seen in known]
+    sources = [(words - asked, drawn(seen)) for words, seen in zip(told, known, strict=True)]
     verdicts = []
     for place, chunk in enumerate(chunks):
         held = frozenset().union(*(sentence.content for sentence in read(chunk.text)))
-        used = any(
-            place in places and (not own or _share(own & held, own) >= OWN)
-            for own, places in zip(told, sources, strict=True)
-        )
+        used = any(place in places and (not own or _share(own & held, own) >= OWN) for own, places in sources)
         verdicts.append(UseVerdict(chunk=chunk.name, used=used, overlap=overlap(chunk.text, whole)))
     return tuple(verdicts)
 

@@ -54,6 +54,10 @@ CANNOT = re.compile(
     r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b",
 )
 """How a sentence in lower case says that something cannot be told."""
+HINTS = (
+    "not", "n't", "n’t", "no ", "have no", "sorry", "able", "possible", "difficult", "sufficient", "lack", "without"
+)  # fmt: skip
+"""What such a sentence holds somewhere."""
 ABOUT = re.compile(
     rf"\b{NOUNS}\b|\b(?:article|information|excerpts?|chunks?|question|search results"
     r"|provided|given|data|i|we|sorry|details?|it is)\b"
@@ -127,7 +131,7 @@ def refuses(sentence: str) -> bool:
     (True, False)
     """
     low = sentence.lower()
-    return bool(CANNOT.search(low)) and bool(ABOUT.search(low))
+    return any(hint in low for hint in HINTS) and bool(CANNOT.search(low)) and bool(ABOUT.search(low))
 
 
 def refused(answer: str) -> bool:

@@ -113,7 +113,14 @@ def _spoken(reason: str | None, claim: str, found: Alignment, index: Index) -> s
 
 def _spelling(stem: str, texts: Sequence[str]) -> str:
     """How the first of some texts that has a stem spells it last."""
-    terms = (term for text in texts for term in reversed(TERM.findall(text)))
+    head = stem[0]
+    terms = (
+        term
+        for text in texts
+        for term in reversed(TERM.findall(text))
+        # Only a number, an accent or a possessive changes how a word begins.
+        if term[0].lower() == head or head.isdigit() or not term.isascii()
+    )
     return next((term for term in terms if words(term)[:1] == (stem,)), stem)
 
 
@@ -181,7 +188,7 @@ def _nowhere(statement: Statement, found: Alignment, index: Index, rarity: Rarit
 
 def _against(statement: Statement, found: Alignment, index: Index) -> str | None:
     """Why the best sentences contradict the claim."""
-    points = {word: weight for word, weight in statement.weights.items() if contested(word)}
+    points = {word: statement.weights[word] for word in contested(statement.weights)}
     firm = found.total - sum(points.values())
     for place in found.order:
         sentence = index.sentences[place]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ragfault.judges.passages import Sentence
 from ragfault.text import NEGATIONS, STOP, figures, stem
@@ -78,13 +78,13 @@ def clash(
 
 def mutual(tokens: Sequence[str], sentence: Sentence) -> float:
     """The share of the sentence's words of content that the claim has too; opposites and numbers left out."""
-    held = {word for word in sentence.content if not contested(word)}
+    held = sentence.content.difference(contested(sentence.content))
     return len(held.intersection(tokens)) / len(held) if held else 0.0
 
 
-def contested(word: str) -> bool:
-    """Whether a word may be the very point of a contradiction, and so no part of the alignment."""
-    return word[0].isdigit() or word in OPPOSITES
+def contested(words: Iterable[str]) -> list[str]:
+    """The words that may be the very point of a contradiction, and so no part of the alignment."""
+    return [word for word in words if word in OPPOSITES or word[0].isdigit()]
 
 
 def follows(tokens: Sequence[str], word: str) -> set[str]:

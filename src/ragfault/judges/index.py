@@ -63,9 +63,9 @@ class Index:
         return frozenset(pairwise(self.tokens))
 
     @cached_property
-    def joined(self) -> frozenset[str]:
-        """All pairs of neighbours as one word."""
-        return frozenset(map("".join, pairwise(self.tokens)))
+    def known(self) -> frozenset[str]:
+        """All words."""
+        return frozenset(self.tokens)
 
     @cached_property
     def trigrams(self) -> frozenset[tuple[str, str, str]]:
@@ -96,8 +96,9 @@ class Index:
             return False
         if not name and len(word) >= 6 and word[:6] in self.prefixes:
             return True
-        return word in self.joined and any(
-            (word[:cut], word[cut:]) in self.bigrams
+        known = self.known
+        return any(
+            word[:cut] in known and word[cut:] in known and (word[:cut], word[cut:]) in self.bigrams
             for cut in range(1 if len(word) < 4 else 2, min(len(word) - 1, 12))
         )
 

@@ -21,6 +21,8 @@ CACHED = 20_000
 LONG = 80
 """A value longer than this is a text of its own, not the value of a field."""
 
+NONE: frozenset[str] = frozenset()
+
 Polarity = Literal["yes", "no", "absent", ""]
 
 
@@ -64,15 +66,15 @@ def _read(text: str) -> tuple[Sentence, ...]:
 
 def _make(start: int, end: int, text: str, polarity: Polarity = "", key: str = "") -> Sentence:
     tokens = words(even(text))
-    content = frozenset(tokens) - STOP
+    held = frozenset(tokens)
     return Sentence(
         start,
         end,
         tokens,
-        content,
-        polarity == "no" or not NEGATIONS.isdisjoint(tokens),
+        held - STOP,
+        polarity == "no" or not NEGATIONS.isdisjoint(held),
         polarity,
-        frozenset(words(key)) - STOP if key else frozenset(),
+        frozenset(words(key)) - STOP if key else NONE,
         text,
     )
 
@@ -212,7 +214,7 @@ def even(text: str) -> str:
     >>> even("Wi-Fi from 8:30 a.m. to 5PM, or 9:0-17:0")
     'WiFi from 8:30 to 17:00, or 9:00-17:00'
     """
-    if SHORT.search(text):
+    if "-" in text and SHORT.search(text):
         text = HYPHEN.sub(r"\1\2", text)
     return TIME.sub(_time, text) if HOUR.search(text) else text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -27,7 +28,8 @@ class Rarity(NamedTuple):
 
     def total(self, stems: Iterable[str]) -> float:
         """The rarity of some stems together."""
-        return sum(self.levels.get(stem, self.unseen) for stem in stems)
+        get, unseen = self.levels.get, self.unseen
+        return sum([get(stem, unseen) for stem in stems])
 
 
 @cache
@@ -42,7 +44,7 @@ def rarity() -> Rarity:
     head, *lines = gzip.decompress(packed).decode().split("\n")
     facts = dict(zip(head.split()[::2], map(float, head.split()[1::2]), strict=True))
     levels = {
-        stem: int(level) / facts["step"]
+        sys.intern(stem): int(level) / facts["step"]
         for level, _, stems in (line.partition(" ") for line in lines)
         for stem in stems.split(" ")
     }

@@ -33,20 +33,23 @@ def asked(question: Question, ground: Ground) -> tuple[Array, Array]:
     if not len(owner) or not total:
         return found, holds
     close, near = _compared(question, weights, ground)
-    first = np.flatnonzero(np.diff(owner, prepend=-1))  # of each passage that has any, its first sentence
-    some, sizes = owner[first], np.diff(first, append=len(owner))
+    bounds = owner.searchsorted(np.arange(len(passages) + 1))
+    sizes = bounds[1:] - bounds[:-1]
+    some = np.flatnonzero(sizes)
+    first, sizes = bounds[some], sizes[some]  # of each passage that has any, its first sentence, and how many
     there = np.maximum.reduceat(close, first)
     held = there > SAME
     holds[some] = held
     covered = _top((close > SAME) @ weights / total, owner, first, sizes, 2)
     shows = [bool(question.kind and SHOWS[question.kind].search(passages[place].text)) for place in some]
-    found[some] = np.stack([
-        held @ weights / total, held.mean(1), covered[0], covered.sum(0) / np.minimum(sizes, 2),
-        there @ weights / total, there.min(1), np.maximum.reduceat(close @ weights, first) / total,
-        np.maximum.reduceat(near, first), _top(near, owner, first, sizes, 3).sum(0) / np.minimum(sizes, 3),
-        np.array(shows), np.full(len(some), question.kind is not None),
+    found[some] = np.array([
+        held @ weights / total, np.add.reduce(held, axis=1) / len(weights), covered[0],
+        np.add.reduce(covered) / np.minimum(sizes, 2), there @ weights / total, np.minimum.reduce(there, axis=1),
+        np.maximum.reduceat(close @ weights, first) / total, np.maximum.reduceat(near, first),
+        np.add.reduce(_top(near, owner, first, sizes, 3)) / np.minimum(sizes, 3), shows,
+        np.full(len(some), question.kind is not None),
         np.log1p(np.add.reduceat(ground.sizes, first)),
-    ], axis=1)  # fmt: skip
+    ]).T  # fmt: skip
     return found.round(5), holds
 
 

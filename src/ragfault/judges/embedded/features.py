@@ -111,8 +111,8 @@ def features(
     denies = told["denies"]
     told |= {
         "no": told["no"] * ~denies, "no_denied": told["no"] * denies,
-        "names": said.named.sum(1), "names_lost": (said.named & ~held.near).sum(1),
-        "names_away": (said.named & ~held.inside[0]).sum(1),
+        "names": np.add.reduce(said.named, axis=1), "names_lost": np.add.reduce(said.named & ~held.near, axis=1),
+        "names_away": np.add.reduce(said.named & ~held.inside[0], axis=1),
     }  # fmt: skip
     table: Array = np.concatenate([told[name] for name in NAMES]).reshape(len(NAMES), -1)
     return table.round(5).T
@@ -149,7 +149,7 @@ def _words(said: Said, held: Held, joint: Joint, query: frozenset[str]) -> Colum
         "exact": 1 - told["exact"] / total, "hard": told["hard_total"] / total, "soft": told["soft"] / total,
         "hard_most": np.maximum.reduce(part * hard, axis=1),
         "soft_least": np.minimum.reduce(np.where(member, held.soft, 1.0), axis=1),
-        "numbers_away": (member & digits & ~held.inside[0]).sum(1),
+        "numbers_away": np.add.reduce(member & digits & ~held.inside[0], axis=1),
         "asked": told["asked"] / total, "asked_only": told["asked_only"] / total,
         "weight": told["weight"] / many, "common": (told["common"] > 0) / many, "rare": (told["rare"] > 0) / many,
     }  # fmt: skip
@@ -158,16 +158,13 @@ def _words(said: Said, held: Held, joint: Joint, query: frozenset[str]) -> Colum
 def _places(said: Said, held: Held, joint: Joint) -> Columns:
     """How much of a claim its best sentences say."""
     weighted = said.member * said.weights
-    total = np.maximum(weighted.sum(1), 1e-6)
+    total = np.maximum(np.add.reduce(weighted, axis=1), 1e-6)
     best = held.order[0]
     reached = np.logical_or.accumulate(held.inside)
-    one, three = held.close[0], held.close.max(0)
+    one, three = held.close[0], np.maximum.reduce(held.close)
     parts = (reached[0], reached[:2][-1], reached[-1], one, three)
     first, second, third, near, nearer = np.add.reduce(np.stack(parts) * weighted, axis=2)
-    least, lesser = (
-        np.where(said.member, held.close[0], 1.0).min(1),
-        np.where(said.member, three, 1.0).min(1),
-    )
+    least, lesser = (np.minimum.reduce(np.where(said.member, part, 1.0), axis=1) for part in (one, three))
     meaning = weighted @ held.vectors.astype(float)
     meaning /= np.sqrt(np.add.reduce(meaning**2, axis=1, keepdims=True)) + 1e-9
     meant = meaning @ joint.meanings.T
@@ -180,11 +177,11 @@ def _places(said: Said, held: Held, joint: Joint) -> Columns:
     three_meant /= np.minimum(3, joint.counts)[said.group]
     return {
         "covered": held.covered[best, row], "covered2": second / total, "covered3": third / total,
-        "reverse": first / np.maximum(joint.mass[best], 1e-6), "joint": held.joint.max(0),
+        "reverse": first / np.maximum(joint.mass[best], 1e-6), "joint": np.maximum.reduce(held.joint),
         "close": near / total, "close3": nearer / total, "close_least": least, "close3_least": lesser,
         "hard3": np.maximum.reduce((1 - _unit(three)) * weighted, axis=1), "meaning": nearest,
         "meaning_most": ranked[:, -1], "meaning3": three_meant,
-        "half": (held.covered > 0.5).sum(0), "best_size": joint.sizes[best],
+        "half": np.add.reduce(held.covered > 0.5), "best_size": joint.sizes[best],
     }  # fmt: skip
 
 
@@ -210,9 +207,9 @@ def _apart(said: Said, held: Held) -> Columns:
     sizes = np.bincount(owner, minlength=count) + 1
     beside = owner[1:] == owner[:-1]
     left, right, owner = kind[:-1][beside], kind[1:][beside], owner[1:][beside]
-    anywhere = (held.within[:, left] & held.within[:, right]).any(0)
+    anywhere = np.logical_or.reduce(held.within[:, left] & held.within[:, right])
     inside, at = held.inside.reshape(len(held.order), -1), owner * len(said.kin)
-    best = (inside.take(at + left, axis=1) & inside.take(at + right, axis=1)).any(0)
+    best = np.logical_or.reduce(inside.take(at + left, axis=1) & inside.take(at + right, axis=1))
     pairs = sizes - 2
     share = np.array([np.bincount(owner, hits, count) for hits in (anywhere, best)]) / np.maximum(pairs, 1)
     apart, away = np.where(pairs > 0, 1 - share, 0.0)

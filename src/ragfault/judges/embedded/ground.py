@@ -100,25 +100,20 @@ class Ground:
             some = self.sizes > 0
             # Weights are whole numbers of eighths: single precision holds the sums of all but very long sentences.
             exact = np.float32 if self.sizes.max() < EXACT else float
-            weighted = self.vectors.astype(exact) * self.weights[:, None]
+            weighted = self.vectors.astype(exact, copy=False) * self.weights[:, None]
             sums[some] = np.add.reduceat(weighted[self.tokens], self.starts[:-1][some], axis=0)
-        unit: Array = sums / (np.sqrt((sums**2).sum(1, keepdims=True)) + 1e-9)
+        unit: Array = sums / (np.sqrt(np.add.reduce(sums**2, axis=1, keepdims=True)) + 1e-9)
         return unit
 
     @cached_property
     def denied(self) -> float:
         """The share of sentences that deny something."""
-        return float(self.negated.mean())
+        return np.count_nonzero(self.negated) / len(self.negated)
 
     @cached_property
     def records(self) -> float:
         """The share of sentences that are fields of records."""
-        return float(self.keyed.mean())
-
-    @cached_property
-    def foreign(self) -> bool:
-        """Whether the passages are in a language that the table does not know."""
-        return bool(foreign(self.rows[self.tokens], self.table)[0])
+        return np.count_nonzero(self.keyed) / len(self.keyed)
 
     @cached_property
     def keys(self) -> dict[str, Set[str]]:

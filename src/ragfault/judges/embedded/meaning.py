@@ -123,10 +123,10 @@ class Meanings:
         if weighed.strange[number]:
             shares = verdict(text, check, ground.index, UNKNOWN, self._bars).share
             return Entailment("unsupported", UNKNOWN, (), FOREIGN, shares, unsure=True)
-        if p >= self._bars.inferred and weighed.features[number, PLACE["joint"]] < COPY:
+        if check.against and p >= self._bars.inferred and weighed.features[number, PLACE["joint"]] < COPY:
             check = check._replace(against=None)
         found = verdict(text, check, ground.index, p, self._bars)
-        return found._replace(unsure=UNSURE[0] < found.p < UNSURE[1])
+        return found._replace(unsure=True) if UNSURE[0] < found.p < UNSURE[1] else found
 
 
 def least(seen: Sequence[Entailment]) -> float:

@@ -52,16 +52,17 @@ class Network(NamedTuple):
     def __call__(self, states: States, features: Array) -> Array:
         """The log-odds that each claim is bad."""
         owner = states.owner
-        inner = np.arange(len(owner)) - owner.searchsorted(owner)
-        kept = inner < LONGEST
-        owner = owner[kept]
+        starts = owner.searchsorted(np.arange(len(features) + 1))
+        rows, rivals, values = states.rows, states.rivals, states.values
+        if (starts[1:] - starts[:-1]).max() > LONGEST:
+            kept = np.arange(len(owner)) - starts[owner] < LONGEST
+            owner, rows, rivals, values = owner[kept], rows[kept], rivals[kept], values[kept]
+            starts = owner.searchsorted(np.arange(len(features) + 1))
         place = np.arange(len(owner)) + GAP * (owner + 1)
-        rows, rivals = states.rows[kept], states.rivals[kept]
         one, two = self.shared[rows], self.shared[rivals]
-        put = np.concatenate([self.own[rows] * self.scale, one * two, one - two, states.values[kept]], axis=1)
+        put = np.concatenate([self.own[rows] * self.scale, one * two, one - two, values], axis=1)
         held = _convolve(put, place, self.first)
         held = _convolve(held, place, self.second)
-        starts = owner.searchsorted(np.arange(len(features) + 1))
         words = held @ self.word[0] + self.word[1]
         starts, sizes = starts[:-1], (starts[1:] - starts[:-1])[:, None]
         scaled = np.minimum(np.maximum((features.astype(np.float32) - self.mean) / self.deviation, -4), 4)

@@ -36,12 +36,22 @@ class States(NamedTuple):
 def states(said: Said, held: Held, joint: Joint, shared: Runs, query: frozenset[str]) -> States:
     """What is known of each word of the claims."""
     aligned = _align(said, held, joint, shared)
-    rows = joint.table.lines(said.spoken)
+    rows = _rows(said, joint, shared)
     rivals = np.full(len(rows), joint.table.blank)
     found = aligned >= 0
     rivals[found] = joint.rows[joint.tokens[aligned[found]]]
     values = _values(rows, said, held, joint, shared, query, aligned)
     return States(rows, rivals, values, said.owner)
+
+
+def _rows(said: Said, joint: Joint, shared: Runs) -> Array:
+    """The row of each word in the table of vectors; those of kinds and of words of the passages are known."""
+    rows: Array = np.where(shared.tokens >= 0, joint.rows[shared.tokens], -1)
+    kind = said.kind >= 0
+    rows[kind] = said.rows[said.kind[kind]]
+    rest = np.flatnonzero(rows < 0)
+    rows[rest] = joint.table.lines([said.spoken[place] for place in rest.tolist()])
+    return rows
 
 
 def _align(said: Said, held: Held, joint: Joint, shared: Runs) -> Array:
@@ -51,7 +61,7 @@ def _align(said: Said, held: Held, joint: Joint, shared: Runs) -> Array:
     """
     order = held.order.T
     sizes = joint.sizes[order] * ~held.again.T
-    ends = sizes.sum(1)
+    ends = np.add.reduce(sizes, axis=1)
     if not ends.max():
         return np.full(len(said.kind), -1)
     flat = sizes.ravel()
@@ -67,9 +77,9 @@ def _align(said: Said, held: Held, joint: Joint, shared: Runs) -> Array:
     )  # clipped is what the next line replaces
     score = np.where(kind >= 0, alike, same).astype(float)
     score[theirs < 0] = -1.0
-    beside = 0.2 * (same[:-1, :-1] & same[1:, 1:] & (said.owner[1:] == said.owner[:-1])[:, None])
-    score[1:, 1:] += beside
-    score[:-1, :-1] += beside
+    one, two = np.nonzero(same[:-1, :-1] & same[1:, 1:] & (said.owner[1:] == said.owner[:-1])[:, None])
+    score[one + 1, two + 1] += 0.2
+    score[one, two] += 0.2
     best = score.argmax(1)
     row = np.arange(len(best))
     aligned: Array = np.where(score[row, best] > LIKE, place[said.owner, best], -1)

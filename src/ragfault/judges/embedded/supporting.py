@@ -39,7 +39,7 @@ class Model(NamedTuple):
         at = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
         told = np.where(self.codes[at] == code, self.weights[at], 0.0)
         bag = np.bincount(owner, told, len(seen.features)) + self.bias
-        trees = self.claims(np.column_stack([seen.features, bag]))
+        trees = self.claims(np.concatenate([seen.features, bag[:, None]], axis=1))
         odds: Array = ((trees + self.network(seen.states, seen.features)) / 2).round(4)
         return odds
 

@@ -58,7 +58,10 @@ def weigh(asked: Sequence[tuple[Sequence[str], Ground]], query: str) -> list[Wei
 def _strange(seen: Examined, grounds: Sequence[Ground]) -> list[bool]:
     """Whether each claim is in another language than its ground."""
     rows, _, values, owner = seen.states
-    other = np.array([ground.foreign for ground in grounds])[seen.group]
+    table = grounds[0].table
+    told = np.concatenate([ground.rows[ground.tokens] for ground in grounds])
+    speaker = np.arange(len(grounds)).repeat([len(ground.tokens) for ground in grounds])
+    other = foreign(told, table, speaker)[seen.group]
     shared = (values[:, 1] > 0) & ~other[owner]
-    found: list[bool] = (foreign(rows, grounds[0].table, owner, shared) != other).tolist()
+    found: list[bool] = (foreign(rows, table, owner, shared) != other).tolist()
     return found
