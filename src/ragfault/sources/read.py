@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ragfault.errors import Fault, InputError, UnknownName
+from ragfault.errors import SHOWN, Fault, InputError, UnknownName
 from ragfault.records import Trace
 from ragfault.sources import files, scan, shapes, tables
 from ragfault.sources.desk import Desk, Long, OnBad, Places
 from ragfault.sources.files import MAX_LINE, Where
 from ragfault.sources.mould import Mould, Notice, Plan
+from ragfault.sources.spans.foreign import table_rows
+from ragfault.sources.spans.source import Spans, holds_spans
 from ragfault.sources.values import Wrong
 
 __all__ = ["read_traces"]
@@ -72,6 +75,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
 
 
 def _read(names: list[str], plan: Plan, desk: Desk, trec: bool, qrels: Any) -> Iterator[Trace]:
+    spans = Spans(plan, desk)
     for name in names:
         stream = files.open_bytes(name)
         with stream.body as body:
@@ -83,9 +87,24 @@ def _read(names: list[str], plan: Plan, desk: Desk, trec: bool, qrels: Any) -> I
             if form == "trec":
                 yield from _trec(name, qrels, desk, plan)
                 continue
-            yield from _traces(name, _payloads(name, form, stream, plan), plan, desk)
+            payloads, joined = _peeked(_payloads(name, form, stream, plan), plan)
+            if joined:
+                yield from spans.read(name, table_rows(name) if form == "parquet" else payloads)
+            else:
+                yield from _traces(name, payloads, plan, desk)
+    yield from spans.rest()
     plan.close()
     desk.close(names)
+
+
+def _peeked(payloads: Iterator[tuple[int, Any]], plan: Plan) -> tuple[Iterator[tuple[int, Any]], bool]:
+    """The same payloads, and whether the first of them that can be told are spans, to be joined."""
+    seen: list[tuple[int, Any]] = []
+    told: bool | None = None
+    while told is None and len(seen) < SHOWN and (item := next(payloads, None)):
+        seen.append(item)
+        told = holds_spans(item[1], plan)
+    return chain(seen, payloads), bool(told)
 
 
 def _trec(name: str, qrels: Any, desk: Desk, plan: Plan) -> Iterator[Trace]:

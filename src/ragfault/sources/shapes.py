@@ -176,6 +176,19 @@ SHAPES: dict[str, Shape] = {
             _trulens,
         ),
         Shape(
+            "otlp",
+            "OpenTelemetry spans",
+            _marks(
+                "resourceSpans",
+                "resourceLogs",
+                "traceId spanId",
+                "trace_id span_id",
+                "context.trace_id context.span_id",
+                "context name start_time",
+            ),
+            {"query": ()},
+        ),
+        Shape(
             "passages",
             "query and passages",
             _marks("query contexts", "query passages", "query passage"),

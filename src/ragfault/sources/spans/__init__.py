@@ -1,0 +1,19 @@
+"""Spans of OpenTelemetry, decoded, joined by trace and read as the traces of a RAG system."""
+
+from ragfault.sources.spans.decoding import decode
+from ragfault.sources.spans.joining import Counts, Joined, Window
+from ragfault.sources.spans.mapping import to_trace
+from ragfault.sources.spans.operation import LIMITS, Decoded, Event, Limits, Operation
+
+__all__ = [
+    "LIMITS",
+    "Counts",
+    "Decoded",
+    "Event",
+    "Joined",
+    "Limits",
+    "Operation",
+    "Window",
+    "decode",
+    "to_trace",
+]

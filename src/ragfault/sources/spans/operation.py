@@ -1,0 +1,169 @@
+"""The records of OpenTelemetry as ragfault holds them, and the bounds within which they are taken in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, field
+
+__all__ = ["LIMITS", "Decoded", "Event", "Limits", "Operation", "Scale"]
+
+TRACE_ID = re.compile(r"[0-9a-f]{32}")
+SPAN_ID = re.compile(r"[0-9a-f]{16}")
+
+VECTOR = ".vector"
+"""How the names of attributes end that hold an embedding; none of them is kept."""
+
+REASONS = 16
+"""How many different reasons for a rejection are told apart."""
+
+Result = Literal["unset", "ok", "error"]
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Something that happened at a moment: within a span, or beside it as a record of a log."""
+
+    name: str
+    time: int = 0
+    """Nanoseconds since 1970."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    trace: str = ""
+    """The trace that a record of a log names; empty for the event of a span."""
+    span: str = ""
+
+
+class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One span of OpenTelemetry: a piece of work that began, ended, and belongs to a trace.
+
+    >>> retrieve = Operation(trace="0" * 31 + "1", id="0" * 15 + "1", name="retrieve", start=10, end=30)
+    >>> retrieve.took, retrieve.parent
+    (20, None)
+    """
+
+    trace: str
+    """32 hex digits, the same for all spans of a trace."""
+    id: str
+    """16 hex digits."""
+    parent: str | None = None
+    """The span that it is a part of; absent: it is the root."""
+    name: str = ""
+    kind: str = "internal"
+    """Its place between processes: internal, server, client, producer, consumer."""
+    start: int = 0
+    """Nanoseconds since 1970."""
+    end: int = 0
+    status: Result = "unset"
+    message: str = ""
+    """What the status says of an error."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """Name → text, number, truth value, or a list or object of these."""
+    events: tuple[Event, ...] = ()
+    resource: dict[str, Any] = field(default_factory=dict)
+    """What made the span: `service.name`, `service.version` …"""
+
+    @property
+    def took(self) -> int:
+        """Nanoseconds, never less than none."""
+        return max(0, self.end - self.start)
+
+
+class Limits(NamedTuple):
+    """How much of one request is taken in.
+
+    What passes `body`, `depth` of the message or `marks` is refused whole; spans beyond `spans` and those
+    longer than `span` are rejected one by one; of the rest, what is too much is cut and counted.
+    """
+
+    body: int = 20 * 2**20
+    """Bytes of a request, decompressed."""
+    spans: int = 20_000
+    """Spans, or records of a log, of one request."""
+    span: int = 4 * 2**20
+    """Bytes of one span."""
+    text: int = 2**18
+    """Characters of one text."""
+    attributes: int = 2_000
+    """Attributes of a span, an event or a resource."""
+    items: int = 2_000
+    """Values of a list or an object."""
+    events: int = 500
+    """Events of a span."""
+    depth: int = 16
+    """How deep values nest."""
+    marks: int = 2_000_000
+    """Objects and lists that a request in JSON opens."""
+
+
+LIMITS = Limits()
+
+
+class Decoded(NamedTuple):
+    """What a request held."""
+
+    operations: tuple[Operation, ...] = ()
+    events: tuple[Event, ...] = ()
+    """The records of a log."""
+    rejected: dict[str, int] = {}  # noqa: RUF012 - the default of a named tuple, which nobody writes to
+    """Reason → how many spans or records were left out for it."""
+    cut: int = 0
+    """How many texts, lists, attributes and events were shortened or left out for their size."""
+
+    @property
+    def refused(self) -> int:
+        """How many spans or records were left out: the count of a partial success."""
+        return sum(self.rejected.values())
+
+    @property
+    def message(self) -> str:
+        """Why, in words: the error message of a partial success; empty where nothing was left out or cut.
+
+        >>> Decoded(rejected={"no trace id": 2}, cut=1).message
+        '2 rejected: no trace id (2); 1 value cut for its size'
+        """
+        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in self.rejected.items())
+        parts = [f"{self.refused:,} rejected: {reasons}"] if reasons else []
+        if self.cut:
+            parts.append(f"{self.cut:,} {'value' if self.cut == 1 else 'values'} cut for their size")
+        return "; ".join(parts).replace("1 value cut for their", "1 value cut for its")
+
+
+class Scale:
+    """What weighs the parts of a request against the limits, and counts what it takes away."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.cut = 0
+        self.rejected: Counter[str] = Counter()
+
+    def reject(self, reason: str) -> None:
+        """Count a span or record that is left out."""
+        known = reason in self.rejected or len(self.rejected) < REASONS
+        self.rejected[reason if known else "other reasons"] += 1
+
+    def text(self, text: str) -> str:
+        """The text, or as much of it as may be."""
+        if len(text) <= self.limits.text:
+            return text
+        self.cut += 1
+        return text[: self.limits.text]
+
+    def few(self, values: Any, most: int) -> Any:
+        """The values, or as many of them as may be."""
+        if len(values) <= most:
+            return values
+        self.cut += 1
+        return values[:most]
+
+    def close(self, operations: list[Operation], events: list[Event]) -> Decoded:
+        return Decoded(tuple(operations), tuple(events), dict(self.rejected), self.cut)
+
+
+def lacking(trace: str, span: str) -> str | None:
+    """What is wrong with the ids of a span, if anything."""
+    if not TRACE_ID.fullmatch(trace) or not trace.strip("0"):
+        return "no trace id of 32 hex digits" if trace.strip("0") else "no trace id"
+    if not SPAN_ID.fullmatch(span) or not span.strip("0"):
+        return "no span id of 16 hex digits" if span.strip("0") else "no span id"
+    return None
