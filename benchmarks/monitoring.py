@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.findings.monitoring_detecting import MONTH, RATE, detect, reference
+from ragfault.findings.monitoring_detecting import MARGIN, MONTH, RATE, detect, reference
 from ragfault.findings.monitoring_rollups import BINS
 from ragfault.findings.monitoring_windows import DAY, Series
 from ragfault.runs import Measure
@@ -64,13 +64,17 @@ def traffic(rng: np.random.Generator, scores: Floats, rate: int, minutes: int) -
 # --- the rules ---------------------------------------------------------------------------------------
 
 
-def sequential(whole: Traffic) -> np.ndarray:
-    """Of each minute after the reference, whether a drop is called and not over, by the sequential test."""
+def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
+    """A drop is called by the sequential test and not over."""
+    return lambda whole: _sequential(whole, margin)
+
+
+def _sequential(whole: Traffic, margin: float) -> np.ndarray:
     size = len(whole.n)
     part = Series(
         np.arange(size), *whole, np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
     )
-    found = reference((MEASURE.name, None), part.between(0, WEEK), MEASURE)
+    found = reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
     assert found is not None
     firing = np.zeros(size, dtype=bool)
     for call in detect(part, found):
@@ -119,7 +123,8 @@ def t_test(window: int, p: float) -> Callable[[Traffic], np.ndarray]:
 
 
 RULES: dict[str, Callable[[Traffic], np.ndarray]] = {
-    f"sequential test at {RATE:g} a month": sequential,
+    f"sequential test at {RATE:g} a month": sequential(MARGIN),
+    "the same without a margin": sequential(0.0),
     "30 min 2 points below": threshold(30),
     "90 min 2 points below, for 30 min": threshold(90, 30),
     "t-test of 90 min, p < 0.05": t_test(90, 0.05),
@@ -202,9 +207,9 @@ def main() -> None:
     """Print the table: false alarms, and the delay as median and 90 % quantile."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument(
-        "--months", type=int, default=60, help="metric-months without a change, per traffic [60]"
+        "--months", type=int, default=200, help="metric-months without a change, per traffic [200]"
     )
-    asked.add_argument("--drops", type=int, default=40, help="drops of each size, per traffic [40]")
+    asked.add_argument("--drops", type=int, default=60, help="drops of each size, per traffic [60]")
     asked.add_argument("--seed", type=int, default=0, help="of the simulation [0]")
     asked.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="traces a minute")
     given = asked.parse_args()

@@ -344,13 +344,15 @@ def _beyond(rule: Rule, part: Series, measure: Measure) -> tuple[bool, bool]:
 
 def _dropped(rule: Rule, before: Series, part: Series, measure: Measure) -> tuple[float | None, bool, bool]:
     """By how much a window is worse than the day before it, and what that says."""
-    gap = difference(before, part, measure)
-    if gap is None or before.traces < rule.least:
+    if before.mean is None or part.mean is None or before.traces < rule.least:
         return None, False, False
     assert rule.drop is not None
-    worse = -gap.mean if measure.better == "higher" else gap.mean
-    sure = gap.high < 0 if measure.better == "higher" else gap.low > 0
-    breach = worse >= rule.drop and (sure or not rule.certain)
+    sign = 1 if measure.better == "higher" else -1
+    worse = sign * (before.mean - part.mean)
+    breach = worse >= rule.drop
+    if breach and rule.certain:
+        gap = difference(before, part, measure)
+        breach = gap is not None and (gap.high < 0 if sign > 0 else gap.low > 0)
     return worse, breach, not breach and worse <= rule.drop - rule.clear
 
 

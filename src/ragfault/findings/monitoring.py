@@ -195,7 +195,7 @@ def watched(all_: Mapping[Key, Series]) -> list[Key]:
     """The series on which drops are looked for: one of each name of WATCHED on each route, in its order."""
     chosen: dict[tuple[str, str | None], Key] = {}
     for key in sorted(all_, key=_order):
-        if key[2] is None and bare(key[0]) in WATCHED:
+        if key[2] is None and bare(key[0]) in WATCHED and all_[key].traces:
             chosen.setdefault((bare(key[0]), key[1]), key)
     return list(chosen.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.errors import UsageError
-from ragfault.findings.monitoring_observing import observations
+from ragfault.findings.monitoring_observing import DERIVED, observations
 from ragfault.findings.monitoring_rollups import Observation, Rollup, merged, roll
 from ragfault.findings.monitoring_windows import Key, Series, difference, series
 from ragfault.runs import Measure, Run
@@ -26,6 +27,8 @@ QUERIES = 4000
 
 RESAMPLES = 499
 SHOWN = 8
+RARE = 3
+"""Stems in fewer queries than this say nothing of a topic."""
 PART = 256
 """Traces of the evaluation set that are in memory at once."""
 
@@ -72,7 +75,7 @@ class Drift(Struct, frozen=True, kw_only=True):
 def evaluated(run: Run) -> dict[Key, Series]:
     """The scores of an evaluation set as series; its times, if it has any, do not matter."""
     size, scores = len(run.manifest.metrics), run.scores()
-    measures = run.manifest.metrics
+    measures = (*run.manifest.metrics, *DERIVED)
     start = datetime(1970, 1, 1, tzinfo=UTC)
     found: list[Rollup] = []
     part: list[Observation] = []
@@ -156,9 +159,9 @@ def _smirnov(one: NDArray[np.int64], two: NDArray[np.int64]) -> tuple[float, flo
 def topic_drift(before: Sequence[str], live: Sequence[str], seed: int = 0) -> Topics | None:
     """How far the words of live queries have moved from those of the evaluation set.
 
-    The Jensen-Shannon distance (Lin 1991) between how often each stem occurs, a stem counted once a query, beside
-    its permutation distribution: the same queries divided at random into two sides as large. None where a side has
-    no word of content.
+    The Jensen-Shannon distance (Lin 1991) between how often each stem occurs that is in three queries or more, counted
+    once a query, beside its permutation distribution: the same queries divided at random into two sides as large.
+    None where a side has no word of content, or no stem is in three queries.
 
     >>> old, new = ["When does the ferry leave?", "What is the fare?"] * 40, ["Where can a boat be moored?"] * 60
     >>> found = topic_drift(old, new)
@@ -169,9 +172,12 @@ def topic_drift(before: Sequence[str], live: Sequence[str], seed: int = 0) -> To
     sides = [_drawn([set(content(text)) for text in texts], rng) for texts in (before, live)]
     if not all(any(side) for side in sides):
         return None
-    names = sorted(set().union(*sides[0], *sides[1]))
+    counts = Counter(word for side in sides for words in side for word in words)
+    names = sorted(word for word, count in counts.items() if count >= RARE)
+    if not names:
+        return None
     place = {name: at for at, name in enumerate(names)}
-    rows = [sorted(place[name] for name in words) for side in sides for words in side]
+    rows = [sorted(place[name] for name in words if name in place) for side in sides for words in side]
     owner = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     stems = np.fromiter((at for row in rows for at in row), dtype=np.int64)
     mine = np.arange(len(rows)) < len(sides[0])

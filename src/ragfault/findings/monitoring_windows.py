@@ -161,6 +161,8 @@ def difference(
 ) -> Difference | None:
     """The mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
 
+    Degrees of freedom are rounded down.
+
     >>> from ragfault.findings.monitoring_rollups import Observation, roll
     >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
     ...         for at in range(120)]
@@ -179,7 +181,7 @@ def difference(
             after.mean - before.mean, -math.inf, math.inf, math.inf, 1.0, other - mean, int(n + m), 2, "none"
         )
     df = both**2 / (error**4 / df + slip**4 / free) if both else 1.0
-    half = t_quantile(0.5 + confidence / 2, max(1.0, df)) * math.sqrt(both)
+    half = t_quantile(0.5 + confidence / 2, max(1.0, math.floor(df))) * math.sqrt(both)
     gap = after.mean - before.mean
     reach = math.inf if measure.low is None or measure.high is None else measure.high - measure.low
     ends = max(-reach, min(gap, other - mean - half)), min(reach, max(gap, other - mean + half))

@@ -264,11 +264,14 @@ def _table(*heads: str) -> Table:
 
 
 def _broken(found: Monitor) -> Iterator[RenderableType]:
+    last: list[str] = []
     for each in found.breaks:
+        *advice, shown = blamed(found, each)
         yield line()
         yield line(("✗ ", "red"), sentence(each))
-        for text in blamed(found, each):
+        for text in (*(advice if advice != last else ()), shown):
             yield inset(2, (text, "dim"))
+        last = advice
 
 
 def _means(found: Monitor, route: str | None, width: int) -> Table:
