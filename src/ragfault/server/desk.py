@@ -5,12 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
+from ragfault.findings.alerting import State
+from ragfault.server.bodies import Rates
+from ragfault.server.joining import Joiner
 from ragfault.server.scorers import Scorers
 from ragfault.server.settings import Settings
 from ragfault.server.tallies import Tallies
 from ragfault.store import Store
 
-__all__ = ["Desk"]
+__all__ = ["ALARMS", "Desk"]
+
+ALARMS = "alarms"
+"""The setting that holds the state of all alerts."""
 
 
 class Desk:
@@ -22,18 +30,26 @@ class Desk:
         """Seconds since 1970, UTC; the demo has a clock of its own."""
         self.tallies = Tallies(store, clock)
         """Counts of what was dropped, rejected, repeated, sent."""
+        self.rates = Rates(settings.limits.rate)
         self.scorers = Scorers(settings, store)
+        self.joiner = Joiner(store, self.tallies, self.scorers.called)
 
     def scoring(self) -> dict[str, float]:
         """How scoring goes: what it took, and how much waits."""
         return self.scorers.figures()
 
+    def alarms(self) -> State:
+        """The alerts that are not over, and the silences."""
+        return msgspec.convert(self.store.setting(ALARMS, {}), State)
+
     def open(self) -> None:
         """Begin to score; what waited when the server was last ended, however it was, comes first."""
         self.scorers.start()
+        self.joiner.start()
 
     def close(self) -> None:
         """Score what is under way, write what waits to be written, and let the store go."""
+        self.joiner.close()
         self.scorers.close()
         self.tallies.flush()
         self.store.close()

@@ -5,19 +5,24 @@ Every view is a function of the desk and of what was asked for; none of them wri
 
 from __future__ import annotations
 
+import io
 import math
+import tempfile
+import zipfile
 from collections.abc import Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from ragfault.errors import UnknownName
+from ragfault.findings.alerting import Alarm, Silence
 from ragfault.findings.monitoring_windows import DAY, Distribution, Rolling, distribution, rolling, series
 from ragfault.records import Layer
 from ragfault.runs import Manifest, Measure
 from ragfault.server.desk import Desk
-from ragfault.store import Count, Event, Mark, Page, Totals, Wanted, Whole
+from ragfault.store import Count, Event, Mark, Page, Totals, Wanted, Whole, export
 
 __all__ = [
     "Alerts",
@@ -29,6 +34,7 @@ __all__ = [
     "alerts",
     "metric",
     "overview",
+    "packed",
     "runs",
     "trace",
     "traces",
@@ -70,8 +76,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     moved: tuple[Moved, ...]
     """Ordered by metric, route and window."""
     routes: tuple[str, ...]
-    alerts: dict[str, Any]
-    """Key → state, of those that are not resolved."""
+    alerts: tuple[Alarm, ...]
+    """Those that are not over."""
     marks: tuple[Mark, ...]
     """Of the last day."""
     counts: dict[str, int]
@@ -115,8 +121,11 @@ class Alerts(Struct, frozen=True, kw_only=True):
     """The page of alerts: their states, and what happened."""
 
     now: float
-    states: dict[str, Any]
+    alarms: tuple[Alarm, ...]
+    """Those that are not over, and those that resolved a while ago."""
+    silences: tuple[Silence, ...]
     events: tuple[Event, ...]
+    """What happened, the latest first."""
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -138,7 +147,7 @@ def overview(desk: Desk) -> Overview:
         totals=store.totals(),
         moved=tuple(each for window in WINDOWS for each in _moved(desk, until, window)),
         routes=store.routes(),
-        alerts={key: state for key, state in store.alerts().items() if not _over(state)},
+        alerts=tuple(alarm for alarm in desk.alarms().alarms if alarm.status != "resolved"),
         marks=store.marks(now - DAY * 60),
         counts=_summed(store.counts(until - DAY)),
         scoring=desk.scoring(),
@@ -196,7 +205,8 @@ def trace(desk: Desk, id: str) -> Whole:
 
 def alerts(desk: Desk) -> Alerts:
     """The states of all alerts, and what happened to them."""
-    return Alerts(now=desk.now(), states=desk.store.alerts(), events=desk.store.events())
+    state = desk.alarms()
+    return Alerts(now=desk.now(), alarms=state.alarms, silences=state.silences, events=desk.store.events())
 
 
 def runs(desk: Desk) -> tuple[RunLine, ...]:
@@ -209,6 +219,17 @@ def runs(desk: Desk) -> tuple[RunLine, ...]:
             continue
         found.append(RunLine(name=place.parent.name, manifest=made))
     return tuple(found)
+
+
+def packed(desk: Desk, wanted: Wanted) -> bytes:
+    """The judged traces of a selection as a run, in a ZIP file. Raises what `export` raises."""
+    with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
+        run = export(desk.store, wanted, Path(folder, "run"))
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for path in sorted(run.path.iterdir()):
+                archive.write(path, path.name)
+        return file.getvalue()
 
 
 # --- their parts -----------------------------------------------------------------------------------
@@ -258,11 +279,6 @@ def _line(each: Rolling, measure: Measure) -> Moved:
         delta_low=delta.low if delta is not None and bounded else None,
         delta_high=delta.high if delta is not None and bounded else None,
     )
-
-
-def _over(state: Any) -> bool:
-    """Whether an alert is over."""
-    return isinstance(state, dict) and state.get("state") in ("resolved", "inactive", "ok", None)
 
 
 def _summed(counts: Sequence[Count]) -> dict[str, int]:

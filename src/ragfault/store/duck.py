@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -165,8 +164,8 @@ class Duck:
 
     # --- marks, alerts, labels, settings, tokens, counts -----------------------------------------------
 
-    def mark(self, marks: Sequence[Mark]) -> Future[int]:
-        return self._writer.submit(lambda con: keeping.add_marks(con, marks, time.time()))
+    def mark(self, marks: Sequence[Mark], now: float) -> Future[int]:
+        return self._writer.submit(lambda con: keeping.add_marks(con, marks, now))
 
     def marks(self, since: float = 0.0, until: float | None = None) -> tuple[Mark, ...]:
         with self._reading() as con:

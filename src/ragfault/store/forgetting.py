@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ragfault.store.records import Totals
@@ -23,9 +24,13 @@ def totals(con: Any, schema: int) -> Totals:
 
 
 def size(con: Any) -> int:
-    """Bytes that are used in the file."""
+    """Bytes on the disk that hold something: those of the file that are used, and the log of what is fresh."""
     block, used = con.execute("SELECT block_size, used_blocks FROM pragma_database_size()").fetchone()
-    return int(block * used)
+    [path] = con.execute(
+        "SELECT path FROM duckdb_databases() WHERE NOT internal AND path IS NOT NULL"
+    ).fetchone()
+    log = Path(f"{path}.wal")
+    return int(block * used) + (log.stat().st_size if log.exists() else 0)
 
 
 def forget(con: Any, before: float | None, bytes: int | None) -> int:

@@ -120,8 +120,8 @@ class Store(Protocol):
 
     # --- marks, alerts, labels, settings, tokens, counts -----------------------------------------------
 
-    def mark(self, marks: Sequence[Mark]) -> Future[int]:
-        """Keep marks, each once by its id; how many were new."""
+    def mark(self, marks: Sequence[Mark], now: float) -> Future[int]:
+        """Keep marks, each once by its id, those without a time as of now; how many were new."""
         ...
 
     def marks(self, since: float = 0.0, until: float | None = None) -> tuple[Mark, ...]:

@@ -140,7 +140,7 @@ class Line(Record, frozen=True, kw_only=True):
     """Metric → value, of those that have one."""
 
 
-class Page(Record, frozen=True, kw_only=True):
+class Page(Record, frozen=True, kw_only=True, omit_defaults=False):
     """A stretch of a selection."""
 
     lines: tuple[Line, ...]
@@ -192,7 +192,7 @@ class Count(NamedTuple):
     n: int
 
 
-class Totals(Record, frozen=True, kw_only=True):
+class Totals(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What a store holds."""
 
     traces: int

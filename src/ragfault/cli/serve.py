@@ -1,0 +1,222 @@
+"""`ragfault serve`: take live traces, score them, watch them; and what talks to such a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragfault.errors import UsageError
+
+__all__ = ["serve"]
+
+
+class Serving(click.Group):
+    """A group that takes what is none of its commands for the options of the server."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=Serving,
+    epilog="""\b
+Examples:
+  ragfault serve --store watched
+  ragfault serve --store watched --demo
+  ragfault serve token --store watched ci --role ingest
+  ragfault serve export http://127.0.0.1:4318 -o runs/today --since 24h""",
+)
+def serve() -> None:
+    """Take live traces, score them, watch each metric per route, and name the layer when one moves.
+
+    `ragfault serve --store PATH` is short for `ragfault serve start --store PATH`.
+    """
+
+
+@serve.command(
+    epilog="""\b
+Examples:
+  ragfault serve --store watched
+  ragfault serve --store watched --judge minilm --workers 2 --keep 30d --size 20GB
+  RAGFAULT_TOKEN=… ragfault serve --store watched --host 0.0.0.0"""
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The folder of the store; made where there is none.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Beyond this machine a token is needed.")
+@click.option("--port", type=click.IntRange(0, 65535), default=4318, show_default=True)
+@click.option(
+    "--token",
+    envvar="RAGFAULT_TOKEN",
+    help="A token for everything. Better given as RAGFAULT_TOKEN: others see options.",
+)
+@click.option("--judge", default="embedded", show_default=True, help="Who judges every trace.")
+@click.option("--lens", default="general", show_default=True, help="What must agree exactly in a domain.")
+@click.option("--metrics", default="default", show_default=True, help="A set, or names (a,b).")
+@click.option(
+    "--workers",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Processes that judge; 0: traces wait.",
+)
+@click.option(
+    "--by", default="model,release,prompt_version", show_default=True, help="Fields that make cohorts (a,b)."
+)
+@click.option("--keep", help="How long traces are kept: 30d.  [default: for ever]")
+@click.option("--size", help="How large the store may grow: 20GB.  [default: any size]")
+@click.option("--rules", type=click.Path(path_type=Path), help="A TOML file of alert rules.")
+@click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="Where alerts are sent.")
+@click.option(
+    "--webhook-shape",
+    "shape",
+    type=click.Choice(["ragfault", "slack", "alertmanager"]),
+    default="ragfault",
+    show_default=True,
+)
+@click.option(
+    "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
+)
+def start(keep: str | None, size: str | None, metrics: str, by: str, **options: Any) -> None:
+    """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
+
+    The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET.
+    """
+    from ragfault.server import Settings, run
+
+    run(
+        Settings(
+            metrics=_names(metrics),
+            by=tuple(name for name in by.split(",") if name),
+            days=None if keep is None else _days(keep),
+            bytes=None if size is None else _bytes(size),
+            secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
+            **options,
+        ),
+        click.echo,
+    )
+
+
+def _names(text: str) -> str | tuple[str, ...]:
+    """A set of metrics, or metrics by name."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    return names[0] if len(names) == 1 else names
+
+
+def _days(text: str) -> float:
+    """A length of time in days."""
+    from ragfault.findings.alerting_rules import minutes
+
+    return minutes(text) / (24 * 60)
+
+
+def _bytes(text: str) -> int:
+    """A size in bytes.
+
+    >>> _bytes("20GB"), _bytes("512 MB")
+    (20000000000, 512000000)
+    """
+    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+    number, unit = text.strip()[:-2].strip(), text.strip()[-2:].upper()
+    if unit not in units or not number.isdecimal() or not int(number):
+        raise UsageError(f'"{text}" is not a size. Write a whole number of KB, MB, GB or TB: 20GB.')
+    return int(number) * units[unit]
+
+
+@serve.command(
+    epilog="""\b
+Examples:
+  ragfault serve token --store watched ci --role ingest
+  ragfault serve token --store watched ci --drop"""
+)
+@click.argument("name")
+@click.option("--store", type=click.Path(path_type=Path), required=True, help="The folder of the store.")
+@click.option(
+    "--role",
+    type=click.Choice(["read", "ingest", "admin"]),
+    default="read",
+    show_default=True,
+    help="To look, to send traces and marks, or for everything.",
+)
+@click.option("--drop", is_flag=True, help="End the token of this name.")
+def token(name: str, store: Path, role: Any, drop: bool) -> None:
+    """Make a token called NAME and print it: it is shown this once, and kept as a hash.
+
+    The store must not be served meanwhile: one process owns it.
+    """
+    from ragfault.server import issue
+    from ragfault.store import open_store
+
+    opened = open_store(store)
+    try:
+        if drop:
+            opened.drop_token(name).result()
+        else:
+            click.echo(issue(opened, name, role))
+    finally:
+        opened.close()
+
+
+@serve.command(
+    epilog="""\b
+Examples:
+  ragfault serve export http://127.0.0.1:4318 -o runs/today --since 24h
+  ragfault serve export http://127.0.0.1:4318 -o runs/search --route search --state failed"""
+)
+@click.argument("url")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Where the run is written.")
+@click.option("--since", help="Traces of the last 30m, 24h, 7d.")
+@click.option("--until", help="Traces older than this: 30m, 24h, 7d.")
+@click.option("--route")
+@click.option("--model")
+@click.option("--judge", help="The fingerprint of the judge, where several saw the traces.")
+@click.option("--state", type=click.Choice(["scored", "failed", "error"]))
+@click.option("--text", help="Words in id, query or answer.")
+@click.option("--token", envvar="RAGFAULT_TOKEN", help="A token that may read, where one is needed.")
+@click.option("--force", is_flag=True, help="Replace a run that stands there.")
+def export(
+    url: str, out: Path, since: str | None, until: str | None, token: str | None, force: bool, **picked: Any
+) -> None:
+    """Write judged traces of the server at URL as a run, for report, compare, bisect and everything else."""
+    import time
+
+    from ragfault.server.fetching import fetch_run
+
+    now = time.time()
+    ages = {
+        name: now - _days(text) * 86400
+        for name, text in (("since", since), ("until", until))
+        if text is not None
+    }
+    asked = {name: value for name, value in picked.items() if value is not None} | ages
+    run = fetch_run(url, asked, out, token=token, force=force)
+    click.echo(f"{run.manifest.traces:,} traces written to {run.path}")
+
+
+@serve.command(name="import")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--store", type=click.Path(path_type=Path), required=True, help="The folder of the store.")
+@click.option(
+    "--prefix", default="", help="What goes before each id, so that runs over the same queries do not meet."
+)
+def import_(run: Path, store: Path, prefix: str) -> None:
+    """Take the traces of RUN into a store, with their verdicts and scores; those that are there stay as they are.
+
+    The store must not be served meanwhile: one process owns it.
+    """
+    from ragfault.store import import_run, open_store
+
+    opened = open_store(store)
+    try:
+        found = import_run(opened, run, prefix=prefix)
+    finally:
+        opened.close()
+    click.echo(f"{found.taken:,} traces taken, {found.repeated:,} were there already")

@@ -1,0 +1,71 @@
+"""The application: routes, who may ask, what goes around them, and what runs beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+from ragfault.errors import MissingExtra
+
+try:
+    from fastapi import FastAPI
+except ImportError:
+    raise MissingExtra("the server", "server") from None
+
+from starlette.concurrency import run_in_threadpool
+
+from ragfault import __version__
+from ragfault.server import ingest, problems, twins
+from ragfault.server.access import Access
+from ragfault.server.desk import Desk
+from ragfault.server.headers import Guarded
+from ragfault.server.patrol import Patrol
+from ragfault.server.settings import Settings, loopback
+from ragfault.store import open_store
+
+__all__ = ["ROUTERS", "app"]
+
+ROUTERS = (twins.public, ingest.router, twins.router)
+"""In the order in which they are asked."""
+
+
+def app(settings: Settings, clock: Callable[[], float] = time.time) -> FastAPI:
+    """The application, with its store open; its workers begin with the first request and end with the server.
+
+    Raises MissingExtra where the packages of the extra `server` are not installed, and what opening a store raises.
+
+    >>> import tempfile
+    >>> made = app(Settings(store=tempfile.mkdtemp(), workers=0))
+    >>> made.title
+    'ragfault'
+    >>> made.state.desk.store.close()
+    """
+    desk = Desk(settings, open_store(settings.store), clock)
+    patrol = Patrol(desk)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(desk.open)
+        patrol.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(patrol.close)
+            await run_in_threadpool(desk.close)
+
+    made = FastAPI(
+        title="ragfault",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    made.state.desk, made.state.patrol = desk, patrol
+    made.state.access = Access(settings, desk.store)
+    made.add_middleware(Guarded, local=loopback(settings.host))
+    problems.install(made)
+    for router in ROUTERS:
+        made.include_router(router)
+    return made

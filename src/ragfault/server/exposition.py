@@ -1,0 +1,74 @@
+"""What Prometheus scrapes: a histogram for every metric and route, and how the server fares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ragfault.findings.monitoring_rollups import Rollup, bin_edges
+from ragfault.runs import Measure
+from ragfault.server.desk import Desk
+
+__all__ = ["exposition"]
+
+ALWAYS = 2**31 - 1
+"""A minute behind all others."""
+
+
+def exposition(desk: Desk) -> str:
+    """The text that Prometheus reads. A value that stands on the border of two bins counts in the upper one."""
+    return "\n".join([*_server(desk), *_scores(desk)]) + "\n"
+
+
+def _server(desk: Desk) -> Iterator[str]:
+    totals, scoring = desk.store.totals(), desk.scoring()
+    for name, kind, text, value in (
+        ("traces_stored", "gauge", "Traces in the store.", totals.traces),
+        ("traces_waiting", "gauge", "Traces that wait to be judged.", totals.waiting),
+        ("spans_held", "gauge", "Bodies whose traces are not whole yet.", totals.held),
+        ("store_bytes", "gauge", "Bytes used on the disk.", totals.bytes),
+        ("traces_scored_total", "counter", "Traces judged since the start.", scoring["scored"]),
+        ("alerts_firing", "gauge", "Alerts that fire.", len(desk.alarms().firing)),
+    ):
+        yield from _head(f"ragfault_{name}", kind, text)
+        yield f"ragfault_{name} {value:g}" if isinstance(value, float) else f"ragfault_{name} {value}"
+    yield from _head("ragfault_ingest_total", "counter", "What became of what came in, since the start.")
+    for outcome, n in desk.tallies.total.items():
+        yield f'ragfault_ingest_total{{outcome="{_escaped(outcome)}"}} {n}'
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _scores(desk: Desk) -> Iterator[str]:
+    measures = {measure.name: measure for measure in desk.store.measures()}
+    # The grain makes one roll-up of all minutes: what they hold is counted from the first trace on.
+    found = desk.store.rollups(0, ALWAYS, grain=ALWAYS)
+    yield from _head("ragfault_score", "histogram", "The values of a metric on a route.")
+    for each in found:
+        yield from _histogram(each, measures[each.metric])
+    yield from _head("ragfault_score_missing_total", "counter", "Scores without a value.")
+    for each in found:
+        for state, n in (("undefined", each.undefined), ("failed", each.failed)):
+            yield f'ragfault_score_missing_total{{{_labels(each, measures[each.metric])},status="{state}"}} {n}'
+
+
+def _histogram(each: Rollup, measure: Measure) -> Iterator[str]:
+    labels, below = _labels(each, measure), 0
+    for edge, n in zip(bin_edges(measure.low, measure.high)[1:-1], each.bins, strict=False):
+        below += n
+        yield f'ragfault_score_bucket{{{labels},le="{edge:g}"}} {below}'
+    yield f'ragfault_score_bucket{{{labels},le="+Inf"}} {each.n}'
+    yield f"ragfault_score_sum{{{labels}}} {each.sum:g}"
+    yield f"ragfault_score_count{{{labels}}} {each.n}"
+
+
+def _labels(each: Rollup, measure: Measure) -> str:
+    pairs = {"metric": each.metric, "layer": measure.layer, "route": each.route or ""}
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs.items())
+
+
+def _escaped(text: str) -> str:
+    """A text as the value of a label."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,49 @@
+"""Serving: the application behind uvicorn, until it is told to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ragfault.errors import MissingExtra, OutputError
+from ragfault.server.application import app
+from ragfault.server.settings import Settings
+
+__all__ = ["run"]
+
+DRAIN = 20
+"""Seconds for which requests under way are waited for at the end."""
+
+
+def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> None:
+    """Serve until a signal ends it: no new requests, those under way answered, scores stored, the store let go.
+
+    Raises MissingExtra, UsageError, and OutputError where the port is taken.
+    """
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtra("the server", "server") from None
+    made = app(settings)
+    config = uvicorn.Config(
+        made,
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN,
+        h11_max_incomplete_event_size=65536,
+        limit_concurrency=1000,
+        http="h11",
+    )
+    server = uvicorn.Server(config)
+    try:
+        listening = config.bind_socket()
+    except SystemExit:
+        made.state.desk.store.close()
+        raise OutputError(
+            f"cannot listen on {settings.host}:{settings.port}: the port is taken. Name another with --port."
+        ) from None
+    host, port = listening.getsockname()[:2]
+    notice(f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}")
+    server.run(sockets=[listening])

@@ -1,0 +1,136 @@
+"""Scoring what was stored: worker processes are fed from the store, and their outcomes go back into it.
+
+A trace is acknowledged when it is stored, and judged afterwards. What waits is read from the store, never held in
+memory alone, so that a server that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from queue import Empty, SimpleQueue
+
+from ragfault.evaluation.evaluating import measure
+from ragfault.metrics import choose
+from ragfault.online import Background, Scored
+from ragfault.server.settings import Settings
+from ragfault.store import Store
+
+__all__ = ["Scorers"]
+
+AHEAD = 128
+"""Traces that a worker may have before it."""
+TOGETHER = 256
+"""Outcomes that are stored at once, at most."""
+PAUSE = 0.5
+"""Seconds between looks where nobody calls."""
+
+
+class Scorers:
+    """Worker processes between the store and the store."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings, self._store = settings, store
+        self.measures = tuple(map(measure, choose(settings.metrics)))
+        self._outcomes: SimpleQueue[Scored | None] = SimpleQueue()
+        self._call = threading.Event()
+        self._free = threading.Semaphore(AHEAD * max(1, settings.workers))
+        self._ending = threading.Event()
+        self._workers: list[Background] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._done, self._since = 0, time.monotonic()
+
+    def start(self) -> None:
+        """Begin with what waits in the store."""
+        self._waiting = self._store.totals().waiting
+        for _ in range(self._settings.workers):
+            self._workers.append(
+                Background(
+                    self._outcomes.put,
+                    judge=self._settings.judge,
+                    lens=self._settings.lens,
+                    metrics=self._settings.metrics,
+                    capacity=10 * AHEAD * self._settings.workers,
+                )
+            )
+        if self._workers:
+            for work in (self._feed, self._keep):
+                thread = threading.Thread(target=work, name=f"ragfault{work.__name__}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def called(self, n: int) -> None:
+        """So many traces have come into the store."""
+        with self._lock:
+            self._waiting += n
+        self._call.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether more wait than may."""
+        return bool(self._workers) and self._waiting >= self._settings.limits.waiting
+
+    @property
+    def rate(self) -> float:
+        """Traces that were scored in a second, since the server began."""
+        return self._done / max(1e-9, time.monotonic() - self._since)
+
+    def figures(self) -> dict[str, float]:
+        """How scoring goes."""
+        return {
+            "waiting": float(max(0, self._waiting)),
+            "scored": float(self._done),
+            "per_second": round(self.rate, 3),
+            "workers": float(len(self._workers)),
+        }
+
+    def close(self) -> None:
+        """Wait for what the workers have, store it, and end them; what they were not given waits for the next time."""
+        self._ending.set()
+        self._call.set()
+        for thread in self._threads[:1]:
+            thread.join()
+        for worker in self._workers:
+            worker.close()
+        self._outcomes.put(None)
+        for thread in self._threads[1:]:
+            thread.join()
+
+    # --- on the threads ----------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Give the workers what waits, as far as they keep up."""
+        after = turn = 0
+        while not self._ending.is_set():
+            self._call.clear()
+            found = self._store.unscored(after)
+            for kept in found:
+                while not self._free.acquire(timeout=PAUSE):
+                    if self._ending.is_set():
+                        return
+                if self._ending.is_set():
+                    return
+                self._workers[turn % len(self._workers)].submit(kept.trace)
+                turn, after = turn + 1, kept.number
+            if not found:
+                self._call.wait(PAUSE)
+
+    def _keep(self) -> None:
+        """Bring outcomes to the store, until None says that no more come."""
+        while (first := self._outcomes.get()) is not None:
+            outcomes = [first]
+            with contextlib.suppress(Empty):
+                while len(outcomes) < TOGETHER:
+                    following = self._outcomes.get_nowait()
+                    if following is None:
+                        self._outcomes.put(None)
+                        break
+                    outcomes.append(following)
+            self._store.score(outcomes, self.measures, self._settings.by).result()
+            self._free.release(len(outcomes))
+            with self._lock:
+                self._waiting -= len(outcomes)
+                self._done += len(outcomes)

@@ -1,0 +1,112 @@
+"""The JSON twins of the pages, health, and the description of what stands here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from ragfault.findings.monitoring_windows import DAY
+from ragfault.server import views
+from ragfault.server.access import require
+from ragfault.server.exposition import exposition
+from ragfault.store import State, Wanted
+
+__all__ = ["as_json", "asked", "public", "router"]
+
+public = APIRouter()
+router = APIRouter(dependencies=[Depends(require("read"))])
+
+Seconds = Annotated[float | None, Query(allow_inf_nan=False)]
+Value = Annotated[float | None, Query(allow_inf_nan=False)]
+Text = Annotated[str | None, Query(max_length=1000)]
+
+
+def asked(  # noqa: PLR0913, PLR0917 - the parameters of a page
+    since: Seconds = None,
+    until: Seconds = None,
+    route: Text = None,
+    model: Text = None,
+    conversation: Text = None,
+    state: State | None = None,
+    judge: Text = None,
+    text: Text = None,
+    metric: Text = None,
+    low: Value = None,
+    high: Value = None,
+    sort: Annotated[str, Query(max_length=200)] = "time",
+    order: Literal["descending", "ascending"] = "descending",
+    after: Text = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> Wanted:
+    """The selection that a page's parameters ask for."""
+    return Wanted(**locals())
+
+
+def as_json(content: Any) -> Response:
+    """A record as a response."""
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+@public.get("/healthz")
+async def health() -> Response:
+    """Whether the server is up."""
+    return as_json({"status": "ok"})
+
+
+@router.get("/metrics")
+async def prometheus(request: Request) -> Response:
+    """Histograms per metric and route, and how the server fares, as Prometheus reads it."""
+    text = await run_in_threadpool(exposition, request.app.state.desk)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/overview.json")
+async def overview(request: Request) -> Response:
+    """How everything stands now."""
+    return as_json(await run_in_threadpool(views.overview, request.app.state.desk))
+
+
+@router.get("/metrics/{name}.json")
+async def metric(
+    request: Request,
+    name: str,
+    route: Text = None,
+    window: Annotated[int, Query(ge=1, le=366 * DAY)] = DAY,
+) -> Response:
+    """How one metric went."""
+    return as_json(await run_in_threadpool(views.metric, request.app.state.desk, name, route, window))
+
+
+@router.get("/traces.json")
+async def traces(request: Request, wanted: Annotated[Wanted, Depends(asked)]) -> Response:
+    """A page of traces."""
+    return as_json(await run_in_threadpool(views.traces, request.app.state.desk, wanted))
+
+
+@router.get("/traces/{id:path}.json")
+async def trace(request: Request, id: str) -> Response:
+    """One trace with all that is known of it."""
+    return as_json(await run_in_threadpool(views.trace, request.app.state.desk, id))
+
+
+@router.get("/alerts.json")
+async def alerts(request: Request) -> Response:
+    """Alerts, and what happened to them."""
+    return as_json(await run_in_threadpool(views.alerts, request.app.state.desk))
+
+
+@router.get("/runs.json")
+async def runs(request: Request) -> Response:
+    """The runs in the folder of the store."""
+    return as_json(await run_in_threadpool(views.runs, request.app.state.desk))
+
+
+@router.get("/export.zip")
+async def export(request: Request, wanted: Annotated[Wanted, Depends(asked)]) -> Response:
+    """The judged traces of a selection as a run, packed."""
+    packed = await run_in_threadpool(views.packed, request.app.state.desk, wanted)
+    return Response(packed, media_type="application/zip")
