@@ -129,12 +129,13 @@ class Search:
         """A stage more, where it gains enough: each candidate on each of the beam."""
         if not texts:
             return self.best
-        bare = [with_stage(one, step, None) for one in self.best]
+        bare = list({one.name: one for one in (with_stage(one, step, None) for one in self.best)}.values())
         more = [with_stage(one, step, text) for one in bare for text in texts]
-        raced = self._race(step, [*self.best, *bare, *more], 2 * BEAM)
+        raced = self._race(step, [*more, *(one for one in self.best if one not in bare)], 1)
         plain = self._outcomes(bare)
-        kept = [one.recipe for one in raced if one.recipe in bare or self._worth(one, plain)]
-        return (kept or bare)[:BEAM]
+        kept = [one.recipe for one in raced if self._worth(one, plain)]
+        rest = sorted(zip(plain, bare, strict=True), key=lambda pair: -_mean(pair[0]))
+        return [*kept, *(one for _, one in rest)][:BEAM]
 
     def _selections(self) -> list[Recipe]:
         """How many chunks are left, and which."""
