@@ -272,3 +272,25 @@ def test_the_ground_is_of_the_passages_alone():
     assert np.linalg.norm(ground.meanings, axis=1) == pytest.approx(np.ones(len(ground.sizes)), abs=1e-6)
     assert len(ground.runs(2)) == len(ground.tokens) - 1
     assert isinstance(model().network, Network)
+
+
+def test_asked_at_once_or_one_by_one():
+    """What is asked at once is answered as when each group is asked by itself, whatever stands beside it."""
+    query = "When does the ferry to Vell leave?"
+    chunks = tuple(Passage(one.id, one.text) for one in CHUNKS)
+    record = Passage("r", "{'name': 'Vell Quay', 'WiFi': False, 'hours': {'Monday': '9:0-17:0'}}")
+    groups = [
+        (["The ferry leaves at 07:40.", "Cats travel free of charge.", "It takes 35 minutes."], chunks),
+        (["The ferry leaves at 08:40."], chunks[:1]),
+        (["It has WiFi.", "Die Fähre nach Vell verlässt den Nordkai jeden Morgen um acht Uhr."], (record,)),
+        (["Dogs are kept on a lead."], (Passage("answer", "On a lead."),)),
+        ([], chunks),
+        (["It rains."], ()),
+        (["It rains."], (Passage("blank", " "),)),
+    ]
+    together = JUDGE.read(query)
+    together.expect(groups)
+    for claims, passages in groups:
+        one, alone = (reading.entailment(claims, passages) for reading in (together, JUDGE.read(query)))
+        assert [seen.p for seen in one] == pytest.approx([seen.p for seen in alone], abs=1e-6)
+        assert [seen._replace(p=0.0) for seen in one] == [seen._replace(p=0.0) for seen in alone]
