@@ -28,6 +28,8 @@ VERBS = {
     ),
     "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
     "monitor": ("ragfault.cli.monitor", "Watch runs over time: drops, the layer to blame, alerts."),
+    "clusters": ("ragfault.cli.clusters", "Show what fails alike, under names that stay the same over runs."),
+    "promote": ("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set."),
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
     "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),

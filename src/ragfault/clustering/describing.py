@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragfault.clustering.failing import Whole
+from ragfault.clustering.failing import Whole, common_lead
 from ragfault.clustering.naming import Told
 from ragfault.clustering.records import Cluster, Failure, Point, Shown, Trend
 from ragfault.findings import KINDS
@@ -57,10 +57,9 @@ def describe(
 ) -> Cluster:
     """A group as a cluster that was never seen before; its rows are those of the space of meaning and kinds."""
     keys = [sorted({key_of(one) for one in group if one.run == place}) for place in range(len(wholes))]
-    leads = Counter(one.kind for one in group)
-    kind = min(leads, key=lambda each: (-leads[each], each))
     layers = Counter(KINDS[one.kind].layer for one in group)
     kinds = Counter(each for one in group for each in one.kinds)
+    kind = common_lead(kinds, len(group))
     middle = rows.mean(axis=0)
     length = float(np.linalg.norm(middle)) or 1.0
     return Cluster(

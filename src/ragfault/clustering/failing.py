@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from ragfault.clustering.records import Failure
 from ragfault.findings import Diagnosis, Kind, diagnoses
 from ragfault.runs import Run
 
-__all__ = ["LOW", "Whole", "failing", "failures", "lead", "whole"]
+__all__ = ["LOW", "Whole", "common_lead", "failing", "failures", "lead", "whole"]
 
 LOW = 0.5
 """A trace whose triad is below this fails, whatever else is said of it."""
@@ -25,12 +25,12 @@ CAUSES: tuple[Kind, ...] = (
     "nothing_retrieved",
     "empty_answer",
     "wrong_refusal",
-    "bad_quote",
-    "contradicted_claim",
-    "false_claim",
-    "contradicted_fact",
     "nothing_relevant",
+    "false_claim",
+    "contradicted_claim",
     "uncovered_statement",
+    "contradicted_fact",
+    "bad_quote",
     "unsupported_claim",
     "missed_refusal",
     "missing_context",
@@ -41,7 +41,7 @@ CAUSES: tuple[Kind, ...] = (
     "all_low",
     "irrelevant_chunk",
 )
-"""The kinds of problem, what is said for certain and what others follow from before the rest."""
+"""The kinds of problem, those that others follow from, and that are seen for certain, before the rest."""
 
 RANK = {kind: place for place, kind in enumerate(CAUSES)}
 
@@ -72,6 +72,18 @@ def lead(kinds: Sequence[Kind]) -> Kind:
     'nothing_relevant'
     """
     return min(kinds, key=RANK.__getitem__)
+
+
+def common_lead(kinds: Mapping[Kind, int], size: int) -> Kind:
+    """What so many traces fail by: the cause among the kinds that at least half of them show, else the commonest.
+
+    >>> common_lead({"bad_quote": 3, "nothing_relevant": 7, "unsupported_claim": 9}, 10)
+    'nothing_relevant'
+    """
+    shared = [kind for kind, count in kinds.items() if 2 * count >= size and kind != "irrelevant_chunk"]
+    if shared:
+        return lead(shared)
+    return min(kinds, key=lambda kind: (-kinds[kind], RANK[kind]))
 
 
 def failing(found: Diagnosis) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ragfault.clustering.records import Failure
 from ragfault.findings import KINDS, Kind
+from ragfault.judges.rarity import rarity
 from ragfault.ports import Generator
 from ragfault.text import STOP, stem
 
@@ -42,8 +43,9 @@ class Told(NamedTuple):
 def telling_terms(groups: Sequence[Sequence[Failure]]) -> list[Told]:
     """What tells each group from all others, by c-TF-IDF over the words of the queries (Grootendorst 2022).
 
-    A word weighs its share of the words of the group × log(1 + words a group on average / its count in all groups).
-    A word of one query alone names no group of several.
+    A word weighs its share of the words of the group × log(1 + words a group on average / its count in all groups), and
+    × how rare it is in English, so that a few queries are not named by chance words. A word of one query alone names no
+    group of several.
     """
     written: dict[str, Counter[str]] = {}
     counts = [_counted(group, written) for group in groups]
@@ -77,8 +79,10 @@ def _told(
     mean: float,
     written: dict[str, Counter[str]],
 ) -> Told:
-    size = counts.total() or 1
-    weights = {term: count / size * math.log(1 + mean / total[term]) for term, count in counts.items()}
+    size, tell = counts.total() or 1, rarity()
+    weights = {
+        term: count / size * math.log(1 + mean / total[term]) * tell(term) for term, count in counts.items()
+    }
     ranked = sorted(weights, key=lambda term: (-weights[term], term))[:KEPT]
     length = math.sqrt(sum(weights[term] ** 2 for term in ranked)) or 1.0
     shared = [term for term in ranked if spread[term] > 1] or ranked

@@ -19,7 +19,7 @@ from ragfault.errors import UsageError
 from ragfault.ports import Embedder, Generator
 from ragfault.runs import Run
 
-__all__ = ["SINGLES", "cluster", "cluster_failures"]
+__all__ = ["SINGLES", "cluster", "cluster_failures", "told_apart"]
 
 SINGLES = "single failures"
 """What failures are called that are like no others."""
@@ -53,11 +53,11 @@ def cluster(
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
     found = [one for place, run in enumerate(opened) for one in failures(run, place)]
     return cluster_failures(
-        found, _named(opened), embedder=embedder, generator=generator, smallest=smallest, seed=seed
+        found, told_apart(opened), embedder=embedder, generator=generator, smallest=smallest, seed=seed
     )
 
 
-def _named(runs: Sequence[Run]) -> list[Whole]:
+def told_apart(runs: Sequence[Run]) -> list[Whole]:
     """The runs with names that are all different."""
     made = [whole(run) for run in runs]
     names = [each.name for each in made]

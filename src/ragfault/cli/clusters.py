@@ -1,0 +1,232 @@
+"""`ragfault clusters` and `ragfault promote`: what fails alike, and how it becomes part of an evaluation set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.cli.report import colourful
+from ragfault.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.clustering import Clusters, Registry
+    from ragfault.clustering.records import Cluster
+    from ragfault.runs import Run
+
+__all__ = ["clusters", "promote"]
+
+BESIDE = "clusters.json"
+"""The registry, in the folder of the runs."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault clusters runs/today
+  ragfault clusters runs/today --against runs/yesterday -o clusters.html
+  ragfault clusters runs/v1 runs/v2 runs/v3 --json
+  ragfault clusters runs/today --assign c-5f21aa=ann --resolve c-90be03"""
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--against", type=click.Path(), metavar="OLD_RUN", help="Say what each cluster was in this run."
+)
+@click.option(
+    "--registry",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help=f"What is remembered of clusters.  [default: {BESIDE} beside the last run]",
+)
+@click.option("--assign", multiple=True, metavar="ID=NAME", help="Give a cluster to somebody. Repeatable.")
+@click.option("--mute", multiple=True, metavar="ID", help="Tell of a cluster no more. Repeatable.")
+@click.option(
+    "--resolve",
+    multiple=True,
+    metavar="ID",
+    help="A cluster is mended; if it returns, it reopens. Repeatable.",
+)
+@click.option("--embedder", metavar="NAME", help="latent, minilm, …  [default: the word vectors of ragfault]")
+@click.option(
+    "--smallest", type=click.IntRange(2), help="The least size of a cluster.  [default: by failures]"
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the reduction.")
+@click.option("--json", "as_json", is_flag=True, help="The clusters as JSON.")
+@click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json or .txt.")
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+def clusters(
+    runs: tuple[str, ...],
+    against: str | None,
+    registry: str | None,
+    as_json: bool,
+    out: str | None,
+    **given: Any,
+) -> None:
+    """Show what fails alike among the traces of RUNS, under names and ids that stay the same over runs.
+
+    RUNS are given in the order in which they were made. The registry remembers clusters with their history; a resolved
+    one that a later run has is open again.
+    """
+    from ragfault.clustering.storing import alone
+    from ragfault.report.saving import save, vacant
+
+    if out is not None:
+        vacant(out, force=given["force"])
+        if Path(out).suffix.lower() not in (".html", ".htm", ".json", ".txt"):
+            raise UsageError(f'"{out}" does not say its format. End it in .html, .json or .txt.')
+    place = Path(registry or Path(runs[-1]).resolve().parent / BESIDE)
+    options = {"embedder": _embedder(given["embedder"]), "smallest": given["smallest"], "seed": given["seed"]}
+    with alone(place):
+        found = _remembered(runs, against, place, options, given)
+    if out is None:
+        click.echo(_rendered(found, ".json" if as_json else "", True), nl=False)
+    else:
+        text = _rendered(found, ".json" if as_json else Path(out).suffix.lower(), False)
+        click.echo(f"{save(out, text, force=given['force'])}", err=True)
+
+
+def _embedder(name: str | None) -> Any:
+    if name is None:
+        return None
+    from ragfault.retrieval.embedders import load_embedder
+
+    return load_embedder(name)
+
+
+def _remembered(
+    runs: tuple[str, ...], against: str | None, place: Path, options: dict[str, Any], given: dict[str, Any]
+) -> Clusters:
+    """The clusters of runs by the registry, which then has them, and what was said of them."""
+    from ragfault.clustering import read_registry, write_registry
+    from ragfault.clustering.following import follow, held_against
+    from ragfault.clustering.registering import shown_as
+    from ragfault.runs import Run
+
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    before = read_registry(place)
+    opened = [Run.open(run) for run in runs]
+    if against is None:
+        kept, found = follow(before, opened, now, **options)
+    else:
+        kept, found = held_against(before, opened, Run.open(against), now, **options)
+    changed = _said(kept, given, now)
+    if changed != before:
+        write_registry(place, changed)
+    return shown_as(found, changed)
+
+
+def _said(registry: Registry, given: dict[str, Any], now: str) -> Registry:
+    """The registry after what was said of clusters."""
+    from ragfault.clustering import assign, mute, resolve
+
+    for text in given["assign"]:
+        name, equals, to = text.partition("=")
+        if not equals:
+            raise UsageError(
+                f"--assign {text}: say whose it is, --assign {text}=NAME; nobody's: --assign {text}="
+            )
+        registry = assign(registry, name.strip(), to.strip(), now)
+    for name in given["mute"]:
+        registry = mute(registry, name, now)
+    for name in given["resolve"]:
+        registry = resolve(registry, name, now)
+    return registry
+
+
+def _rendered(found: Clusters, kind: str, screen: bool) -> str:
+    if kind in (".html", ".htm"):
+        from ragfault.report.clusters_html import render_clusters
+
+        return render_clusters(found)
+    from ragfault.report.clusters import render, to_json
+
+    if kind == ".json":
+        return to_json(found)
+    return render(found, width=None if screen else 110, colour=screen and colourful())
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault promote runs/today --cluster c-5f21aa -o evalset.jsonl
+  ragfault promote runs/today --trace ferry-12 --trace ferry-40 -o evalset.jsonl
+  ragfault promote -o evalset.jsonl --accept case-0f3a6c1b22d7 --by ann"""
+)
+@click.argument("run", required=False, type=click.Path())
+@click.option("--cluster", metavar="ID", help="All traces of this cluster.")
+@click.option("--trace", "traces", multiple=True, metavar="ID", help="This trace. Repeatable.")
+@click.option(
+    "-o", "--out", required=True, type=click.Path(), help="The evaluation set, JSON Lines; it is added to."
+)
+@click.option("--accept", multiple=True, metavar="ID", help="This case of OUT was reviewed. Repeatable.")
+@click.option("--by", default="", metavar="NAME", help="Who reviewed it.")
+@click.option(
+    "--registry",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help=f"What is remembered of clusters.  [default: {BESIDE} beside the run]",
+)
+def promote(
+    run: str | None,
+    cluster: str | None,
+    traces: tuple[str, ...],
+    out: str,
+    accept: tuple[str, ...],
+    by: str,
+    registry: str | None,
+) -> None:
+    """Turn failing traces of RUN into cases of the evaluation set OUT, to be reviewed; or mark cases as reviewed.
+
+    A case has the query, the answer key as far as there is one, and in its metadata the answer that failed and where it
+    came from. Queries that OUT has already are left out; what stands in OUT stays as it is.
+    """
+    from ragfault.clustering import accept as mark
+    from ragfault.clustering import promote as add
+
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if accept:
+        if run is not None or cluster is not None or traces:
+            raise UsageError("--accept marks cases that stand in OUT. Leave RUN, --cluster and --trace out.")
+        count = mark(out, accept, by, now)
+        click.echo(f"{count:,} of {len(accept):,} cases marked as reviewed in {out}")
+        return
+    if run is None or bool(cluster) == bool(traces):
+        raise UsageError("say what to promote: a RUN, and either --cluster ID or --trace ID.")
+    done = add(_cases(run, cluster, traces, registry, now), out)
+    for name, double in done.doubles:
+        click.echo(f"{name} is left out: {double} asks the same", err=True)
+    click.echo(f"{len(done.added):,} cases added to {out}, {done.total:,} in it; they wait for review")
+
+
+def _cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:
+    """The cases that were asked for."""
+    from ragfault.clustering import cases
+    from ragfault.runs import Run
+
+    opened = Run.open(run)
+    if cluster is None:
+        return cases(opened, tuple(dict.fromkeys(traces)), now)
+    place = Path(registry or Path(run).resolve().parent / BESIDE)
+    one = _sought(opened, cluster, place, now)
+    about = {} if one.id == "single" else {"id": one.id, "name": one.name}
+    return cases(opened, one.members, now, about)
+
+
+def _sought(run: Run, name: str, place: Path, now: str) -> Cluster:
+    """The cluster of a run by its id in the registry. Raises UnknownName where the run has none of that id."""
+    from ragfault.clustering import read_registry
+    from ragfault.clustering.following import follow
+
+    _, found = follow(read_registry(place), [run], now)
+    there = [*found.clusters, *([found.singles] if found.singles else [])]
+    for one in there:
+        if one.id == name:
+            return one
+    raise UnknownName(
+        f"cluster in {run.path.name}",
+        name,
+        [one.id for one in there],
+        f"List them with: ragfault clusters {run.path}",
+    )
