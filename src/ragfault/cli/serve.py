@@ -73,6 +73,12 @@ Examples:
 )
 @click.option("--keep", help="How long traces are kept: 30d.  [default: for ever]")
 @click.option("--size", help="How large the store may grow: 20GB.  [default: any size]")
+@click.option(
+    "--reference",
+    default="24h",
+    show_default=True,
+    help="How much of the beginning is what later traffic is held against.  [with --demo: 2h]",
+)
 @click.option("--rules", type=click.Path(path_type=Path), help="A TOML file of alert rules.")
 @click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="Where alerts are sent.")
 @click.option(
@@ -85,7 +91,7 @@ Examples:
 @click.option(
     "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
 )
-def start(keep: str | None, size: str | None, metrics: str, by: str, **options: Any) -> None:
+def start(keep: str | None, size: str | None, metrics: str, by: str, reference: str, **options: Any) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
 
     The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET.
@@ -96,6 +102,7 @@ def start(keep: str | None, size: str | None, metrics: str, by: str, **options: 
         Settings(
             metrics=_names(metrics),
             by=tuple(name for name in by.split(",") if name),
+            reference=min(120, _minutes(reference)) if options["demo"] else _minutes(reference),
             days=None if keep is None else _days(keep),
             bytes=None if size is None else _bytes(size),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
@@ -113,9 +120,14 @@ def _names(text: str) -> str | tuple[str, ...]:
 
 def _days(text: str) -> float:
     """A length of time in days."""
+    return _minutes(text) / (24 * 60)
+
+
+def _minutes(text: str) -> int:
+    """A length of time in minutes."""
     from ragfault.findings.alerting_rules import minutes
 
-    return minutes(text) / (24 * 60)
+    return minutes(text)
 
 
 def _bytes(text: str) -> int:

@@ -22,6 +22,7 @@ from ragfault.server.desk import Desk
 from ragfault.server.headers import Guarded
 from ragfault.server.patrol import Patrol
 from ragfault.server.settings import Settings, loopback
+from ragfault.server.streaming import Clock, Streamer
 from ragfault.store import open_store
 
 __all__ = ["ROUTERS", "app"]
@@ -30,7 +31,7 @@ ROUTERS = (twins.public, ingest.router, twins.router)
 """In the order in which they are asked."""
 
 
-def app(settings: Settings, clock: Callable[[], float] = time.time) -> FastAPI:
+def app(settings: Settings, clock: Callable[[], float] | None = None) -> FastAPI:
     """The application, with its store open; its workers begin with the first request and end with the server.
 
     Raises MissingExtra where the packages of the extra `server` are not installed, and what opening a store raises.
@@ -41,17 +42,24 @@ def app(settings: Settings, clock: Callable[[], float] = time.time) -> FastAPI:
     'ragfault'
     >>> made.state.desk.store.close()
     """
+    if clock is None:
+        clock = Clock() if settings.demo else time.time
     desk = Desk(settings, open_store(settings.store), clock)
     patrol = Patrol(desk)
+    beside: list[Patrol | Streamer] = [patrol]
+    if settings.demo:
+        beside.append(Streamer(desk, clock()))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(desk.open)
-        patrol.start()
+        for each in beside:
+            each.start()
         try:
             yield
         finally:
-            await run_in_threadpool(patrol.close)
+            for each in reversed(beside):
+                await run_in_threadpool(each.close)
             await run_in_threadpool(desk.close)
 
     made = FastAPI(

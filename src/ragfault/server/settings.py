@@ -48,6 +48,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Processes that judge; 0: traces are kept, and wait."""
     by: tuple[str, ...] = ("model", "release", "prompt_version")
     """The fields that divide traffic into cohorts."""
+    reference: int = 24 * 60
+    """How many minutes from its beginning are the reference that a metric on a route is held against."""
     days: float | None = None
     """How long traces are kept; None: for ever."""
     bytes: int | None = None
