@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ragfault.sources.spans.contents import opened
+from ragfault.sources.spans.contents import opened, unquoted
 from ragfault.sources.spans.operation import Event, Operation
 from ragfault.sources.spans.outline import Outline
 from ragfault.sources.spans.vocabulary import KEPT, METADATA, first
@@ -35,12 +35,16 @@ def named(outline: Outline, names: Sequence[str]) -> Any:
 
 
 def metadata_of(outline: Outline, events: Sequence[Event]) -> dict[str, Any]:
-    """What there is of user, tags, release, service, environment, prompt, the system's own metadata, and ratings."""
-    made: dict[str, Any] = dict(_own(outline))
+    """User, tags, release, service, environment and prompt, as far as known, the system's own metadata, and ratings.
+
+    What the system's metadata says under one of these names goes before what was found elsewhere.
+    """
+    made: dict[str, Any] = {}
     for key, names in KEPT.items():
         found = named(outline, names)
-        if found is not None:
+        if found is not None and not str(found).startswith("unknown_service"):
             made[key] = opened(found) if key == "tags" else found
+    made.update(_own(outline))
     rated = [event for one in outline.operations for event in one.events] + [
         event for event in events if not event.span
     ]
@@ -64,7 +68,7 @@ def _own(outline: Outline) -> Iterator[tuple[str, Any]]:
         for name, value in one.attributes.items():
             prefix = next((known for known in METADATA if name.startswith(known + ".")), None)
             if prefix:
-                yield name[len(prefix) + 1 :], opened(value)
+                yield name[len(prefix) + 1 :], unquoted(opened(value))
 
 
 def _rating(event: Event) -> dict[str, Any]:

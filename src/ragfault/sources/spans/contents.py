@@ -6,57 +6,29 @@ which frameworks keep a question or an answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["Message", "answered", "asked", "messages", "numbered", "opened"]
+__all__ = ["Message", "answered", "asked", "messages", "numbered", "opened", "told", "unquoted"]
 
 DEPTH = 12
 """How deep a question or an answer is looked for."""
 
-ASKED = [
-    "query",
-    "question",
-    "query_str",
-    "user_input",
-    "user_query",
-    "input",
-    "prompt",
-    "text",
-    "q",
-    "query_bundle",
-    "message",
-    "messages",
-    "content",
-    "inputs",
-    "args",
-    "kwargs",
-    "parts",
-    "data",
-]
-ANSWERED = [
-    "answer",
-    "response",
-    "output",
-    "result",
-    "output_text",
-    "completion",
-    "text",
-    "content",
-    "message",
-    "messages",
-    "generations",
-    "choices",
-    "outputs",
-    "return_values",
-    "data",
-    "kwargs",
-    "update",
-    "parts",
-]
+ASKED = (
+    *("query", "question", "query_str", "user_input", "user_query", "input", "prompt", "text", "q"),
+    *("query_bundle", "message", "messages", "content", "inputs", "args", "kwargs", "parts", "data"),
+)
+ANSWERED = (
+    *("answer", "response", "output", "result", "output_text", "completion", "text", "content"),
+    *("message", "messages", "generations", "choices", "outputs", "return_values", "data", "kwargs"),
+    *("update", "parts"),
+)
 """The keys that are looked under, in order."""
+
+ENCODED = ("traceloop.entity.", "gen_ai.task.")
+"""How the names of attributes begin whose value is JSON in any case."""
 
 USER = ("user", "human")
 MODEL = ("assistant", "ai", "model", "AIMessage", "AIMessageChunk")
@@ -79,6 +51,29 @@ def opened(value: Any) -> Any:
         try:
             return msgspec.json.decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return value
+    return value
+
+
+def told(attributes: dict[str, Any], names: Iterable[str]) -> Any:
+    """The first of these attributes that is there, without the quotes where its JSON is a mere text.
+
+    >>> told({"traceloop.entity.output": '"In 1040."'}, ["output.value", "traceloop.entity.output"])
+    'In 1040.'
+    """
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and value not in ("", [], {}):
+            return unquoted(value) if name.startswith(ENCODED) else value
+    return None
+
+
+def unquoted(value: Any) -> Any:
+    """The text that a text of JSON is; whatever else it is, itself."""
+    if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeError):
             return value
     return value
 
@@ -176,7 +171,7 @@ def answered(value: Any) -> str | None:
     return _sought(value, ANSWERED, MODEL, 0)
 
 
-def _sought(value: Any, keys: list[str], roles: tuple[str, ...], depth: int) -> str | None:
+def _sought(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], depth: int) -> str | None:
     value = opened(value)
     if isinstance(value, str):
         return value if value.strip() else None

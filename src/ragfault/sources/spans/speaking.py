@@ -17,6 +17,7 @@ from ragfault.sources.spans.contents import (
     numbered,
     opened,
     said,
+    told,
 )
 from ragfault.sources.spans.operation import Event, Operation
 from ragfault.sources.spans.outline import Step
@@ -60,8 +61,8 @@ def _query(one: Operation, role: str) -> str | None:
     if role in ("retriever", "reranker") and isinstance(found := first(held, QUERY), str):
         return found
     if role == "llm":
-        return said(_prompted(one), USER) or asked(first(held, INPUT))
-    return asked(first(held, INPUT)) or said(_prompted(one), USER)
+        return said(_prompted(one), USER) or asked(told(held, INPUT))
+    return asked(told(held, INPUT)) or said(_prompted(one), USER)
 
 
 def output_of(step: Step) -> str | None:
@@ -73,7 +74,7 @@ def output_of(step: Step) -> str | None:
 
 
 def _output(one: Operation, role: str) -> str | None:
-    made = answered(first(one.attributes, OUTPUT))
+    made = answered(told(one.attributes, OUTPUT))
     if made and role != "llm":
         return made
     completed = _completed(one)
@@ -86,7 +87,7 @@ def prompt_of(step: Step) -> str:
     for part in step.parts:
         if found := _prompted(part):
             return "\n".join(message.text for message in found)
-        if isinstance(raw := first(part.attributes, INPUT), str):
+        if isinstance(raw := told(part.attributes, INPUT), str):
             return _spelled(raw)
     return ""
 
