@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from ragfault.findings.alerting import Event as Told
 from ragfault.findings.alerting import step
 from ragfault.findings.alerting_rules import RULES, Reading, load_rules, readings
+from ragfault.findings.changes import Fault
 from ragfault.findings.monitoring_detecting import RATE
 from ragfault.findings.monitoring_windows import DAY, Key, Series, series
 from ragfault.runs import Measure
@@ -38,8 +40,9 @@ VIGIL = "vigil"
 CLEARING = 60
 """Rounds between two times that old traces are forgotten."""
 
-Whole = Mapping[Key, Series]
 Known = Mapping[str, Measure]
+Traces = tuple[str, ...]
+Blame = Callable[[str | None, int, int], Fault | None]
 
 
 class Patrol:
@@ -111,8 +114,11 @@ class Patrol:
         vigil, called = beat(vigil, whole, known, self._settled(until), desk.settings.reference, RATE)
         open_ = [(one.metric, one.route) for one in vigil.beats.values() if one.call is not None]
         seen = readings(self._rules, whole, known, until, open_)
-        state, told = step(desk.alarms(), map(self._shown, seen, [until] * len(seen)), now)
-        notices = tuple(self._notice(each, whole, known, vigil, until) for each in told)
+        before = desk.alarms()
+        shown = {alarm.key: alarm.traces for alarm in before.alarms}
+        state, told = step(before, [self._shown(each, until, shown) for each in seen], now)
+        blame = lru_cache(partial(fault, whole, known))
+        notices = tuple(self._notice(each, known, vigil, until, blame) for each in told)
         events = [*(_calling(each, now) for each in called), *(_event(each) for each in notices)]
         kept = {ALARMS: msgspec.to_builtins(state), VIGIL: packed(vigil)}
         desk.store.add_events(events, kept).result()
@@ -131,15 +137,18 @@ class Patrol:
         oldest = self._desk.store.unscored(limit=1)
         return min([until, *(math.floor(moment(each.trace, each.received) / 60) for each in oldest)])
 
-    def _shown(self, reading: Reading, until: int) -> Reading:
-        """A breach with the traces that show it."""
+    def _shown(self, reading: Reading, until: int, shown: Mapping[tuple[str, str, str], Traces]) -> Reading:
+        """A breach with the traces that show it: those it was first seen with, or the worst of its window."""
         if not reading.breach:
             return reading
-        first = until - reading.rule.window
-        worst = self._desk.store.worst(reading.metric, first, until, route=reading.route or "")
-        return msgspec.structs.replace(reading, traces=tuple(each.trace for each in worst))
+        traces = shown.get((reading.rule.name, reading.metric, reading.route or ""), ())
+        if not traces:
+            first = until - reading.rule.window
+            worst = self._desk.store.worst(reading.metric, first, until, route=reading.route or "")
+            traces = tuple(each.trace for each in worst)
+        return msgspec.structs.replace(reading, traces=traces)
 
-    def _notice(self, told: Told, whole: Whole, known: Known, vigil: Vigil, until: int) -> Notice:
+    def _notice(self, told: Told, known: Known, vigil: Vigil, until: int, blame: Blame) -> Notice:
         """What is sent of an alert: with the layer that the decision tree names."""
         beats = vigil.beats.values()
         call = next(
@@ -147,7 +156,7 @@ class Patrol:
         )
         rule = next(rule for rule in self._rules if rule.name == told.rule)
         since = call.began if call is not None else until - rule.window
-        found = fault(whole, known, told.route, since, until)
+        found = blame(told.route, since, until)
         return Notice(
             kind=told.kind,
             rule=told.rule,

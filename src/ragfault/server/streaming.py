@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,8 +28,14 @@ LASTS = 240
 """Minutes for which it stays so."""
 RATE = 6
 """Traces a minute of the demo."""
+ROUTES = ("counter", "website")
+"""Where the demo's questions are asked."""
+FAULTY = "website"
+"""Where retrieval breaks."""
+ALONE: dict[str, Any] = {"conversation": None, "turn": None}
+"""The demo's questions are drawn one by one."""
 BROKEN = 0.7
-"""Share of the traces whose chunks are those of another question, while retrieval is broken."""
+"""Share of that route's traces whose chunks are those of another question, while retrieval is broken."""
 
 
 class Clock:
@@ -63,14 +70,15 @@ class Streamer:
 
     def minute(self, minute: int) -> Iterator[Trace]:
         """The traces of a minute of the demo, counted from its beginning; those before it are below 0."""
-        broken = FAULT <= minute < FAULT + LASTS
+        fault = FAULT <= minute < FAULT + LASTS
         for at in range(RATE):
             trace = self._random.choice(self._good)
             moment = datetime.fromtimestamp(self._begin, UTC) + timedelta(minutes=minute + at / RATE)
+            route = ROUTES[self._random.random() < 0.5]
             metadata = {**trace.metadata, "release": "index-2" if minute >= FAULT else "index-1"}
             name = f"demo-{int(self._begin)}-{minute}-{at}"
-            made = replace(trace, id=name, time=moment, metadata=metadata, conversation=None, turn=None)
-            if broken and self._random.random() < BROKEN:
+            made = replace(trace, id=name, time=moment, metadata=metadata, route=route, **ALONE)
+            if fault and route == FAULTY and self._random.random() < BROKEN:
                 made = replace(made, chunks=self._random.choice(self._good).chunks)
             yield made
 
