@@ -13,7 +13,7 @@ from ragfault.clustering.records import Failure
 from ragfault.errors import MissingExtra
 from ragfault.text import content
 
-__all__ = ["FEW", "SINGLE", "by_words", "dense", "least"]
+__all__ = ["FEW", "SINGLE", "by_words", "dense", "joined", "least"]
 
 FEW = 30
 """Below so many failures density says nothing, and they are grouped by kind and words."""
@@ -23,6 +23,9 @@ SINGLE = -1
 
 NEAR = 3
 """The neighbours by which the density at a failure is measured, itself among them."""
+
+SAME = 0.8
+"""From this cosine of their middles on, two clusters are one."""
 
 PAIR = 2
 """The least size of a group by words."""
@@ -55,15 +58,40 @@ def dense(rows: Array, smallest: int) -> list[int]:
     return found
 
 
+def joined(labels: Sequence[int], rows: Array) -> list[int]:
+    """The labels after clusters are joined whose middles are nearly the same, as those of one query in many wordings.
+
+    >>> joined([0, 0, 1, 1, 2, -1], np.array([[1, 0.1], [1, 0], [1, 0.2], [1, 0.1], [0, 1], [1, 1]]))
+    [0, 0, 0, 0, 2, -1]
+    """
+    names = sorted(set(labels) - {SINGLE})
+    if len(names) < 2:
+        return list(labels)
+    marks = np.asarray(labels)
+    middles = np.stack([rows[marks == name].mean(axis=0) for name in names])
+    lengths = np.linalg.norm(middles, axis=1, keepdims=True)
+    middles = middles / np.where(lengths > 0, lengths, 1)
+    near = np.round(middles @ middles.T, 6) >= SAME
+    first = np.arange(len(names))
+    while not np.array_equal(after := np.where(near, first[None, :], len(names)).min(axis=1), first):
+        first = after
+    now = {name: names[first[place]] for place, name in enumerate(names)} | {SINGLE: SINGLE}
+    return [now[label] for label in labels]
+
+
 def by_words(found: Sequence[Failure]) -> list[int]:
     """A label for each failure: those of one kind whose queries share a word that tells, SINGLE for the others.
 
     Within a kind, the word that most of the queries share makes a group (of several, the one that fewest of
-    the other kinds' queries have, then by alphabet), until no two of the rest share one.
+    the other kinds' queries have, then by alphabet), until no two of the rest share one. A word of most queries and of
+    three kinds or more tells nothing.
     """
     held = [frozenset(content(one.query)) for one in found]
     spread = Counter(word for each in held for word in each)
-    common = {word for word, count in spread.items() if len(found) > 4 and count > 0.6 * len(found)}
+    across = Counter(
+        word for word, _ in {(word, one.kind) for one, each in zip(found, held, strict=True) for word in each}
+    )
+    common = {word for word, count in spread.items() if 2 * count > len(found) and across[word] > 2}
     labels = [SINGLE] * len(found)
     kinds: defaultdict[str, list[int]] = defaultdict(list)
     for place, one in enumerate(found):

@@ -34,7 +34,7 @@ def remember(
     """The registry with what was found in it, and what was found under the ids that are known.
 
     A cluster is the known one that it is most like; else it is entered as new. A resolved one that has failures in a
-    run that it was not seen in, and that was made after the last in which it had been, is open again. Runs that were
+    run that it was not seen in, and that is not older than the last in which it had been, is open again. Runs that were
     seen before change nothing.
     """
     known = match(found.clusters, registry.clusters, found.embedder)
@@ -92,7 +92,7 @@ def _seen(entry: Known, cluster: Cluster, wholes: Sequence[Whole], embedder: str
         sightings=_kept((*entry.sightings, *fresh)),
         history=(*entry.history, *first),
     )
-    back = [one for one in fresh if one.created > entry.until]
+    back = [one for one in fresh if one.created >= entry.until]
     if entry.state == "resolved" and back:
         return reopen(entry, time, f"{back[0].size} failures in {back[0].run}")
     return entry

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.clustering.describing import describe, trends
 from ragfault.clustering.failing import Whole, failures, run_of, whole
-from ragfault.clustering.grouping import FEW, SINGLE, by_words, dense, least
+from ragfault.clustering.grouping import FEW, SINGLE, by_words, dense, joined, least
 from ragfault.clustering.naming import Told, called, telling_terms
 from ragfault.clustering.records import Cluster, Clusters, Failure
 from ragfault.clustering.spacing import OWN, by_kind, fitted, meant, space
@@ -123,7 +123,7 @@ def _labels(
     size = smallest or least(len(found))
     if size < 2:
         raise UsageError(f"a cluster has 2 failures or more, not {size}.")
-    labels = dense(space(*rows, seed), size)
+    labels = joined(dense(space(*rows, seed), size), np.hstack(rows))
     return labels, f"clustered by density (HDBSCAN), at least {size} failures to a cluster"
 
 
