@@ -127,10 +127,10 @@ class Patrol:
     def _series(self, until: int) -> dict[Key, Series]:
         """What is held against each other: the last hours by the minute, the days before in stretches."""
         store = self._desk.store
-        cut = (until - max(FINE, self._desk.settings.reference + FINE)) // COARSE * COARSE
-        first = (until - 2 * DAY) // COARSE * COARSE
-        old = store.rollups(min(first, cut), cut, grain=COARSE) if first < cut else ()
-        return series([*old, *store.rollups(cut, until)])
+        cut = until - max(FINE, self._desk.settings.reference + FINE)
+        first = until - 2 * DAY
+        old = store.rollups(min(first, cut), cut, grain=COARSE, bins=False) if first < cut else ()
+        return series([*old, *store.rollups(cut, until, bins=False)])
 
     def _settled(self, until: int) -> int:
         """The minute before which nothing waits to be judged any more."""

@@ -42,8 +42,8 @@ __all__ = [
 
 WINDOWS = (30, 90, DAY)
 """The windows of the overview, in minutes."""
-COARSE = 15
-"""Minutes to a stretch where a window is longer than three hours."""
+STRETCHES = 24
+"""Into how many stretches a window is cut: the means of each say how far the mean of all can be trusted."""
 
 
 class Moved(Struct, frozen=True, kw_only=True):
@@ -251,10 +251,9 @@ def _moved(
     cohort: str | None = "",
 ) -> Sequence[Moved]:
     """How metrics stand over a window that ends at a minute, against the window before."""
-    grain = COARSE if window > 180 else 1
-    until = -(-until // grain) * grain
+    grain = next(size for size in range(max(1, window // STRETCHES), 0, -1) if window % size == 0)
     found = desk.store.rollups(
-        until - 2 * window, until, metric=metric, route=route, cohort=cohort, grain=grain
+        until - 2 * window, until, metric=metric, route=route, cohort=cohort, grain=grain, bins=False
     )
     measures = {measure.name: measure for measure in desk.store.measures()}
     return [_line(each, measures[each.metric]) for each in rolling(series(found), measures, until, [window])]

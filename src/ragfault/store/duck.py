@@ -140,9 +140,10 @@ class Duck:
         route: str | None = None,
         cohort: str | None = "",
         grain: int = 1,
+        bins: bool = True,
     ) -> tuple[Rollup, ...]:
         with self._reading() as con:
-            return watching.rollups(con, since, until, metric, route, cohort, grain)
+            return watching.rollups(con, since, until, metric, route, cohort, grain, bins)
 
     def products(self, since: int, until: int) -> tuple[Products, ...]:
         with self._reading() as con:

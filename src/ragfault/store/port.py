@@ -92,11 +92,12 @@ class Store(Protocol):
         route: str | None = None,
         cohort: str | None = "",
         grain: int = 1,
+        bins: bool = True,
     ) -> tuple[Rollup, ...]:
-        """The roll-ups from minute `since` to before `until`, merged over stretches of `grain` minutes, by key.
+        """The roll-ups from minute `since` to before `until`, merged over stretches of `grain` minutes from `since`, by key.
 
         `cohort`: the empty text for whole routes, None for everything, "*" for cohorts alone. Their `worst` are empty:
-        see `worst`.
+        see `worst`. Without `bins` their histograms are empty too, which is read faster.
         """
         ...
 

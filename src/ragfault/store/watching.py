@@ -25,7 +25,8 @@ PAIRED = tuple(
 """The pairs of metrics whose correlation is watched."""
 
 KEYS = "metric, route, cohort, minute"
-ADDED = ", ".join(f"sum({name})" for name in SUMS)
+
+NO_BINS = (0,) * len(BIN_NAMES)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -143,7 +144,7 @@ def tidy(con: Any) -> None:
     """Merge the roll-ups that were added apart with those that are there."""
     con.execute("CREATE TEMP TABLE touched AS SELECT DISTINCT minute FROM deltas")
     con.execute(
-        f"CREATE TEMP TABLE merged AS SELECT {KEYS}, {', '.join(f'sum({n}) AS {n}' for n in SUMS)} FROM ("
+        f"CREATE TEMP TABLE merged AS SELECT {KEYS}, {_added(SUMS)} FROM ("
         "SELECT * FROM deltas UNION ALL SELECT * FROM rollups WHERE minute IN (SELECT minute FROM touched)) all_ "
         f"GROUP BY {KEYS}"
     )
@@ -154,11 +155,23 @@ def tidy(con: Any) -> None:
     con.execute("DROP TABLE touched")
 
 
+def _added(names: Iterable[str]) -> str:
+    """Columns added up under their own names."""
+    return ", ".join(f"sum({name}) AS {name}" for name in names)
+
+
 # --- reading ---------------------------------------------------------------------------------------
 
 
 def rollups(
-    con: Any, since: int, until: int, metric: str | None, route: str | None, cohort: str | None, grain: int
+    con: Any,
+    since: int,
+    until: int,
+    metric: str | None,
+    route: str | None,
+    cohort: str | None,
+    grain: int,
+    bins: bool,
 ) -> tuple[Rollup, ...]:
     """Roll-ups merged over stretches of `grain` minutes, by key."""
     parts, given = ["minute >= ?", "minute < ?"], [since, until]
@@ -172,11 +185,13 @@ def rollups(
         parts.append("cohort = ?")
         given.append(cohort)  # type: ignore[arg-type]
     where = " AND ".join(parts)
+    names = SUMS if bins else SUMS[: -len(BIN_NAMES)]
+    columns = f"{KEYS}, {', '.join(names)}"
     rows = con.execute(
-        f"SELECT metric, route, cohort, minute - minute % ? AS stretch, {ADDED} FROM ("
-        f"SELECT * FROM rollups WHERE {where} UNION ALL SELECT * FROM deltas WHERE {where}) all_ "
+        f"SELECT metric, route, cohort, minute - (minute - ?) % ? AS stretch, {_added(names)} FROM ("
+        f"SELECT {columns} FROM rollups WHERE {where} UNION ALL SELECT {columns} FROM deltas WHERE {where}) all_ "
         "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch",
-        [grain, *given, *given],
+        [since, grain, *given, *given],
     ).fetchall()
     return tuple(map(_rollup, rows))
 
@@ -192,7 +207,7 @@ def _rollup(row: tuple[Any, ...]) -> Rollup:
         squares=row[6],
         undefined=row[7],
         failed=row[8],
-        bins=row[9:],
+        bins=row[9:] or NO_BINS,
     )
 
 
