@@ -57,12 +57,13 @@ def test_a_reply_is_found_by_all_that_bears_on_it(file: File):
         replace(BASE, model="n"),
         replace(BASE, provider="ollama"),
         replace(BASE, base_url="http://localhost:2/v1"),
+        replace(BASE, base_url="http://localhost:1/team/v1"),
         replace(BASE, temperature=None),
         replace(BASE, max_tokens=5),
         replace(BASE, parameters={"seed": 1}),
         replace(BASE, structured="none"),
     ]
-    assert [take(file, key_of(other)(ASKED)) for other in other_settings] == [None] * 7
+    assert [take(file, key_of(other)(ASKED)) for other in other_settings] == [None] * 8
     others = [replace(ASKED, content="b"), replace(ASKED, kind="generation"), replace(ASKED, vote=1)]
     assert [take(file, key_of(BASE)(other)) for other in others] == [None] * 3
     first, second = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
@@ -118,6 +119,22 @@ def test_damage_within_stops_and_says_what_to_do(tmp_path: Path):
     made = File(place)
     with pytest.raises(Stopped, match="Move it away"):
         list(export(made))
+    made.close()
+
+
+def test_a_file_that_another_holds_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Who cannot write now is told so, and not to move the file away."""
+    place = tmp_path / "cache.sqlite"
+    filled(place, kept())
+    monkeypatch.setattr("ragfault.judges.llm.cache_file.PATIENCE", 0.01)
+    other = sqlite3.connect(place, isolation_level=None)
+    other.execute("begin exclusive")
+    with pytest.raises(InputError, match=r"locked\. Free the file") as refused:
+        File(place)
+    assert "Move it away" not in str(refused.value)
+    other.close()
+    made = File(place)
+    assert len(stats(made)) == 1
     made.close()
 
 
@@ -220,11 +237,12 @@ def test_the_command_counts_prunes_and_exports(
 
 
 def test_removal_is_asked_about_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without --yes and without an answer nothing is removed."""
+    """Without --yes and without an answer, or with No, nothing is removed."""
     place = tmp_path / "cache.sqlite"
     filled(place, kept())
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert cli(["cache", "prune", "--all", "--cache", str(place)]) == 130
-    made = File(place)
-    assert len(stats(made)) == 1
-    made.close()
+    for said, code, left in (("", 2, 1), ("n\n", 0, 1), ("y\n", 0, 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(said))
+        assert cli(["cache", "prune", "--all", "--cache", str(place)]) == code
+        made = File(place)
+        assert len(stats(made)) == left
+        made.close()

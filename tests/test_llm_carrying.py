@@ -29,6 +29,7 @@ from ragfault.judges.llm.carrying_pace import LONGEST, Pace, delay, wished
 from ragfault.judges.llm.endpoint import Key, endpoint, scrubbed
 from ragfault.judges.llm.judge import LLM
 from ragfault.judges.llm.judge_options import settings_of
+from ragfault.judges.llm.judge_session import Session
 from ragfault.judges.llm.prices import costs
 from ragfault.judges.llm.settings import Settings
 from ragfault.metrics import DEFAULT
@@ -337,6 +338,37 @@ def test_what_a_killed_command_set_aside_counts_until_the_run_is_begun_afresh(tm
         second.end()
 
 
+def test_parameters_are_set_aside_for():
+    """What goes along with every request, such as tools, counts as sent."""
+    plain, more = (Settings(model="m", parameters=each) for each in ({}, {"tools": ["x" * 1000]}))
+    free = lambda *_: 0  # noqa: E731
+    assert bound(call("a"), more, free).prompt >= bound(call("a"), plain, free).prompt + 1000
+
+
+def test_nobody_waits_for_a_judge_that_is_ended():
+    """Threads that ask while it is ended get their verdicts or are told; none of them hangs."""
+    with serving(delay=0.005) as server:
+        for _ in range(20):
+            session = Session(settings_of("m", base_url=server.url, cache="none"), "x", afresh=True)
+            said: list[object] = []
+
+            def work(session: Session = session, said: list[object] = said) -> None:
+                try:
+                    while True:
+                        said.append(session.run(lambda _: asyncio.sleep(0.001)))
+                except Stopped:
+                    said.append("stopped")
+
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            session.close()
+            for thread in threads:
+                thread.join(10)
+            assert not any(thread.is_alive() for thread in threads)
+            assert said.count("stopped") == 8
+
+
 def call(text: str) -> Call:
     return Call(kind="retrieval", messages=(Message(role="user", text=text),), schema={}, content=text)
 
@@ -402,6 +434,7 @@ def test_a_key_is_neither_printed_nor_pickled(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(TypeError):
         pickle.dumps(key)
     assert SECRET not in scrubbed(f"bad key {SECRET}!", key)
+    assert scrubbed("Invalid API key: gsk_ab****wxyz.", key) == "Invalid API key: [key]."
 
 
 @pytest.mark.parametrize(
@@ -465,6 +498,11 @@ def test_a_model_is_named_by_its_provider_or_alone(monkeypatch: pytest.MonkeyPat
         ({"api_key": SECRET}, UsageError, "environment alone"),
         ({"parameters": {"api_key": SECRET}}, UsageError, "may hold a secret"),
         ({"parameters": {"max_tokens": 5}}, UsageError, "set by the judge itself"),
+        ({"price": (-1.0, 2.0)}, UsageError, "price"),
+        ({"price": (float("nan"), 2.0)}, UsageError, "price"),
+        ({"budget": float("inf")}, UsageError, "budget"),
+        ({"budget_tokens": -1}, UsageError, "budget_tokens"),
+        ({"temperature": float("nan")}, UsageError, "temperature"),
         ({"vote": 3}, UnknownName, 'Did you mean "votes"'),
         ({"votes": 0}, UsageError, "votes"),
         ({"provider": "opnai"}, UnknownName, 'Did you mean "openai"'),
@@ -476,6 +514,26 @@ def test_settings_that_cannot_be_are_refused(options: dict[str, Any], error: typ
         LLM("m", **options)
     assert SECRET not in str(refused.value)
     assert "pass" not in str(refused.value).replace("password", "")
+
+
+def test_a_path_of_its_own_is_a_place_of_its_own():
+    """Services behind one gateway are told apart, and the path, which may hold a secret, is not written down."""
+    usual, one, other = (
+        LLM("m", base_url=f"https://gateway.example{path}").fingerprint
+        for path in ("/v1", f"/{SECRET}/v1", "/b/v1")
+    )
+    assert len({usual, one, other}) == 3
+    assert SECRET not in one
+    assert LLM("m", base_url="https://gateway.example").fingerprint == usual
+
+
+@pytest.mark.parametrize("key", ["sk-a\nb", "sk-\u00e9t\u00e9"])
+def test_a_key_that_cannot_be_sent_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, key: str):
+    """It is said by the name of its variable, and not shown."""
+    monkeypatch.setenv("RAGFAULT_LLM_API_KEY", key)
+    with pytest.raises(UsageError, match="RAGFAULT_LLM_API_KEY holds a sign") as refused:
+        endpoint(settings_of("m", base_url="http://localhost:1/v1"))
+    assert "sk-" not in str(refused.value)
 
 
 def test_no_model_and_no_key_are_said_at_once(tmp_path: Path):

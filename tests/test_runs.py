@@ -90,6 +90,13 @@ def test_an_unfinished_run_is_taken_up_again(tmp_path: Path):
     assert Partial.begin(tmp_path / "run", plan(judge="k/2"), force=True).done() == frozenset()
 
 
+def test_a_run_of_which_nothing_is_done_gives_way(tmp_path: Path):
+    """What was begun by mistake, and stopped before its first part, is in nobody's way."""
+    Partial.begin(tmp_path / "run", plan())
+    begun = Partial.begin(tmp_path / "run", plan(judge="k/2"))
+    assert (begun.plan.judge, begun.resumed) == ("k/2", False)
+
+
 def test_a_place_that_is_taken_is_refused(tmp_path: Path):
     """A run gives way to force only; what is no run never gives way."""
     finished(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,7 +93,8 @@ def prune(name: str | None, older: str | None, model: str | None, everything: bo
         return
     if not yes:
         which = (f" of {model}" if model else "") + (f" older than {older}" if older else "")
-        click.confirm(f"Remove {'the' if which else 'all'} replies{which} from {place}?", abort=True)
+        if not _agreed(f"Remove {'the' if which else 'all'} replies{which} from {place}?"):
+            return
     with _open(place) as file:
         count = removed(file, older=seconds, model=model)
         file.vacuum()
@@ -127,6 +129,21 @@ def export(name: str | None, out: str, force: bool) -> None:
     finally:
         draft.unlink(missing_ok=True)
     click.echo(f"{count:,} replies in {out}")
+
+
+def _agreed(question: str) -> bool:
+    """Whether whoever is asked says yes; raises UsageError where nobody is there."""
+    try:
+        agreed = click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UsageError(
+            "nobody answered, and nothing was removed. Give --yes to remove without asking."
+        ) from None
+    if not agreed:
+        click.echo("nothing was removed")
+    return agreed
 
 
 def _place(name: str | None) -> Path:

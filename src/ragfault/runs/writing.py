@@ -60,14 +60,14 @@ class Partial:
         """Begin a run, or take up the one that was begun here with the same plan.
 
         Raises OutputError where the place is taken or cannot be written, and RunError where a run with
-        another plan was begun here (`force` drops it).
+        another plan was begun here and some of it is done (`force` drops it).
         """
         out = resolved(out)
         check_free(out, force=force)
         partial = cls(out, plan)
         begun = partial._begun()
         if begun is not None and not plan.continues(begun):
-            if not force:
+            if not force and partial.done():
                 raise RunError(_other(partial.path, begun, plan))
             shutil.rmtree(partial.path / "parts", ignore_errors=True)
             begun = None

@@ -33,7 +33,7 @@ class Amount(NamedTuple):
 
 def bound(call: Call, settings: Settings, cost: Cost) -> Amount:
     """What a call can cost at the most: no token is shorter than a byte."""
-    size = REQUEST + len(msgspec.json.encode(call.schema))
+    size = REQUEST + len(msgspec.json.encode(call.schema)) + len(msgspec.json.encode(settings.parameters))
     for message in call.messages:
         size += MESSAGE + len(message.text.encode("utf-8", "replace")) + IMAGE * len(message.images)
     return Amount(size, settings.max_tokens, cost(size, settings.max_tokens))

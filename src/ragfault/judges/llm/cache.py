@@ -12,7 +12,7 @@ import msgspec
 
 from ragfault.judges.llm.cache_file import File
 from ragfault.judges.llm.calls import Call
-from ragfault.judges.llm.endpoint import host
+from ragfault.judges.llm.endpoint import where
 from ragfault.judges.llm.settings import Settings
 
 __all__ = ["Group", "Kept", "export", "key_of", "prune", "put", "stats", "take"]
@@ -55,7 +55,7 @@ def key_of(settings: Settings) -> Keyed:
     """What names the replies to calls under these settings."""
     said = (
         settings.provider,
-        host(settings),
+        where(settings),
         settings.model,
         settings.temperature,
         settings.max_tokens,

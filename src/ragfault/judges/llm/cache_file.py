@@ -82,6 +82,12 @@ class File:
             raise InputError(f"cannot open {self.place}: {error}. Name another file with --cache.") from None
         try:
             self._begin()
+        except sqlite3.OperationalError as error:
+            self._connection.close()
+            raise InputError(
+                f"cannot work with {self.place}: {error}. "
+                "Free the file and its folder, or name another file with --cache."
+            ) from None
         except sqlite3.Error as error:
             self._connection.close()
             raise InputError(f"{self._foreign()} ({error})") from None

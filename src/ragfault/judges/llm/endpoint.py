@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from typing import NamedTuple, NoReturn
@@ -10,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from ragfault.errors import UnknownName, UsageError
 from ragfault.judges.llm.settings import PROVIDERS, Settings
 
-__all__ = ["KEY", "Endpoint", "Key", "endpoint", "host", "local", "scrubbed"]
+__all__ = ["KEY", "Endpoint", "Key", "endpoint", "host", "local", "scrubbed", "where"]
 
 KEY = "RAGFAULT_LLM_API_KEY"
 """The environment variable of a key that goes to whatever place is named; it counts before the provider's own."""
@@ -20,8 +21,12 @@ OWN = {
 }
 """Provider → the ends of the hosts that are also its own and may have its key."""
 HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
+USUAL = ("", "/v1", "/openai/v1")
+"""Paths behind which is one service."""
 HIDDEN = "[key]"
-SECRETS = re.compile(r"\b(?:sk|pk|rk)-[\w*-]{8,}|\bAIza[\w*-]{20,}|(?<=Bearer )[^\s\"',]+|(?<=://)[^\s/@]+@")
+SECRETS = re.compile(
+    r"\b(?:sk|pk|rk)-[\w*-]{8,}|\bAIza[\w*-]{20,}|(?<=Bearer )[^\s\"',]+|(?<=://)[^\s/@]+@|[\w-]{0,40}\*{3}[\w*-]*"
+)
 """What looks like a key, in whatever a service says: several repeat a part of it in their errors."""
 
 
@@ -62,7 +67,7 @@ def endpoint(settings: Settings) -> Endpoint:
     """The place that settings name, with the key from the environment.
 
     Raises UnknownName for a provider that does not exist; UsageError where the URL is none, holds a key, or a key is
-    needed and there is none.
+    needed and there is none, or none that can be sent.
     """
     place = _place(settings)
     ours = _ours(settings, place)
@@ -80,6 +85,21 @@ def host(settings: Settings) -> str:
     'localhost:8000'
     """
     return _place(settings).netloc.lower()
+
+
+def where(settings: Settings) -> str:
+    """The place that is asked, as it is written down: the host, and the hash of an unusual path.
+
+    One gateway may have several services behind it, each under a path of its own; the path itself may hold a secret.
+
+    >>> where(Settings(model="m", base_url="http://localhost:8000/v1"))
+    'localhost:8000'
+    >>> where(Settings(model="m", base_url="https://gateway.example/team-a/v1"))
+    'gateway.example/~283ef8'
+    """
+    path = urlsplit(_url(settings)).path
+    usual = (*USUAL, urlsplit(PROVIDERS[settings.provider].base_url).path)
+    return host(settings) + ("" if path in usual else f"/~{hashlib.sha256(path.encode()).hexdigest()[:6]}")
 
 
 def local(settings: Settings) -> bool:
@@ -141,5 +161,7 @@ def _key(settings: Settings, ours: bool) -> Key | None:
     """The key from the environment; the provider's own goes to no other place than the provider's."""
     for name in (KEY, *(PROVIDERS[settings.provider].keys if ours else ())):
         if found := os.environ.get(name, "").strip():
+            if not (found.isascii() and found.isprintable()):
+                raise UsageError(f"the key in {name} holds a sign that no request can carry. Set it anew.")
             return Key(found)
     return None

@@ -24,6 +24,8 @@ BUSY = frozenset({429, 503, 529})
 """The endpoint is pressed."""
 AGAIN = BUSY | {408, 409, 425}
 """The same call may go through later."""
+LATE = frozenset({408, 504, 524})
+"""A gateway gave up waiting: the model behind it may have replied, and be paid."""
 CLOSED = frozenset({301, 302, 307, 308, 401, 402, 403, 404, 405})
 """No call will go through until something is changed."""
 EMPTY = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -114,11 +116,12 @@ class Client:
 
     def _status(self, error: APIStatusError) -> Exception:
         """What an error status means."""
-        status, said = error.status_code, scrubbed(error.message, self._place.key)
+        status = error.status_code
+        said = scrubbed(error.message, self._place.key).removeprefix(f"Error code: {status} - ")
         code = str(error.code or "")
         if status in CLOSED or (status == 429 and (code in EMPTY or "insufficient_quota" in said)):
             return Trouble(self._closed(status, said), spent=False, again=False, stop=True)
-        made = Trouble(f"HTTP {status}: {said}", spent=False, again=status in AGAIN or status >= 500)
+        made = Trouble(f"HTTP {status}: {said}", spent=status in LATE, again=status in AGAIN or status >= 500)
         made.pressed = status in BUSY
         made.wait = wished({key.lower(): value for key, value in error.response.headers.items()})
         if status in (400, 422) or status >= 500:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ragfault.errors import JudgeError, Stopped
 from ragfault.judges.lens import Lens, load_lens
 from ragfault.judges.llm.calls import Caller
-from ragfault.judges.llm.endpoint import host
+from ragfault.judges.llm.endpoint import where
 from ragfault.judges.llm.judge_estimate import Estimate, estimated
 from ragfault.judges.llm.judge_options import settings_of
 from ragfault.judges.llm.judge_session import Session
@@ -153,7 +153,7 @@ def _fingerprint(settings: Settings, prompts: str, lens: Lens) -> str:
     said = [
         f"llm/{VERSION}",
         f"{settings.provider}/{settings.model}".replace(" ", "_"),
-        f"at={host(settings)}",
+        f"at={where(settings)}",
         f"prompts={prompts}",
         f"temperature={'own' if settings.temperature is None else format(settings.temperature, 'g')}",
         f"tokens={settings.max_tokens}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -40,7 +40,8 @@ class Session:
         bounded = settings.budget is not None or settings.budget_tokens is not None
         self._file = File(cache or (default_place() if bounded else None))
         self._last = Usage()
-        self._closed = False
+        self._closed, self._ended = False, False
+        self._gate = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._work, name="ragfault asks", daemon=True)
         try:
@@ -63,10 +64,12 @@ class Session:
 
         Raises Stopped where the session is ended meanwhile.
         """
-        if self._closed:
-            raise Stopped(ENDED)
+        with self._gate:
+            if self._ended:
+                raise Stopped(ENDED)
+            future = asyncio.run_coroutine_threadsafe(work(self._carrier), self._loop)
         try:
-            return self._wait(work(self._carrier))
+            return _result(future)
         except CancelledError:
             raise Stopped(ENDED) from None
 
@@ -86,6 +89,8 @@ class Session:
             self._loop.call_soon_threadsafe(self._carrier.stop, Stopped(ENDED))
             self._wait(self._carrier.drain())
         finally:
+            with self._gate:
+                self._ended = True
             with suppress(Exception):
                 self._wait(self._end())
             with suppress(Stopped):
@@ -95,12 +100,7 @@ class Session:
             self._halt()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return _result(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _end(self) -> None:
         """Cancel what has not been sent, and close the connections."""
@@ -128,3 +128,12 @@ class Session:
         elif not self._loop.is_closed():
             self._loop.close()
         self._file.close()
+
+
+def _result(future: Future[T]) -> T:
+    """What the work comes to; it is given up where the wait for it is interrupted."""
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

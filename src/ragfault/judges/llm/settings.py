@@ -10,6 +10,7 @@ __all__ = ["PROVIDERS", "Provider", "Settings"]
 
 Count = Annotated[int, Meta(ge=1)]
 Above = Annotated[float, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Provider(Struct, frozen=True):
@@ -48,7 +49,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of `PROVIDERS`."""
     base_url: str | None = None
     """Another place than the provider's own."""
-    temperature: float | None = 0.0
+    temperature: Amount | None = 0.0
     """None: the service's own, for models that take no temperature."""
     max_tokens: Count = 4096
     """The longest reply, in tokens."""
@@ -56,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other parameters of the request: `seed`, `reasoning_effort`, `top_p` …"""
     votes: Count = 1
     """How often each call is made; verdicts are the majority or the mean, with their spread."""
-    context: int | None = None
+    context: Count | None = None
     """The longest request and reply together, in tokens; None: what the catalogue of prices says of the model."""
     images: Literal["none", "data", "url"] = "data"
     """Which images of chunks are sent: none, those that the trace holds itself, or also https addresses."""
@@ -71,11 +72,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds for one try."""
     tries: Count = 6
     """How often a call is tried that meets a limit, a fault of the server, or a broken line."""
-    budget: float | None = None
+    budget: Amount | None = None
     """US$ that all calls together may cost; None: no bound."""
-    budget_tokens: int | None = None
+    budget_tokens: Annotated[int, Meta(ge=0)] | None = None
     """Tokens, sent and received, that all calls together may have."""
-    price: tuple[float, float] | None = None
+    price: tuple[Amount, Amount] | None = None
     """US$ for a million tokens sent, and received; None: those of the catalogue."""
     cache: str | None = None
     """The file that keeps replies; None: the user's own (see `ragfault cache`); "none": none is kept."""
