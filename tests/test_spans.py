@@ -188,8 +188,10 @@ def test_spans_beyond_the_count_or_too_long_are_rejected(form):
 
 def test_json_that_opens_too_much_is_refused():
     """Nesting without end and objects without number are errors of the request, not of the machine."""
-    with pytest.raises(InputError, match=r"nested too deeply|objects and lists"):
+    with pytest.raises(InputError, match=r"more than 2,000,000 objects"):
         decode(b'{"resourceSpans":' + b"[" * 5_000_000, content=JSON)
+    with pytest.raises(InputError, match=r"more than 2,000,000 objects"):
+        decode(b'{"resourceSpans":[' + b"1," * 5_000_000, content=JSON)
     with pytest.raises(InputError, match=r"no OTLP message|nested"):
         decode(b'{"resourceSpans":' + b"[" * 100_000, content=JSON)
     value = b'{"arrayValue":{"values":[' * 5_000 + b"]}}" * 5_000
@@ -200,6 +202,32 @@ def test_json_that_opens_too_much_is_refused():
     )
     with pytest.raises(InputError, match="nested too deeply"):
         decode(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}' % one, content=JSON)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\x0a\x00" * 3_000_000, "more than 2,000,000 objects"),
+        (b"\x0a\x80\x80\x80\x02" + b"\x12\x00" * 2**21, "more than 2,000,000 objects"),
+        (gzip.compress(b"", 1) * 70, "more than 64 parts"),
+        (bytes(21 * 2**20), "more than 20,971,520 bytes"),
+    ],
+    ids=["resources", "scopes", "members", "length"],
+)
+@needs_proto
+def test_protobuf_that_opens_too_much_is_refused(body, said):
+    """Parts without number in few bytes are an error of the request, before they take memory."""
+    with pytest.raises(InputError, match=said):
+        decode(body)
+
+
+@needs_proto
+def test_a_resource_that_is_too_long_is_cut():
+    """A resource longer than a span may be is left out and counted, and its spans are taken."""
+    one = span(0, 0, 1, "a", held={}, resource={"service.name": "x" * 999})
+    for body, content in (json_named([one]), proto_named([one])):
+        found = decode(body, content=content, limits=LIMITS._replace(span=800))
+        assert ([kept.resource for kept in found.operations], found.cut) == ([{}], 1)
 
 
 @needs_proto

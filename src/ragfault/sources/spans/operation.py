@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from ragfault.errors import InputError
+
 __all__ = ["LIMITS", "Decoded", "Event", "Limits", "Operation", "Scale"]
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
@@ -93,7 +95,7 @@ class Limits(NamedTuple):
     depth: int = 16
     """How deep values nest."""
     marks: int = 2_000_000
-    """Objects and lists that a request in JSON opens."""
+    """Objects and lists that a request in JSON opens, or fields that the frame of one in protobuf has."""
 
 
 LIMITS = Limits()
@@ -134,13 +136,19 @@ class Scale:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.cut = 0
+        self.cut = self.marks = 0
         self.rejected: Counter[str] = Counter()
 
     def reject(self, reason: str) -> None:
         """Count a span or record that is left out."""
         known = reason in self.rejected or len(self.rejected) < REASONS
         self.rejected[reason if known else "other reasons"] += 1
+
+    def mark(self, count: int = 1) -> None:
+        """Count fields or objects; raises `InputError` where there are more than a request may have."""
+        self.marks += count
+        if self.marks > self.limits.marks:
+            raise InputError(f"the request opens more than {self.limits.marks:,} objects: send less at once")
 
     def text(self, text: str) -> str:
         """The text, or as much of it as may be."""

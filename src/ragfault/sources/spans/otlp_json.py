@@ -104,7 +104,7 @@ class Scope(Message):
 class Sent(Message):
     """What one resource sent."""
 
-    resource: ResourceMessage | None = None
+    resource: Raw = Raw(b"null")
     scope_spans: list[Scope] | None = None
     scope_logs: list[Scope] | None = None
 
@@ -117,6 +117,7 @@ class Request(Message):
 REQUEST = msgspec.json.Decoder(Request)
 SPAN = msgspec.json.Decoder(SpanMessage)
 RECORD = msgspec.json.Decoder(RecordMessage)
+RESOURCE = msgspec.json.Decoder(ResourceMessage | None)
 
 
 def read_spans_json(body: bytes, limits: Limits) -> Decoded:
@@ -155,8 +156,8 @@ def _parts(
 ) -> Iterator[tuple[Raw, dict[str, Any]]]:
     """Each span or record as its own text, with its resource."""
     count = 0
-    for part in getattr(_request(body, scale.limits), sent) or ():
-        resource = _attributes(part.resource.attributes if part.resource else None, scale)
+    for part in getattr(_request(body, scale), sent) or ():
+        resource = _resource(part.resource, scale)
         for scope in getattr(part, scopes) or ():
             for item in getattr(scope, items) or ():
                 count += 1
@@ -168,9 +169,20 @@ def _parts(
                     yield item, resource
 
 
-def _request(body: bytes, limits: Limits) -> Request:
-    if body.count(b"{") + body.count(b"[") > limits.marks:
-        raise InputError(f"the request opens more than {limits.marks:,} objects and lists: send less at once")
+def _resource(part: Raw, scale: Scale) -> dict[str, Any]:
+    """What is known of a resource; nothing, and a cut, where it is too long or malformed."""
+    try:
+        found = RESOURCE.decode(part) if len(memoryview(part)) <= scale.limits.span else None
+    except (ValueError, RecursionError):
+        found = None
+    if found is None:
+        scale.cut += bytes(part) != b"null"
+        return {}
+    return _attributes(found.attributes, scale)
+
+
+def _request(body: bytes, scale: Scale) -> Request:
+    scale.mark(max(body.count(b"{") + body.count(b"["), body.count(b",") // 2))
     try:
         return REQUEST.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -90,16 +90,11 @@ def _walk(body: bytes, scale: Scale, take: Callable[[bytes, dict[str, Any]], Non
 
     count = 0
     try:
-        for number, begin, end in _fields(body, 0, len(body)):
+        for number, begin, end in _fields(body, 0, len(body), scale):
             if number != 1:
                 continue
-            parts = list(_fields(body, begin, end))
-            resource: dict[str, Any] = {}
-            for place, start, stop in parts:
-                if place == RESOURCE:
-                    found = resources.FromString(body[start:stop])
-                    resource = _attributes(found.attributes, scale)
-            for start, stop in _items(body, parts):
+            resource = _resource(body, begin, end, resources, scale)
+            for start, stop in _items(body, begin, end, scale):
                 count += 1
                 if count > scale.limits.spans:
                     scale.reject(f"more than {scale.limits.spans:,} in one request")
@@ -122,17 +117,30 @@ def _one(part: bytes, resource: dict[str, Any], take: Any, scale: Scale) -> None
         scale.reject("malformed")
 
 
-def _items(body: bytes, parts: list[Piece]) -> Iterator[tuple[int, int]]:
-    for number, begin, end in parts:
+def _resource(body: bytes, begin: int, end: int, resources: Any, scale: Scale) -> dict[str, Any]:
+    """What is known of a resource; nothing, and a cut, where it is too long."""
+    made: dict[str, Any] = {}
+    for number, start, stop in _fields(body, begin, end, scale):
+        if number == RESOURCE:
+            if stop - start <= scale.limits.span:
+                made = _attributes(resources.FromString(body[start:stop]).attributes, scale)
+            else:
+                scale.cut += 1
+    return made
+
+
+def _items(body: bytes, begin: int, end: int, scale: Scale) -> Iterator[tuple[int, int]]:
+    for number, first, last in _fields(body, begin, end, scale):
         if number == SCOPES:
-            for inner, start, stop in _fields(body, begin, end):
+            for inner, start, stop in _fields(body, first, last, scale):
                 if inner == ITEMS:
                     yield start, stop
 
 
-def _fields(body: bytes, at: int, end: int) -> Iterator[Piece]:
+def _fields(body: bytes, at: int, end: int, scale: Scale) -> Iterator[Piece]:
     """The fields between two places that have a length; those of other kinds are passed over."""
     while at < end:
+        scale.mark()
         tag, at = _varint(body, at, end)
         wire = tag & 7
         if wire == 2:

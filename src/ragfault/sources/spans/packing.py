@@ -12,6 +12,9 @@ GZIP = b"\x1f\x8b"
 AUTO = 32 + zlib.MAX_WBITS
 """Lets zlib tell gzip from deflate by the first bytes."""
 
+MEMBERS = 64
+"""How many packed parts a body may be made of."""
+
 
 def unpacked(body: bytes, encoding: str | None, limit: int) -> bytes:
     """The body as it was before it was packed.
@@ -30,7 +33,7 @@ def unpacked(body: bytes, encoding: str | None, limit: int) -> bytes:
     named = (encoding or "identity").strip().lower()
     if named not in ("identity", "gzip", "x-gzip", "deflate"):
         raise InputError(f'the encoding "{named[:40]}" is not known: send gzip, deflate or plain bytes')
-    if named != "identity" or body[:2] == GZIP:
+    if len(body) <= limit and (named != "identity" or body[:2] == GZIP):
         body = _inflated(body, limit)
     if len(body) > limit:
         raise InputError(f"the request holds more than {limit:,} bytes: send fewer spans at once")
@@ -42,6 +45,8 @@ def _inflated(body: bytes, limit: int) -> bytes:
     made: list[bytes] = []
     room = limit + 1
     while body and room > 0:
+        if len(made) == MEMBERS:
+            raise InputError(f"the packed request is made of more than {MEMBERS} parts: pack it as one")
         member = zlib.decompressobj(AUTO)
         try:
             part = member.decompress(body, room)
