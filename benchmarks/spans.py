@@ -1,0 +1,176 @@
+"""Time the way of spans into traces: spans a second of one core, decoded, joined and mapped, for each form of OTLP.
+
+    python benchmarks/spans.py --traces 5000
+
+Each trace has four spans in the words of OpenInference (a chain, a retriever, a reranker, a model) and five passages
+of --words words, which stand in the retriever, the reranker and the prompt. Requests hold --batch spans, packed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ragfault.sources.spans import Operation, Window, decode, to_trace
+
+START = 1_790_000_000_000_000_000
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--traces", type=int, default=5000)
+    parser.add_argument("--chunks", type=int, default=5)
+    parser.add_argument("--words", type=int, default=80)
+    parser.add_argument("--batch", type=int, default=512, help="Spans to a request.")
+    return parser.parse_args()
+
+
+def documents(prefix: str, trace: int, texts: list[str]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for place, text in enumerate(texts):
+        made[f"{prefix}.{place}.document.id"] = f"t{trace}-{place}"
+        made[f"{prefix}.{place}.document.content"] = text
+        made[f"{prefix}.{place}.document.score"] = 1 / (place + 1)
+        made[f"{prefix}.{place}.document.metadata"] = json.dumps({"source": f"page-{place}.md"})
+    return made
+
+
+def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The spans of one trace: name, parent, kind and attributes."""
+    query = f"When does ferry {trace} leave?"
+    texts = [f"{place} " + "harbour " * (options.words - 2) + str(trace) for place in range(options.chunks)]
+    answer = "It leaves at 22:40."
+    held: list[dict[str, Any]] = [
+        {"input.value": query, "output.value": answer, "session.id": f"s{trace}"},
+        {"input.value": query, **documents("retrieval.documents", trace, texts)},
+        {"reranker.query": query, **documents("reranker.output_documents", trace, texts)},
+        {
+            "llm.model_name": "small-1",
+            "llm.input_messages.0.message.role": "user",
+            "llm.input_messages.0.message.content": "\n".join([*texts, query]),
+            "llm.output_messages.0.message.role": "assistant",
+            "llm.output_messages.0.message.content": answer,
+            "llm.token_count.prompt": 600,
+            "llm.token_count.completion": 9,
+        },
+    ]
+    kinds = ("CHAIN", "RETRIEVER", "RERANKER", "LLM")
+    return [
+        {
+            "trace": f"{trace + 1:032x}",
+            "id": f"{trace * 4 + place + 1:016x}",
+            "parent": None if place == 0 else f"{trace * 4 + 1:016x}",
+            "name": kind.lower(),
+            "start": START + place * 10_000_000,
+            "end": START + (50_000_000 if place == 0 else place * 10_000_000 + 9_000_000),
+            "attributes": {"openinference.span.kind": kind, **attributes},
+        }
+        for place, (kind, attributes) in enumerate(zip(kinds, held, strict=True))
+    ]
+
+
+def value(given: Any) -> dict[str, Any]:
+    if isinstance(given, int):
+        return {"intValue": str(given)}
+    return {"doubleValue": given} if isinstance(given, float) else {"stringValue": given}
+
+
+def as_json(batch: list[dict[str, Any]]) -> bytes:
+    found = [
+        {
+            "traceId": one["trace"],
+            "spanId": one["id"],
+            **({"parentSpanId": one["parent"]} if one["parent"] else {}),
+            "name": one["name"],
+            "startTimeUnixNano": str(one["start"]),
+            "endTimeUnixNano": str(one["end"]),
+            "attributes": [{"key": key, "value": value(given)} for key, given in one["attributes"].items()],
+        }
+        for one in batch
+    ]
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": found}]}]}).encode()
+
+
+def as_message(batch: list[dict[str, Any]]) -> bytes:
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    for one in batch:
+        span = scope.spans.add(
+            trace_id=bytes.fromhex(one["trace"]),
+            span_id=bytes.fromhex(one["id"]),
+            parent_span_id=bytes.fromhex(one["parent"] or ""),
+            name=one["name"],
+            start_time_unix_nano=one["start"],
+            end_time_unix_nano=one["end"],
+        )
+        for key, given in one["attributes"].items():
+            kept = span.attributes.add(key=key).value
+            if isinstance(given, int):
+                kept.int_value = given
+            elif isinstance(given, float):
+                kept.double_value = given
+            else:
+                kept.string_value = given
+    return request.SerializeToString()
+
+
+def batches(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    held: list[dict[str, Any]] = []
+    for trace in range(options.traces):
+        held += spans(trace, options)
+        if len(held) >= options.batch:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def timed(bodies: list[bytes], content: str) -> dict[str, float]:
+    """Seconds of the processor for each part of the way."""
+    spent = dict.fromkeys(("decoded", "joined", "mapped"), 0.0)
+    window, count = Window(settle=1), 0
+    for number, body in enumerate(bodies):
+        begun = time.process_time()
+        found = decode(body, content=content, encoding="gzip").operations
+        decoded = time.process_time()
+        window.add(found, now=number)
+        joined = window.finished(now=number)
+        between = time.process_time()
+        count += sum(to_trace(one.operations) is not None for one in joined)
+        ended = time.process_time()
+        spent["decoded"] += decoded - begun
+        spent["joined"] += between - decoded
+        spent["mapped"] += ended - between
+    begun = time.process_time()
+    left: list[tuple[Operation, ...]] = [one.operations for one in window.flush()]
+    count += sum(to_trace(one) is not None for one in left)
+    spent["mapped"] += time.process_time() - begun
+    spent["traces"] = count
+    return spent
+
+
+def main() -> None:
+    options = arguments()
+    forms = {"protobuf": (as_message, "application/x-protobuf"), "JSON": (as_json, "application/json")}
+    print("| OTLP | MB | spans/s decoded | joined | mapped | all | traces |\n|---|---|---|---|---|---|---|")
+    for name, (form, content) in forms.items():
+        made = [form(batch) for batch in batches(options)]
+        packed = [gzip.compress(body, 1) for body in made]
+        timed(packed[:2], content)
+        spent = timed(packed, content)
+        count = options.traces * 4
+        traces = spent.pop("traces")
+        rates = [f"{count / seconds:,.0f}" for seconds in (*spent.values(), sum(spent.values()))]
+        print(f"| {name} | {sum(map(len, made)) / 1e6:.0f} | {' | '.join(rates)} | {traces:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()
