@@ -70,7 +70,6 @@ def say(texts: Sequence[Sequence[str]], joint: Joint, seen: Sequence[Sequence[Ch
             known = statement.names if statement else names(text, joint.rarity).intersection(told)
             named.append([place[word] for word in known])
             spoken.append(said)
-        # A word that is a kind for any claim of the ground is one for all: only claims of stop words differ.
         kind += [place.get(word, -1) for said in spoken[len(spoken) - len(some) :] for word in said]
         kinds.append(list(place))
         first += len(place)
