@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.report import colourful
-from ragfault.errors import UnknownName, UsageError
+from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.clustering import Clusters, Registry
-    from ragfault.clustering.records import Cluster
-    from ragfault.runs import Run
 
 __all__ = ["clusters", "promote"]
 
@@ -208,25 +206,9 @@ def _cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str
     opened = Run.open(run)
     if cluster is None:
         return cases(opened, tuple(dict.fromkeys(traces)), now)
-    place = Path(registry or Path(run).resolve().parent / BESIDE)
-    one = _sought(opened, cluster, place, now)
-    about = {} if one.id == "single" else {"id": one.id, "name": one.name}
-    return cases(opened, one.members, now, about)
-
-
-def _sought(run: Run, name: str, place: Path, now: str) -> Cluster:
-    """The cluster of a run by its id in the registry. Raises UnknownName where the run has none of that id."""
     from ragfault.clustering import read_registry
-    from ragfault.clustering.following import follow
+    from ragfault.clustering.following import members
 
-    _, found = follow(read_registry(place), [run], now)
-    there = [*found.clusters, *([found.singles] if found.singles else [])]
-    for one in there:
-        if one.id == name:
-            return one
-    raise UnknownName(
-        f"cluster in {run.path.name}",
-        name,
-        [one.id for one in there],
-        f"List them with: ragfault clusters {run.path}",
-    )
+    place = Path(registry or Path(run).resolve().parent / BESIDE)
+    name, ids = members(read_registry(place), cluster, opened, now)
+    return cases(opened, ids, now, {"id": cluster, "name": name})

@@ -123,7 +123,7 @@ def whole(run: Run) -> Whole:
     made = run.manifest
     return Whole(
         name=run.path.resolve().name,
-        fingerprint=f"{made.fingerprint} {made.judge}",
+        fingerprint=fingerprint(run),
         created=made.created,
         judge=made.judge,
         traces=made.traces,
@@ -131,6 +131,11 @@ def whole(run: Run) -> Whole:
         queries=run.to_arrow("traces", ["query"])["query"].to_pylist(),
         times=_times(run),
     )
+
+
+def fingerprint(run: Run) -> str:
+    """What names a run wherever it lies: its traces and its judge."""
+    return f"{run.manifest.fingerprint} {run.manifest.judge}"
 
 
 def _times(run: Run) -> Array | None:

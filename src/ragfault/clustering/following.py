@@ -7,14 +7,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.clustering.failing import failures
+from ragfault.clustering.describing import key_of
+from ragfault.clustering.failing import failures, fingerprint
 from ragfault.clustering.records import Cluster, Clusters, Point, Registry
 from ragfault.clustering.registering import remember
 from ragfault.clustering.running import cluster_failures, told_apart
+from ragfault.errors import UnknownName
 from ragfault.runs import Run
 from ragfault.stats import mean_interval
 
-__all__ = ["follow", "held_against"]
+__all__ = ["follow", "held_against", "members"]
 
 
 def follow(registry: Registry, runs: Sequence[Run], time: str, **options: Any) -> tuple[Registry, Clusters]:
@@ -41,6 +43,26 @@ def held_against(
     ]
     gone = [one.name for one in before.clusters if one.id not in here and one.state == "open"]
     return kept, replace(after, clusters=tuple(made), gone=tuple(gone))
+
+
+def members(registry: Registry, name: str, run: Run, time: str) -> tuple[str, tuple[str, ...]]:
+    """The name of a cluster, and the ids of its traces in a run: as it was seen there, else as it is seen now.
+
+    Raises UnknownName where the run has no cluster of that id.
+    """
+    print_ = fingerprint(run)
+    for entry in registry.clusters:
+        for sighting in entry.sightings if entry.id == name else ():
+            if sighting.fingerprint == print_ and sighting.keys:
+                keys = frozenset(sighting.keys)
+                return entry.name, tuple(one.trace for one in failures(run) if key_of(one) in keys)
+    _, found = follow(registry, [run], time)
+    there = [*found.clusters, *([found.singles] if found.singles else [])]
+    for one in there:
+        if one.id == name:
+            return one.name, one.members
+    hint = f"List them with: ragfault clusters {run.path}"
+    raise UnknownName(f"cluster in {run.path.name}", name, [one.id for one in there], hint)
 
 
 def _point(one: Cluster | None, before: Clusters) -> Point:

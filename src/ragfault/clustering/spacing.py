@@ -71,5 +71,5 @@ def space(meaning: Array, kinds: Array, seed: int = 0) -> Array:
         raise MissingExtra("clustering by meaning", "cluster") from None
     rows = np.hstack([meaning, kinds])
     size = min(DIMENSIONS, *rows.shape)
-    made: Array = PCA(size, svd_solver="full", random_state=seed).fit_transform(rows)
+    made: Array = PCA(size, svd_solver="covariance_eigh", random_state=seed).fit_transform(rows)
     return np.round(made, 6)
