@@ -100,8 +100,9 @@ def _found(names: Sequence[str], options: dict[str, Any]) -> Monitor:
     from ragfault.runs import Run
 
     opened = [Run.open(name) for name in names]
-    _alike(opened)
-    terms = _terms(options)
+    against = Run.open(options["against"]) if options["against"] else None
+    _alike([*opened, against] if against else opened)
+    terms, marks = _terms(options), read_marks(options["marks"]) if options["marks"] else ()
     seen = observe(opened, [part.strip() for part in options["by"].split(",") if part.strip()])
     known = measures(opened)
     rollups = roll(seen, known)
@@ -109,8 +110,8 @@ def _found(names: Sequence[str], options: dict[str, Any]) -> Monitor:
         rollups,
         known,
         products=multiply(seen, CORRELATED),
-        marks=read_marks(options["marks"]) if options["marks"] else (),
-        drift=_drift(options, opened, rollups, known),
+        marks=marks,
+        drift=_drift(against, opened, rollups, known, options["seed"]),
         terms=terms,
     )
 
@@ -144,19 +145,15 @@ def _terms(options: dict[str, Any]) -> Terms:
     return Terms(seed=options["seed"], **given)
 
 
-def _drift(options: dict[str, Any], runs: Sequence[Run], rollups: Any, known: Any) -> Any:
+def _drift(against: Run | None, runs: Sequence[Run], rollups: Any, known: Any, seed: int) -> Any:
     """How far traffic has moved from an evaluation set; None where none was named."""
-    if not options["against"]:
+    if against is None:
         return None
     from ragfault.findings.monitoring_drift import drift
     from ragfault.findings.monitoring_windows import series
-    from ragfault.runs import Run
 
-    against = Run.open(options["against"])
-    _alike([against, *runs])
     queries = [text for run in runs for text in run.to_arrow("traces", ["query"])["query"].to_pylist()]
-    table = {measure.name: measure for measure in known}
-    return drift(against, series(rollups), table, queries, options["seed"])
+    return drift(against, series(rollups), {measure.name: measure for measure in known}, queries, seed)
 
 
 def _kind(options: dict[str, Any]) -> str:

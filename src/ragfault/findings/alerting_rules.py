@@ -36,6 +36,9 @@ Severity = Literal["critical", "high", "medium", "warning"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")
 """The most urgent first."""
 
+SURE = 0.999
+"""The confidence with which a drop must be one: rules are looked at again and again, and 95 % would cry wolf."""
+
 UNITS = {"m": 1, "h": 60, "d": 1440}
 _LENGTH = re.compile(r"(\d+)\s*([mhd])")
 
@@ -68,7 +71,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     repeat: int | None = None
     """After so many minutes of firing that nobody acknowledged it is told again; None: once is enough."""
     certain: bool = False
-    """Whether the whole 95 % interval must be beyond the limit (of a drop: leave out none)."""
+    """Whether the whole 95 % interval must be beyond the limit; of a drop, the 99.9 % interval must leave out none."""
     least: int = 1
     """Windows with fewer values say nothing."""
 
@@ -351,7 +354,7 @@ def _dropped(rule: Rule, before: Series, part: Series, measure: Measure) -> tupl
     worse = sign * (before.mean - part.mean)
     breach = worse >= rule.drop
     if breach and rule.certain:
-        gap = difference(before, part, measure)
+        gap = difference(before, part, measure, SURE)
         breach = gap is not None and (gap.high < 0 if sign > 0 else gap.low > 0)
     return worse, breach, not breach and worse <= rule.drop - rule.clear
 

@@ -13,7 +13,7 @@ points, set by the reference before watching begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -218,10 +218,6 @@ def advance(watch: Watch, minute: int, n: float, total: float, squares: float) -
     if not n:
         return replace(watch, minute=minute)
     row = gains(watch.reference, np.array([n]), np.array([total]), np.array([squares]))[0].tolist()
-    return _advance(watch, minute, row)
-
-
-def _advance(watch: Watch, minute: int, row: Sequence[float]) -> Watch:
     sums = tuple(gain + _softplus(each) for gain, each in zip(row, watch.sums, strict=True))
     tops, starts = [], []
     for gain, top, start in zip(row, watch.tops, watch.starts, strict=True):
@@ -251,20 +247,46 @@ def detect(whole: Series, found: Reference, *, rate: float = RATE, seed: int = 0
     least 90; then watching begins anew.
     """
     live = whole.between(found.last, int(whole.minutes[-1]) + 1) if whole.minutes.size else whole
-    rows = gains(found, live.n, live.sum, live.squares).tolist()
-    limit, watch, calls, held = bar(rate), begin(found, found.last), list[Call](), False
-    for at, minute in enumerate(live.minutes.tolist()):
-        if held:
-            if not _back(live, found, calls[-1], minute):
-                continue
-            calls[-1] = replace(calls[-1], recovered=minute)
-            watch, held = begin(found, minute + 1), False
-        elif live.n[at]:
-            watch = _advance(watch, minute, rows[at])
-            if watch.level >= limit:
-                calls.append(_call(whole, watch, seed))
-                held = True
+    there = live.n > 0
+    minutes, rows = live.minutes[there], gains(found, live.n, live.sum, live.squares)[there]
+    limit, at, calls = bar(rate), 0, list[Call]()
+    while at < len(rows):
+        watch = _first(found, minutes[at:], rows[at:], limit)
+        if watch is None:
+            break
+        call = _call(whole, watch, seed)
+        later = minutes[minutes > call.called].tolist()
+        back = next((minute for minute in later if _back(live, found, call, minute)), None)
+        calls.append(replace(call, recovered=back))
+        at = len(rows) if back is None else int(np.searchsorted(minutes, back)) + 1
     return tuple(calls)
+
+
+def _first(
+    found: Reference, minutes: NDArray[np.int64], rows: NDArray[np.float64], limit: float
+) -> Watch | None:
+    """The state in which the bar is first reached, all minutes at once; None where it never is.
+
+    The Shiryaev-Roberts sum of a bet is its capital times the sum of one over its capital at each beginning.
+    """
+    total = np.cumsum(rows, axis=0)
+    before = total - rows
+    sums = total + np.logaddexp.accumulate(-before, axis=0)
+    levels = np.logaddexp.reduce(sums, axis=1) - math.log(rows.shape[1])
+    reached = np.flatnonzero(levels >= limit)
+    if not reached.size:
+        return None
+    at = int(reached[0])
+    least = before[: at + 1].argmin(axis=0)
+    tops = total[at] - before[least, np.arange(rows.shape[1])]
+    return Watch(
+        reference=found,
+        sums=tuple(sums[at].tolist()),
+        tops=tuple(tops.tolist()),
+        starts=tuple(minutes[least].tolist()),
+        minute=int(minutes[at]),
+        level=float(levels[at]),
+    )
 
 
 def _back(live: Series, found: Reference, call: Call, minute: int) -> bool:

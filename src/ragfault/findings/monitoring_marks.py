@@ -35,7 +35,7 @@ def read_marks(path: str | Path) -> tuple[Mark, ...]:
     A time without a zone is UTC. Raises InputError with the line where one is not a mark.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
     found = []
