@@ -207,7 +207,7 @@ def main() -> None:
     """Print the table: false alarms, and the delay as median and 90 % quantile."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument(
-        "--months", type=int, default=200, help="metric-months without a change, per traffic [200]"
+        "--months", type=int, default=100, help="metric-months without a change, per traffic [100]"
     )
     asked.add_argument("--drops", type=int, default=60, help="drops of each size, per traffic [60]")
     asked.add_argument("--seed", type=int, default=0, help="of the simulation [0]")

@@ -255,8 +255,7 @@ def detect(whole: Series, found: Reference, *, rate: float = RATE, seed: int = 0
         if watch is None:
             break
         call = _call(whole, watch, seed)
-        later = minutes[minutes > call.called].tolist()
-        back = next((minute for minute in later if _back(live, found, call, minute)), None)
+        back = _back(live, found, call)
         calls.append(replace(call, recovered=back))
         at = len(rows) if back is None else int(np.searchsorted(minutes, back)) + 1
     return tuple(calls)
@@ -289,14 +288,16 @@ def _first(
     )
 
 
-def _back(live: Series, found: Reference, call: Call, minute: int) -> bool:
-    """Whether the mean is at the floor again, over as many minutes as the drop took to call, at least 90."""
+def _back(live: Series, found: Reference, call: Call) -> int | None:
+    """When the mean is at the floor again, over as many minutes as the drop took to call, at least 90."""
     window = max(CALM, call.called - call.began)
-    mean = live.between(minute + 1 - window, minute + 1).mean
-    if mean is None or minute < call.called + window:
-        return False
-    unit = (mean - found.low) / (found.high - found.low)
-    return (unit if found.rising else 1 - unit) >= found.floor
+    ends = np.flatnonzero((live.minutes >= call.called + window) & (live.n > 0))
+    starts = np.searchsorted(live.minutes, live.minutes[ends] + 1 - window)
+    n, total = (np.concatenate([[0.0], np.cumsum(each)]) for each in (live.n, live.sum))
+    means = (total[ends + 1] - total[starts]) / (n[ends + 1] - n[starts])
+    unit = (means - found.low) / (found.high - found.low)
+    well = np.flatnonzero((unit if found.rising else 1 - unit) >= found.floor)
+    return int(live.minutes[ends[well[0]]]) if well.size else None
 
 
 def _call(whole: Series, watch: Watch, seed: int) -> Call:
