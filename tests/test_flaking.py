@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from endpoint import serving, some
 from ragfault.agreement.repeating import repeat
 from ragfault.cli import run as command
-from ragfault.errors import InputError, UsageError
+from ragfault.errors import BudgetSpent, InputError, UsageError
 from ragfault.findings import compare, frame
 from ragfault.findings.flaking import Flakiness, Flaky, flaky, read_flakiness, widened
 from ragfault.ports import PARTS, Part
@@ -80,6 +81,19 @@ def test_repeats_are_counted_metric_by_metric():
         repeat(judge, traces, k=1)
     with pytest.raises(InputError, match="no trace"):
         repeat(judge, [], k=2)
+
+
+def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One repeat of a judge that is paid for stays within it, three do not: together they never pass it."""
+    monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "cache.sqlite"))
+    monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
+    with serving() as server:
+        options = {"base_url": server.url, "cache": "none", "max_tokens": 300, "budget_tokens": 40_000}
+        with pytest.raises(BudgetSpent, match="--budget"):
+            repeat("llm:m", some(12), k=3, options=options)
+        assert 20_000 < server.tokens <= 40_000
+        assert repeat("llm:m", some(12), k=3, options={**options, "budget_tokens": 10**6}).steady
+    assert command(["judge", "repeat", "t.jsonl", "--judge", "llm:m", "--cache", "kept.sqlite"]) == 2
 
 
 def test_noise_of_single_traces_is_in_the_interval_already():

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from endpoint import serving, some
 from ragfault.agreement import JudgesCompared, compare_judges, compare_runs
 from ragfault.agreement.verdicts import both
 from ragfault.cli import run as command
-from ragfault.errors import InputError, UsageError
+from ragfault.errors import BudgetSpent, InputError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.records import Verdicts
 from ragfault.report.judges import render_judges, terminal, to_json
@@ -129,6 +130,21 @@ def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pyte
     assert "for a judge that asks a model" in capsys.readouterr().err
     with pytest.raises(InputError, match="no trace to compare"):
         compare_judges("lexical", "embedded", [])
+
+
+def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two judges that are paid for never spend more together; each is told what it spent itself."""
+    monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "cache.sqlite"))
+    monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
+    with serving() as server:
+        options = {"base_url": server.url, "max_tokens": 300, "budget_tokens": 10**6}
+        found = compare_judges("llm:m", "llm:n", some(4), options=(options, options))
+        assert [speed.usage.calls for speed in found.speeds if speed and speed.usage] == [8, 8]
+        before = server.tokens
+        less = {**options, "budget_tokens": 30_000, "cache": "none"}
+        with pytest.raises(BudgetSpent):
+            compare_judges("llm:m", "llm:n", some(12), options=(less, less))
+        assert server.tokens - before <= 30_000
 
 
 def test_texts_of_traces_are_harmless():

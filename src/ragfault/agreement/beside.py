@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -113,6 +114,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
 
     Each is a name (made with its `options`) or an object of the port's shape; `traces` and `reading` are what
     `read_traces` takes; with a `limit` so many are drawn at random. Intervals are over conversations, else over traces.
+    What two named judges spend together counts against the budget of each.
 
     Raises InputError where there is no trace.
 
@@ -138,7 +140,11 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
         load_judge(each, **given) if isinstance(each, str) else each
         for each, given in zip((one, other), options, strict=True)
     ]
-    seen = [judged(judge, found, workers, progress) for judge in made]
+    purse = f"compare {uuid.uuid4().hex}"
+    seen = [
+        judged(judge, found, workers, progress, purse if isinstance(each, str) else None)
+        for judge, each in zip(made, (one, other), strict=True)
+    ]
     prints = (made[0].fingerprint, made[1].fingerprint)
     terms = Terms(resamples, seed)
     return _made(found, (seen[0][0], seen[1][0]), prints, (seen[0][1], seen[1][1]), terms)

@@ -15,7 +15,7 @@ from ragfault.agreement.records import Speed
 from ragfault.errors import RunError
 from ragfault.judges.observing import observe, ready
 from ragfault.ports import Judge, Metered
-from ragfault.records import Trace, Verdicts
+from ragfault.records import Trace, Usage, Verdicts
 
 __all__ = ["judged"]
 
@@ -35,16 +35,22 @@ class Piece(NamedTuple):
 
 
 def judged(
-    judge: Judge, traces: Sequence[Trace], workers: int, progress: Callable[[int, int], None]
+    judge: Judge,
+    traces: Sequence[Trace],
+    workers: int,
+    progress: Callable[[int, int], None],
+    purse: str | None = None,
 ) -> tuple[list[Verdicts], Speed]:
     """The verdicts on each trace, in order, the same for any number of workers; and the cost in time and memory.
 
-    A judge that is paid for is asked from this process alone, by the clock on the wall, and ended.
+    A judge that is paid for is asked from this process alone, by the clock on the wall, and ended; what all judges
+    spend that are given one `purse` counts against the budget of each.
     """
     verdicts: list[Verdicts] = []
     timed, seconds, memory = 0, 0.0, None
     paid = isinstance(judge, Metered)
     progress(0, len(traces))
+    before = _begun(judge, purse)
     try:
         pieces = _inline(judge, traces, paid) if workers == 1 or paid else _spread(judge, traces, workers)
         for piece in pieces:
@@ -53,12 +59,32 @@ def judged(
             seconds += piece.seconds
             memory = max(memory or 0, piece.memory) if piece.memory is not None else memory
             progress(len(verdicts), len(traces))
-        usage = judge.usage if isinstance(judge, Metered) else None
+        usage = _less(judge.usage, before) if isinstance(judge, Metered) else None
     finally:
         if isinstance(judge, Metered):
             judge.end()
     rate = timed / seconds if timed and seconds > 0 else None
     return verdicts, Speed(traces=timed, seconds=seconds, rate=rate, memory=memory, wall=paid, usage=usage)
+
+
+def _begun(judge: Judge, purse: str | None) -> Usage:
+    """Have a judge that is paid for spend from a purse; what is gone from it already."""
+    if purse is None or not isinstance(judge, Metered):
+        return Usage()
+    judge.begin(purse, afresh=False)
+    return judge.usage
+
+
+def _less(after: Usage, before: Usage) -> Usage:
+    """What was spent in between."""
+    cost = None if after.cost is None or before.cost is None else after.cost - before.cost
+    return Usage(
+        calls=after.calls - before.calls,
+        cached=after.cached - before.cached,
+        prompt=after.prompt - before.prompt,
+        completion=after.completion - before.completion,
+        cost=cost,
+    )
 
 
 def _batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:

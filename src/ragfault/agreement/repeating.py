@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def repeat(
     """Have a judge judge traces `k` times over, and say how far each metric moves.
 
     A judge that asks a model is made anew for each repeat and must not keep replies (`cache="none"`): what is
-    remembered is not said again. A judge of the package always says the same, and so does its flakiness.
+    remembered is not said again. Its budget is that of all repeats together. A judge of the package always says the
+    same, and so does its flakiness.
 
     Raises UsageError for fewer than two repeats, InputError without a trace.
 
@@ -51,11 +53,12 @@ def repeat(
         raise UsageError(f"{k} repeat tells nothing of spread: judge the traces at least twice, -k 2.")
     if not found:
         raise InputError("there is no trace to judge again and again.")
-    runs, name = [], ""
+    runs, name, purse = [], "", f"repeat {uuid.uuid4().hex}"
     for at in range(k):
         made = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
         name = made.fingerprint
-        runs.append(judged(made, found, workers, _shifted(progress, at, k))[0])
+        ours = purse if isinstance(judge, str) else None
+        runs.append(judged(made, found, workers, _shifted(progress, at, k), ours)[0])
     told = (_values(text, found, runs) for text in metrics)
     rows = [(text, table) for text, table in told if len(table)]
     return Flakiness(

@@ -330,6 +330,10 @@ def repeat(
         vacant(out, force=force)
     given = chosen(name, {flag: options[flag] for flag in FLAGS}, settings(None).get("llm", {}))
     if name.partition(":")[0] == "llm":
+        if options["cache"] not in (None, "none"):
+            raise UsageError(
+                "judge repeat keeps no replies: what is kept is not said again. Leave out --cache."
+            )
         given["cache"] = "none"
     with progressing(quiet) as progress:
         found = work(

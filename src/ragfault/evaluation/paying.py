@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ragfault.errors import BudgetSpent, Stopped
+from ragfault.errors import Stopped
 from ragfault.ports import Judge, Metered
 from ragfault.records import Usage
 from ragfault.runs import Partial
@@ -27,7 +27,7 @@ def paying(judge: Judge, partial: Partial) -> Iterator[None]:
         yield
     except Stopped as error:
         judge.end()
-        raise type(error)(f"{error} {_kept(partial, isinstance(error, BudgetSpent))}") from error
+        raise type(error)(f"{error} {_kept(partial)}") from error
     finally:
         judge.end()
 
@@ -37,12 +37,11 @@ def usage(judge: Judge) -> Usage | None:
     return judge.usage if isinstance(judge, Metered) else None
 
 
-def _kept(partial: Partial, spent: bool) -> str:
+def _kept(partial: Partial) -> str:
     """What was done before a judge stopped, and how to go on."""
     plan = partial.plan
     done = min(len(partial.done()) * plan.batch, plan.traces)
-    go_on = "Raise the budget (--budget) and run" if spent else "Run"
     return (
         f"{done:,} of {plan.traces:,} traces are done and kept, {plan.traces - done:,} are left. "
-        f"{go_on} the same command again to go on in {partial.path}."
+        f"Run the same command again to go on in {partial.path}."
     )

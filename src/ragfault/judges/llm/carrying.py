@@ -173,8 +173,11 @@ class Carrier:
                     await self._settled.wait()
 
     def _spent(self, most: Amount) -> str:
-        kept = "" if self._cache is None else " Every reply that was paid for is in the cache."
+        kept = "" if self._cache is None else "; every reply that was paid for is in the cache"
         size = f"{most.prompt + most.completion:,} tokens"
         if most.cost is not None and self._settings.budget is not None:
             size = f"US$ {most.cost / NANO:.4f}, {size}"
-        return f"the budget is spent: {self._purse.left()}, and the next call can come to {size}.{kept}"
+        left = self._purse.left()
+        return (
+            f"the budget is spent: {left}, and the next call can come to {size}. Raise it (--budget){kept}."
+        )
