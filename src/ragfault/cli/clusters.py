@@ -50,7 +50,9 @@ Examples:
 @click.option(
     "--smallest", type=click.IntRange(2), help="The least size of a cluster.  [default: by failures]"
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the reduction.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling behind trends."
+)
 @click.option("--json", "as_json", is_flag=True, help="The clusters as JSON.")
 @click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json or .txt.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")

@@ -89,7 +89,11 @@ def _member(one: Failure, wholes: Sequence[Whole]) -> str:
 
 
 def _shown(one: Failure, wholes: Sequence[Whole]) -> Shown:
-    return Shown(run=wholes[one.run].name, trace=one.trace, query=one.query, kind=one.kind, text=one.text)
+    """A trace that stands for its cluster; a problem that is the query itself is told by its reason alone."""
+    name, text = wholes[one.run].name, one.text
+    if text.startswith(f"{one.query} ("):
+        text = text[len(one.query) + 2 :].removesuffix(")")
+    return Shown(run=name, trace=one.trace, query=one.query, kind=one.kind, text=text)
 
 
 def _medoids(rows: Array) -> list[int]:

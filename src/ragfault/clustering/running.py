@@ -43,7 +43,7 @@ def cluster(
     A trace fails by its diagnosis, by a low triad, or by an error of its pipeline. Failures are embedded by query
     and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
     at least `smallest` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
-    traces does not matter, and the same runs give the same clusters.
+    traces does not matter, and the same runs give the same clusters; `seed` is that of the resampling behind trends.
 
     Raises UsageError without a run, RunError where one cannot be read, MissingExtra without scikit-learn where there
     are 30 failures or more.
@@ -80,7 +80,7 @@ def cluster_failures(
     found = sorted(found, key=lambda one: (one.trace, one.run, one.row))
     embedder = fitted(embedder, found) if found else embedder
     rows = _sides(found, embedder)
-    labels, how = _labels(found, rows, smallest, seed)
+    labels, how = _labels(found, rows, smallest)
     groups = _places(labels)
     names = sorted(number for number in groups if number != SINGLE)
     held = [[found[place] for place in groups[number]] for number in names]
@@ -112,7 +112,7 @@ def _sides(found: Sequence[Failure], embedder: Embedder | None) -> tuple[Array, 
 
 
 def _labels(
-    found: Sequence[Failure], rows: tuple[Array, Array], smallest: int | None, seed: int
+    found: Sequence[Failure], rows: tuple[Array, Array], smallest: int | None
 ) -> tuple[list[int], str]:
     """The label of each failure, and in words how it came about."""
     if len(found) < FEW:
@@ -123,7 +123,7 @@ def _labels(
     size = smallest or least(len(found))
     if size < 2:
         raise UsageError(f"a cluster has 2 failures or more, not {size}.")
-    labels = joined(dense(space(*rows, seed), size), np.hstack(rows))
+    labels = joined(dense(space(*rows), size), np.hstack(rows))
     return labels, f"clustered by density (HDBSCAN), at least {size} failures to a cluster"
 
 

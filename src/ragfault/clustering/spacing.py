@@ -58,7 +58,7 @@ def by_kind(found: Sequence[Failure]) -> Array:
     return made
 
 
-def space(meaning: Array, kinds: Array, seed: int = 0) -> Array:
+def space(meaning: Array, kinds: Array) -> Array:
     """Both side by side, of equal weight, in at most DIMENSIONS (principal components: Hotelling 1933).
 
     Raises MissingExtra without scikit-learn.
@@ -71,5 +71,5 @@ def space(meaning: Array, kinds: Array, seed: int = 0) -> Array:
         raise MissingExtra("clustering by meaning", "cluster") from None
     rows = np.hstack([meaning, kinds])
     size = min(DIMENSIONS, *rows.shape)
-    made: Array = PCA(size, svd_solver="covariance_eigh", random_state=seed).fit_transform(rows)
+    made: Array = PCA(size, svd_solver="covariance_eigh").fit_transform(rows)
     return np.round(made, 6)
