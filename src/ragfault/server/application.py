@@ -16,7 +16,7 @@ except ImportError:
 from starlette.concurrency import run_in_threadpool
 
 from ragfault import __version__
-from ragfault.server import ingest, problems, twins
+from ragfault.server import dashboard, ingest, problems, twins
 from ragfault.server.access import Access
 from ragfault.server.desk import Desk
 from ragfault.server.headers import Guarded
@@ -27,7 +27,7 @@ from ragfault.store import open_store
 
 __all__ = ["ROUTERS", "app"]
 
-ROUTERS = (twins.public, ingest.router, twins.router)
+ROUTERS = (twins.public, ingest.router, twins.router, dashboard.pages())
 """In the order in which they are asked."""
 
 

@@ -1,0 +1,247 @@
+"""Drawings of live traffic as SVG: courses, histograms, whiskers and waterfalls, coloured by the style sheet alone.
+
+They need no script and no style of their own, so that the strictest content security policy lets them stand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ragfault.records import Trace
+from ragfault.report.markup import Markup, label, number, tag
+from ragfault.runs import Measure
+from ragfault.server.views import Point
+from ragfault.store import Mark
+
+__all__ = ["LINES", "bars", "course", "spark", "stages", "waterfall", "whisker"]
+
+LINES = 6
+"""Routes that one course shows; each has a colour and a dash of its own."""
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 44, 14, 26
+
+
+# --- the course of a metric ------------------------------------------------------------------------
+
+
+def course(
+    points: Sequence[Point], measure: Measure, marks: Sequence[Mark], times: tuple[int, int]
+) -> Markup | None:
+    """The means of a metric over time, a line for each route, with marks as upright lines; None without a value.
+
+    `times` are the first and the last minute.
+    """
+    known = [point for point in points if point.mean is not None]
+    if not known:
+        return None
+    low, high = _range(measure, [point.mean or 0.0 for point in known])
+    first, last = times
+
+    def x(minute: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - 10) * (minute - first) / max(1, last - first), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
+
+    routes = list(dict.fromkeys(point.route for point in known))[:LINES]
+    lines = [
+        _line([(x(p.minute), y(p.mean or 0.0), p) for p in known if p.route == route], at)
+        for at, route in enumerate(routes)
+    ]
+    return tag(
+        "svg",
+        _grid(low, high, y),
+        [_clock(first + (last - first) * at / 4, x) for at in range(5)],
+        [_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _within(mark, times)],
+        lines,
+        class_="course",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=f"{label(measure.name, 80)} over time, from {number(low)} to {number(high)}",
+    )
+
+
+def _range(measure: Measure, values: Sequence[float]) -> tuple[float, float]:
+    """The ends of the upright axis: the range of the metric, or of its values where it is open."""
+    low = min([0.0, *values]) if measure.low is None else measure.low
+    high = max(values) * 1.05 if measure.high is None else measure.high
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _line(placed: Sequence[tuple[float, float, Point]], at: int) -> Markup:
+    path = " ".join(f"{x},{y}" for x, y, _ in placed)
+    dots = [
+        tag("circle", tag("title", _told(point)), cx=x, cy=y, r=3 if len(placed) < 80 else 2)
+        for x, y, point in placed
+    ]
+    return tag("g", tag("polyline", points=path), dots, class_=f"line-{at}")
+
+
+def _told(point: Point) -> str:
+    moment = datetime.fromtimestamp(60 * point.minute, UTC)
+    return f"{label(point.route or 'no route', 60)}, {moment:%Y-%m-%d %H:%M}: {number(point.mean)}, n {point.n:,}"
+
+
+def _grid(low: float, high: float, y: object) -> list[Markup]:
+    """Level lines with their values."""
+    assert callable(y)
+    found = []
+    for at in range(5):
+        value = low + (high - low) * at / 4
+        found.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 10, y1=y(value), y2=y(value)))
+        found.append(tag("text", number(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
+    return found
+
+
+def _clock(minute: float, x: object) -> Markup:
+    assert callable(x)
+    moment = datetime.fromtimestamp(60 * minute, UTC)
+    return tag(
+        "text",
+        f"{moment:%d %b %H:%M}",
+        class_="tick middle",
+        x=min(WIDTH - 40, max(48, x(minute))),
+        y=HEIGHT - 6,
+    )
+
+
+def _within(mark: Mark, times: tuple[int, int]) -> bool:
+    return mark.time is not None and times[0] <= mark.time.timestamp() / 60 <= times[1]
+
+
+def _mark(at: int, mark: Mark, x: object) -> Markup:
+    assert callable(x)
+    assert mark.time is not None
+    place = x(mark.time.timestamp() / 60)
+    return tag(
+        "g",
+        tag("title", label(mark.text, 120)),
+        tag("line", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM),
+        tag("text", str(at), class_="tick middle", x=place, y=TOP - 3),
+        class_="deployed",
+    )
+
+
+def spark(values: Sequence[float | None], low: float | None, high: float | None) -> Markup | None:
+    """The course of a metric in small, beside its figures; None for fewer than two values.
+
+    >>> spark([0.5, None, 1.0], 0, 1).count("polyline")
+    2
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    start = min(known) if low is None else low
+    end = max(known) if high is None else high
+    reach = end - start or 1.0
+    step = 118 / (len(values) - 1)
+    path = " ".join(
+        f"{1 + at * step:.1f},{26 - 24 * (value - start) / reach:.1f}"
+        for at, value in enumerate(values)
+        if value is not None
+    )
+    return tag("svg", tag("polyline", points=path), class_="spark", viewBox="0 0 120 28", aria_hidden="true")
+
+
+# --- figures ---------------------------------------------------------------------------------------
+
+
+def bars(edges: Sequence[float], bins: Sequence[int], name: str) -> Markup:
+    """A histogram; each bar says what it holds when it is pointed at.
+
+    >>> bars([0, 0.5, 1], [3, 1], "m").count("rect")
+    2
+    """
+    tallest, wide = max([1, *bins]), 240 / max(1, len(bins))
+    drawn = [
+        tag(
+            "rect",
+            tag("title", f"{number(edges[at])} to {number(edges[at + 1])}: {found:,}"),
+            x=round(at * wide + 0.5, 2),
+            y=round(60 - 58 * found / tallest, 2),
+            width=round(wide - 1, 2),
+            height=round(58 * found / tallest, 2),
+        )
+        for at, found in enumerate(bins)
+    ]
+    shown = f"distribution of {label(name, 80)} from {number(edges[0])} to {number(edges[-1])}"
+    return tag("svg", drawn, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
+
+
+def whisker(mean: float, low: float | None, high: float | None, ends: tuple[float, float]) -> Markup:
+    """A mean and its interval on a range."""
+
+    def at(value: float) -> float:
+        return round(
+            3 + 114 * (min(ends[1], max(ends[0], value)) - ends[0]) / ((ends[1] - ends[0]) or 1.0), 2
+        )
+
+    parts = [tag("line", class_="track", x1=3, x2=117, y1=10, y2=10)]
+    if low is not None and high is not None:
+        parts.append(tag("line", class_="range", x1=at(low), x2=max(at(high), at(low) + 0.5), y1=10, y2=10))
+    parts.append(tag("circle", cx=at(mean), cy=10, r=3.5))
+    return tag("svg", parts, class_="whisker", viewBox="0 0 120 20", aria_hidden="true")
+
+
+# --- the waterfall ---------------------------------------------------------------------------------
+
+
+def stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:
+    """The stages of a trace: name, begin and length in milliseconds, chunks left.
+
+    From its timings; else retrieval and generation one after the other, as far as their lengths are known.
+    """
+    if trace.timings:
+        return [(each.name, each.start, each.took, each.chunks) for each in trace.timings]
+    if trace.latency is None:
+        return []
+    found: list[tuple[str, float, float, int | None]] = []
+    at = 0.0
+    for name in ("retrieval", "generation"):
+        took = getattr(trace.latency, name)
+        if took is not None:
+            found.append((name, at, took, None))
+            at += took
+    if trace.latency.total is not None:
+        found.append(("total", 0.0, trace.latency.total, None))
+    return found
+
+
+def waterfall(trace: Trace) -> Markup | None:
+    """The stages of a trace as bars over time, each with its figures in words; None where none was recorded."""
+    found = [each for each in stages(trace) if math.isfinite(each[1]) and math.isfinite(each[2])]
+    if not found:
+        return None
+    first = min(start for _, start, _, _ in found)
+    reach = max(start + took for _, start, took, _ in found) - first or 1.0
+    rows = [
+        tag(
+            "li",
+            tag("span", label(name, 60), class_="stage"),
+            tag(
+                "svg",
+                tag("rect", class_="track", x=0, y=5, width=400, height=2),
+                tag(
+                    "rect",
+                    class_="took",
+                    x=round(400 * (start - first) / reach, 1),
+                    y=0,
+                    width=max(2.0, round(400 * max(0.0, took) / reach, 1)),
+                    height=12,
+                ),
+                viewBox="0 0 402 12",
+                preserveAspectRatio="none",
+                aria_hidden="true",
+            ),
+            tag("span", _long(start - first, took, chunks), class_="figure note"),
+        )
+        for name, start, took, chunks in found
+    ]
+    return tag("ol", rows, class_="waterfall")
+
+
+def _long(start: float, took: float, chunks: int | None) -> str:
+    left = "" if chunks is None else f", {chunks:,} chunk{'' if chunks == 1 else 's'}"
+    return f"{took:,.0f} ms from {start:,.0f} ms{left}"

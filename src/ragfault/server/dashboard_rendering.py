@@ -1,0 +1,240 @@
+"""Rendering: templates filled so that no text of a trace is ever markup, and errors as pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from ragfault import __version__
+from ragfault.errors import OutputError, RagfaultError, UnknownName
+from ragfault.report import markup
+from ragfault.server.access import COOKIE
+from ragfault.store import Wanted
+
+__all__ = ["PageRoute", "address", "local", "query", "render", "visible"]
+
+PAGES = (
+    ("/", "Overview"),
+    ("/traces", "Traces"),
+    ("/alerts", "Alerts"),
+    ("/clusters", "Clusters"),
+    ("/runs", "Runs"),
+    ("/judge", "Judge"),
+    ("/settings", "Settings"),
+    ("/help", "Help"),
+)
+"""The pages that every page links to."""
+
+HEADERS = {"referrer-policy": "same-origin"}
+"""Browsers say where a form comes from only to the server that the page came from."""
+
+PLACES = ("sign-in", "help")
+"""Pages without a JSON twin."""
+
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """A text from outside with its control characters and bidirectional overrides as signs; lines stay lines.
+
+    >>> visible("fine\\x1b[31m\\n\\u202etxt")
+    'fine␛[31m\\n�txt'
+    """
+    text = _HIDDEN.sub(lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text)
+    return _OVERRIDES.sub("\ufffd", text)
+
+
+def address(id: str) -> str:
+    """The page of a trace, whatever its id.
+
+    >>> address("a/b?"), address("notes.json")
+    ('/traces/a%2Fb%3F', '/traces/-?id=notes.json')
+    """
+    name = quote(id, safe="", errors="replace")
+    return f"/traces/-?id={name}" if id in ("", ".", "..", "-") or id.endswith(".json") else f"/traces/{name}"
+
+
+def query(wanted: Wanted, **other: Any) -> str:
+    """A selection as the part of an address behind the question mark, with some fields changed.
+
+    >>> query(Wanted(route="help", limit=9), sort="triad")
+    'route=help&sort=triad&limit=9'
+    """
+    asked = msgspec.structs.replace(wanted, **other)
+    plain = Wanted()
+    found = {name: getattr(asked, name) for name in Wanted.__struct_fields__}
+    kept = {name: value for name, value in found.items() if value != getattr(plain, name)}
+    return urlencode(kept, doseq=True, errors="replace")
+
+
+def local(path: str) -> str:
+    """A path of this server, or the first page for anything else.
+
+    >>> local("/traces?sort=triad"), local("//example.org"), local("https://example.org")
+    ('/traces?sort=triad', '/', '/')
+    """
+    return path if re.fullmatch(r"/(?![/\\])[\x21-\x7e]*", path) else "/"
+
+
+# --- what stands in templates -----------------------------------------------------------------------
+
+
+def _shown(value: Any) -> Any:
+    """What stands for a value in a page: nothing for None, texts made visible, drawings as they are."""
+    if value is None:
+        return ""
+    if isinstance(value, markup.Markup):
+        return Markup(value)
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _moment(seconds: float | None, short: bool = False) -> str:
+    """A time in UTC, to the second; short: to the minute, without the day where it is of no use."""
+    if seconds is None:
+        return "–"
+    try:
+        made = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return "–"
+    return f"{made:%Y-%m-%d %H:%M}" if short else f"{made:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(minutes: float) -> str:
+    """A length of time in words.
+
+    >>> _span(30), _span(90), _span(1440)
+    ('30 min', '90 min', '24 h')
+    """
+    return f"{minutes:g} min" if minutes < 120 or minutes % 60 else f"{minutes / 60:g} h"
+
+
+def _signed(value: float | None) -> str:
+    """A difference with its sign."""
+    if value is None:
+        return "–"
+    text = markup.number(abs(value)) if abs(value) >= 100 else f"{abs(value):.3f}"
+    return f"{'−' if value < 0 else '+'}{text}"
+
+
+def _size(bytes: int) -> str:
+    """A number of bytes for people."""
+    return f"{bytes / 1e6:,.1f} MB" if bytes >= 1e5 else f"{bytes / 1e3:,.1f} kB"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("ragfault.server", "pages"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": markup.number,
+        "signed": _signed,
+        "moment": _moment,
+        "span": _span,
+        "size": _size,
+        "address": address,
+        "part": lambda text: quote(text, safe="", errors="replace"),
+        "label": _line,
+        "plain": _plain,
+    }
+    made.globals |= {"pages": PAGES, "version": __version__, "query": query}
+    return made
+
+
+def _line(text: str | None, limit: int = 200) -> str:
+    """A text on one line, cut; nothing for None."""
+    return "" if text is None else markup.label(text, limit)
+
+
+def _plain(value: Any) -> str:
+    """Any value as one short text."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= 400 else f"{text[:400]}…"
+
+
+def render(request: Request, name: str, status: int = 200, **content: Any) -> Response:
+    """A page of this server; `content` is what its template asks for."""
+    access = request.app.state.access
+    text = (
+        _environment()
+        .get_template(f"{name}.html")
+        .render(
+            path=request.url.path,
+            twin=None if name in PLACES or status != 200 else _twin(request),
+            stamp=access.stamp(request),
+            signed=COOKIE in request.cookies and not access.open,
+            here=local(request.url.path + ("?" + request.url.query if request.url.query else "")),
+            **content,
+        )
+    )
+    return HTMLResponse(text, status, HEADERS)
+
+
+def _twin(request: Request) -> str:
+    """The address of what a page shows, as JSON."""
+    path = (
+        "/overview"
+        if request.url.path == "/"
+        else quote(request.url.path.removesuffix("/"), errors="replace")
+    )
+    kept: Iterable[tuple[str, str]] = [
+        (key, text) for key, text in request.query_params.multi_items() if text
+    ]
+    asked = urlencode(list(kept), errors="replace")
+    return f"{path}.json" + (f"?{asked}" if asked else "")
+
+
+# --- errors ----------------------------------------------------------------------------------------
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages: what was asked, what there is, what to do; who needs a token is asked for it."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        inner = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await inner(request)
+            except HTTPException as error:
+                if error.status_code == 401:
+                    return RedirectResponse(_sign_in(request), 303)
+                return failed(request, error.status_code, str(error.detail), error.headers)
+            except RagfaultError as error:
+                status = (
+                    404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
+                )
+                return failed(request, status, str(error))
+
+        return handler
+
+
+def _sign_in(request: Request) -> str:
+    there = request.url.path if request.method == "GET" else "/"
+    asked = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
+    return f"/sign-in?next={quote(quote(there, errors='replace') + asked, safe='')}"
+
+
+def failed(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A page that says what was wrong."""
+    page = render(request, "error", status, code=status, detail=detail)
+    page.headers.update(headers or {})
+    return page
