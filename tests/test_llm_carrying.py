@@ -34,8 +34,10 @@ from ragfault.judges.llm.prices import costs
 from ragfault.judges.llm.settings import Settings
 from ragfault.metrics import DEFAULT
 from ragfault.ports import Judge, Metered
+from ragfault.records import Document
 from ragfault.runs import Run
 from ragfault.sources import write_traces
+from ragfault.tuning.scoring import relevances
 
 SECRET = "sk-test-0123456789abcdef-XYZ"
 FAULTS = {
@@ -596,3 +598,19 @@ def test_every_report_says_what_asking_came_to(tmp_path: Path, monkeypatch: pyte
         assert "3 traces hold text that looks like an order to the judge" in text, name
     assert cli(["report", "run"]) == 0
     assert "6 calls to the model" in capsys.readouterr().out
+
+
+def test_relevances_stay_within_the_budget_of_their_judge():
+    """One judge that is asked query after query spends from one purse, and says of each what that came to."""
+    documents = [Document(id="a", text="The ferry leaves at ten. It is green.")]
+    with serving() as server:
+        judge = asking(server, max_tokens=300, budget_tokens=8_000, price=(1.0, 1.0), cache="none")
+        costs: list[float] = []
+        with pytest.raises(BudgetSpent):
+            costs.extend(
+                relevances(f"{number} ferries?", documents, [judge]).scored[0].cost or 0
+                for number in range(20)
+            )
+        assert len(costs) > 2
+        assert server.tokens <= 8_000
+        assert sum(costs) == pytest.approx(server.tokens / 1e6)

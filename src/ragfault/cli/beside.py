@@ -62,9 +62,7 @@ def rejudged(old: Run, new: Run, folder: Path) -> Run:
     known = name in JUDGES and (lens is None or lens[1] in LENSES)
     there = load_judge(name, lens=lens[1] if lens else "general") if known else None
     if there is None or there.fingerprint != wanted:
-        here = (
-            f"the judge here is {there.fingerprint}" if there else f"there is none here {_called(name, lens)}"
-        )
+        here = f"the judge here is {there.fingerprint}" if there else _lacking(name, lens)
         raise UsageError(
             f"{old.path} cannot be judged again as {new.path} was, by {wanted}: {here}. "
             "Evaluate both with one judge, or compare them all the same with --anyway."
@@ -73,6 +71,8 @@ def rejudged(old: Run, new: Run, folder: Path) -> Run:
     return evaluate(old.traces(), place, judge=there, metrics=metrics)
 
 
-def _called(name: str, lens: re.Match[str] | None) -> str:
-    """A judge by its name, and by its lens where that is one of a user."""
-    return f'with the lens "{lens[1]}"' if lens else f"called {name}"
+def _lacking(name: str, lens: re.Match[str] | None) -> str:
+    """Why there is no such judge: by its name, and by its lens where that is one of a user."""
+    if name == "llm":
+        return "a judge that asks a model is paid for, and asks only where --judge names it"
+    return f'there is none here with the lens "{lens[1]}"' if lens else f"there is none here called {name}"

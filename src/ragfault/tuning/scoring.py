@@ -86,8 +86,7 @@ def _scored(query: str, chunks: tuple[Chunk, ...], given: str | Judge) -> Scored
             f'the judge "{name}" does not say how relevant a chunk is. Take embedded, lexical or llm:MODEL.'
         )
     metered = judge if isinstance(judge, Metered) else None
-    if metered is not None:
-        metered.begin("relevance", afresh=True)
+    before = metered.usage.cost if metered is not None else 0.0
     start = time.perf_counter()
     try:
         found = judge.observe([Trace(id="relevance", query=query, chunks=chunks)])[0]
@@ -97,10 +96,11 @@ def _scored(query: str, chunks: tuple[Chunk, ...], given: str | Judge) -> Scored
     if found.chunk is None or len(found.chunk) != len(chunks):
         why = found.failures.get("chunk") or found.failures.get("*") or "it saw none of the chunks"
         raise RagfaultError(f'the judge "{name}" could not judge them: {why}.')
+    after = metered.usage.cost if metered is not None else 0.0
     return Scored(
         judge=name,
         fingerprint=judge.fingerprint,
         values=tuple(one.relevance for one in found.chunk),
         seconds=time.perf_counter() - start,
-        cost=metered.usage.cost if metered is not None else 0.0,
+        cost=None if before is None or after is None else after - before,
     )
