@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragfault.errors import InputError
 from ragfault.records import Timing, Tokens
-from ragfault.sources.spans import LIMITS, Event, Operation, decode, to_trace
+from ragfault.sources.spans import LIMITS, Event, Operation, Window, decode, to_trace
 from ragfault.sources.values import Wrong
 from spanning import (
     ANSWER,
@@ -59,7 +59,7 @@ values = st.recursive(
 )
 names = texts.filter(lambda name: not name.endswith(".vector"))
 held = st.dictionaries(names, values, max_size=4)
-moments = st.integers(0, 2**63)
+moments = st.integers(0, 2**63 - 1)
 events = st.builds(Event, name=texts, time=moments, attributes=held)
 operations = st.builds(
     Operation,
@@ -106,6 +106,20 @@ def test_names_of_enums_and_base64_ids_are_taken():
     [found] = decode(body, content=JSON).operations
     assert (found.kind, found.status, found.start, found.attributes) == ("client", "error", 5, {"n": 3})
     assert (found.trace, found.id) == ("a" * 32, "0000000000000001")
+
+
+@pytest.mark.parametrize("given", [2**63, -(2**70), str(2**64 - 1), str(10**40), "1_0", "x"])
+def test_numbers_beyond_64_bits_are_texts(given):
+    """A whole number that protobuf could not hold is kept as its text, and a window with it can be kept."""
+    one = message(span(0, 5, 9, "ask", held={}))
+    one |= {"attributes": [{"key": "n", "value": {"intValue": given}}], "endTimeUnixNano": given}
+    found = decode(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode(), content=JSON)
+    for kept in found.operations:
+        assert kept.attributes["n"] in (str(given), 10)
+        assert kept.end in (0, 10)
+    window = Window()
+    window.add(found.operations, now=0)
+    assert len(Window.load(window.dump())) == len(found.operations)
 
 
 @forms
@@ -594,6 +608,19 @@ def test_an_inner_call_lends_what_the_outer_lacks():
         Tokens(prompt=60, completion=9),
         52.0,
     )
+
+
+def test_a_span_sent_twice_counts_once():
+    """Of two records of a span the one that ended later counts, whichever came first."""
+    group = openinference()
+    early = msgspec.structs.replace(group[0], end=0, attributes={})
+    assert to_trace([early, *group]) == to_trace([*group, early]) == to_trace(group)
+
+
+def test_a_model_without_a_name_has_none():
+    """Where an instrumentation writes that the model is unknown, it is absent."""
+    held = openinference()[2].attributes | {"llm.model_name": "unknown"}
+    assert to_trace(changed(2, openinference(), attributes=held)).model is None
 
 
 def test_several_calls_are_summed():

@@ -45,8 +45,9 @@ def metadata_of(outline: Outline, events: Sequence[Event]) -> dict[str, Any]:
         if found is not None and not str(found).startswith("unknown_service"):
             made[key] = opened(found) if key == "tags" else found
     made.update(_own(outline))
+    known = {one.id for one in outline.operations}
     rated = [event for one in outline.operations for event in one.events] + [
-        event for event in events if not event.span
+        event for event in events if event.span not in known
     ]
     ratings = [_rating(event) for event in rated if event.name == RATED]
     if ratings:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ragfault.errors import InputError
-from ragfault.sources.spans.operation import Event, Operation
+from ragfault.sources.spans.operation import Event, Operation, fuller
 
 __all__ = ["Counts", "Joined", "Window"]
 
@@ -174,7 +174,7 @@ class Window:
         known = trace.operations.get(one.id)
         if known is not None:
             self.counts.doubled += 1
-            if known == one or _fuller(known, one) is known:
+            if known == one or fuller(known, one) is known:
                 return
             self._grow(trace, -weight(known))
         elif len(trace.operations) + len(trace.events) >= self.most and one.parent is not None:
@@ -276,11 +276,6 @@ class Window:
         window._plan()
         window.size = sum(trace.size for trace in state.open.values())
         return window
-
-
-def _fuller(one: Operation, other: Operation) -> Operation:
-    """Which of two records of a span says more: the one that ended later; else whichever order decides the same."""
-    return max(one, other, key=lambda record: (record.end, msgspec.msgpack.encode(record)))
 
 
 def weight(record: Operation | Event) -> int:

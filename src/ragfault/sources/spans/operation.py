@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from ragfault.errors import InputError
 
-__all__ = ["LIMITS", "Decoded", "Event", "Limits", "Operation", "Scale"]
+__all__ = ["LIMITS", "Decoded", "Event", "Limits", "Operation", "Scale", "fuller", "lacking"]
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 SPAN_ID = re.compile(r"[0-9a-f]{16}")
@@ -166,6 +166,13 @@ class Scale:
 
     def close(self, operations: list[Operation], events: list[Event]) -> Decoded:
         return Decoded(tuple(operations), tuple(events), dict(self.rejected), self.cut)
+
+
+def fuller(one: Operation, other: Operation) -> Operation:
+    """Which of two records of a span says more: the one that ended later; else what no order can change."""
+    if one == other:
+        return one
+    return max(one, other, key=lambda record: (record.end, repr(record)))
 
 
 def lacking(trace: str, span: str) -> str | None:

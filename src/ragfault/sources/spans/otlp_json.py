@@ -26,6 +26,7 @@ __all__ = ["read_logs_json", "read_spans_json"]
 
 KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
 RESULTS: tuple[Result, ...] = ("unset", "ok", "error")
+LONG = 2**63
 
 
 # --- the messages ----------------------------------------------------------------------------------
@@ -261,17 +262,18 @@ def _enum(value: int | str, names: tuple[str, ...], prefix: str) -> str:
 
 def _nanoseconds(value: int | str) -> int:
     number = _whole(value)
-    return number if isinstance(number, int) and 0 <= number < 2**64 else 0
+    return number if isinstance(number, int) and number >= 0 else 0
 
 
 def _whole(value: int | str) -> int | str:
-    """The number that a text of digits is; else the text."""
-    if isinstance(value, int):
-        return value
-    try:
-        return int(value) if len(value) <= 20 else value
-    except ValueError:
-        return value
+    """The number that a text of digits is; else, and where it is beyond 64 bits, the text."""
+    if isinstance(value, str):
+        try:
+            number = int(value) if len(value) <= 20 else LONG
+        except ValueError:
+            return value
+        return number if -LONG <= number < LONG else value
+    return value if -LONG <= value < LONG else str(value)[:40]
 
 
 def _attributes(pairs: list[KeyValue] | None, scale: Scale) -> dict[str, Any]:

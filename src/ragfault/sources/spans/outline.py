@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ragfault.sources.spans.operation import Operation
+from ragfault.sources.spans.operation import Operation, fuller
 from ragfault.sources.spans.vocabulary import Role, role
 
 __all__ = ["Outline", "Step", "outlined"]
@@ -53,7 +53,7 @@ class Outline(NamedTuple):
 
 
 def outlined(operations: Iterable[Operation]) -> Outline:
-    """The outline of the operations of one trace; of those that share an id, one counts.
+    """The outline of the operations of one trace; of those that share an id, the one that ended last counts.
 
     >>> held = {"gen_ai.operation.name": "retrieval"}
     >>> outer = Operation(trace="a", id="1", name="R.retrieve", end=9, attributes=held)
@@ -62,7 +62,9 @@ def outlined(operations: Iterable[Operation]) -> Outline:
     >>> step.operation.id, [part.id for part in step.parts]
     ('1', ['1', '2'])
     """
-    kept = {one.id: one for one in operations}
+    kept: dict[str, Operation] = {}
+    for one in operations:
+        kept[one.id] = fuller(kept[one.id], one) if one.id in kept else one
     ordered = tuple(sorted(kept.values(), key=lambda one: (one.start, -one.end, one.id)))
     tree = _Tree(kept, ordered)
     steps = tuple(step for one in ordered if (step := tree.step(one)) is not None)

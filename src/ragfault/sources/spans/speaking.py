@@ -47,6 +47,9 @@ SPOKEN = {
 }
 """Events that hold one message of a prompt each."""
 
+UNKNOWN = "unknown"
+"""What some instrumentations write where they find no name of a model."""
+
 
 def query_of(step: Step) -> str | None:
     """The question that a step was asked, if it says so."""
@@ -182,7 +185,8 @@ def _spoken(event: Event) -> str | None:
 def model_of(step: Step) -> str | None:
     """The model that a step asked, if it says so."""
     for part in step.parts:
-        if found := first(part.attributes, MODEL):
+        found = first(part.attributes, MODEL)
+        if found is not None and found != UNKNOWN:
             return str(found)
     return None
 
