@@ -28,7 +28,7 @@ from ragfault.server.dashboard_forms import forms, run_at
 from ragfault.server.dashboard_rendering import PageRoute, local, render
 from ragfault.server.desk import Desk
 from ragfault.server.twins import as_json
-from ragfault.store import STATES, Wanted
+from ragfault.store import STATES, Event, Wanted
 
 __all__ = ["pages"]
 
@@ -101,6 +101,7 @@ def overview(request: Request) -> Response:
         view=view,
         layers=layers,
         stirred=seen.stirred(view.moved),
+        told=_told(desk.store.events()),
         windows=views.WINDOWS,
         url=str(request.base_url).rstrip("/"),
     )
@@ -303,9 +304,18 @@ def trace(request: Request, id: str) -> Response:
 @router.get("/alerts")
 def alerts(request: Request) -> Response:
     """Alerts, and what happened to them."""
-    return render(
-        request, "alerts", view=views.alerts(_desk(request)), titles=TITLES, layer=_layers(_desk(request))
-    )
+    desk = _desk(request)
+    view = views.alerts(desk)
+    return render(request, "alerts", view=view, told=_told(view.events), layer=_layers(desk))
+
+
+def _told(events: tuple[Event, ...]) -> dict[str, dict[str, Any]]:
+    """What was last told of each alert: the layer that the decision tree names, and what to do."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if event.kind in ("firing", "reminder"):
+            found.setdefault(event.alert, event.body)
+    return found
 
 
 def _layers(desk: Desk) -> dict[str, str]:

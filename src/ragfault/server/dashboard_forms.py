@@ -141,19 +141,20 @@ async def alert(request: Request, fields: Fields = Filled) -> Response:
     who = _who(request, fields)
 
     def work(desk: Desk) -> None:
-        state, now = desk.alarms(), desk.now()
-        if deed == "acknowledge":
-            state, kind = alerting.acknowledge(state, who, rule=rule, **names), "acknowledged"
-        elif deed == "silence":
-            until = now + 60 * _minutes(fields.get("minutes", "60"))
-            state, kind = alerting.silence(state, until, rule=rule or None, **names), "silenced"
-        elif deed == "unsilence":
-            state, kind = alerting.unsilence(state), "unsilenced"
-        else:
-            raise UsageError("an alert can be acknowledged or silenced, and silences can be ended.")
-        key = "/".join(filter(None, (rule, names["metric"], names["route"]))) or "*"
-        event = Event(alert=key, time=now, kind=kind, body={"by": who})
-        desk.store.add_events([event], {ALARMS: msgspec.to_builtins(state)}).result()
+        with desk.alarming:
+            state, now = desk.alarms(), desk.now()
+            if deed == "acknowledge":
+                state, kind = alerting.acknowledge(state, who, rule=rule, **names), "acknowledged"
+            elif deed == "silence":
+                until = now + 60 * _minutes(fields.get("minutes", "60"))
+                state, kind = alerting.silence(state, until, rule=rule or None, **names), "silenced"
+            elif deed == "unsilence":
+                state, kind = alerting.unsilence(state), "unsilenced"
+            else:
+                raise UsageError("an alert can be acknowledged or silenced, and silences can be ended.")
+            key = f"{rule or '*'}/{names['metric'] or '*'}/{names['route'] or ''}"
+            event = Event(alert=key, time=now, kind=kind, body={"by": who})
+            desk.store.add_events([event], {ALARMS: msgspec.to_builtins(state)}).result()
 
     return await _done(request, work, "/alerts")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -32,6 +33,8 @@ class Desk:
         """Counts of what was dropped, rejected, repeated, sent."""
         self.rates = Rates(settings.limits.rate)
         self.scorers = Scorers(settings, store)
+        self.alarming = threading.Lock()
+        """Held by whoever changes the state of the alerts."""
         self.joiner = Joiner(store, self.tallies, self.scorers.called)
 
     def scoring(self) -> dict[str, float]:

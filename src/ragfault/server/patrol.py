@@ -77,7 +77,8 @@ class Patrol:
             self._forget()
         self._rounds += 1
         now = desk.now()
-        notices = self._look(now, math.floor(now / 60))
+        with desk.alarming:
+            notices = self._look(now, math.floor(now / 60))
         for notice in notices:
             self._sender.send(notice)
         return notices
