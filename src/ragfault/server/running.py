@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 from ragfault.errors import MissingExtra, OutputError
@@ -36,7 +37,6 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
         limit_concurrency=1000,
         http="h11",
     )
-    server = uvicorn.Server(config)
     try:
         listening = config.bind_socket()
     except SystemExit:
@@ -45,5 +45,14 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
             f"cannot listen on {settings.host}:{settings.port}: the port is taken. Name another with --port."
         ) from None
     host, port = listening.getsockname()[:2]
-    notice(f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}")
-    server.run(sockets=[listening])
+    told = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    class Server(uvicorn.Server):
+        """One that says when it answers."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                notice(told)
+
+    Server(config).run(sockets=[listening])
