@@ -280,6 +280,21 @@ def test_a_month_without_change_raises_no_alarm():
     assert calls == 0
 
 
+def test_conversations_are_not_counted_by_their_turns():
+    """Turns of a conversation that are all alike count as one: evidence is divided by their number."""
+    rng = np.random.default_rng(11)
+    alone = rng.beta(8, 2, size=1500)
+    one = reference(("groundedness", None), told(alone), SCORE)
+    many = reference(("groundedness", None), told(np.repeat(alone, 5), every=12.0), SCORE)
+    assert one is not None
+    assert many is not None
+    assert one.effect < 1.5
+    assert many.effect == pytest.approx(5 * one.effect, rel=0.1)
+    assert many.floor == pytest.approx(one.floor, abs=0.002)
+    sums = np.array([5.0]), np.array([2.0]), np.array([1.0])
+    assert gains(replace(held(), effect=5.0), *sums) * 5 == pytest.approx(gains(held(), *sums))
+
+
 def dropped(at: int, size: int, drop: float, seed: int = 6) -> Series:
     """Five traces a minute, with a drop at a minute."""
     rng = np.random.default_rng(seed)

@@ -7,7 +7,9 @@ null hypothesis; it needs their count, sum and sum of squares only. Summed over 
 begun this is a Shiryaev-Roberts e-detector (Shin, Ramdas & Rinaldo 2024, "E-detectors: a nonparametric framework for
 sequential change detection"): with the bar at c the mean time to a false alarm is at least c minutes, and the
 chance of any within T minutes at most T / c, whatever the distribution. The bets are a mixture over drops of 1 to 20
-points, set by the reference before watching begins.
+points, set by the reference before watching begins. Values that move together (the turns of a conversation, a busy
+half-hour) would be counted as often as they come: all evidence is divided by the design effect of the reference, which
+leaves valid what was, since a power below 1 of a supermartingale is one.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ragfault.errors import UsageError
 from ragfault.findings.monitoring_windows import Series, interval
 from ragfault.runs import Measure
 from ragfault.stats import change_point
+from ragfault.stats.groups import Table
 
 __all__ = [
     "MARGIN",
@@ -56,6 +59,9 @@ DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)
 LEAST = 30
 """Fewer values than this are no reference."""
 
+BLOCK = 30
+"""Minutes within which values may move together: turns of a conversation, a busy half-hour."""
+
 CALM = 90
 """Minutes, at least, over which the mean must be back at the floor before watching begins anew."""
 
@@ -83,6 +89,8 @@ class Reference(Struct, frozen=True, kw_only=True):
     high: float
     rising: bool
     """Whether higher values are better."""
+    effect: float = 1.0
+    """How many values count as one, since those near each other in time move together: evidence is divided by it."""
 
 
 class Watch(Struct, frozen=True, kw_only=True):
@@ -133,7 +141,8 @@ def reference(
     """What a metric on a route was in a reference period; None where it has no bounded range or fewer than 30 values.
 
     The floor is the lower limit of its mean with an error of half of `rate`, or the mean less `margin` (a share of
-    the range) where that is lower. Raises UsageError where the rate or the margin is impossible.
+    the range) where that is lower; the limit allows for values that move together. Raises UsageError where the rate
+    or the margin is impossible.
     """
     if not (0 < rate < 1 and 0 <= margin < 1):
         raise UsageError(f"the rate and the margin are shares between 0 and 1, got {rate:g} and {margin:g}.")
@@ -144,7 +153,8 @@ def reference(
     width, rising = measure.high - measure.low, measure.better == "higher"
     mean = ((found.mean - measure.low) if rising else (measure.high - found.mean)) / width
     limit = ((found.low - measure.low) if rising else (measure.high - found.high)) / width
-    floor = min(limit, mean - margin)
+    near, wide = _effects(part)
+    floor = min(mean - (mean - limit) * math.sqrt(wide / near), mean - margin)
     if floor <= 0 or floor >= 1:
         return None
     return Reference(
@@ -159,7 +169,28 @@ def reference(
         low=measure.low,
         high=measure.high,
         rising=rising,
+        effect=wide,
     )
+
+
+def _effects(part: Series) -> tuple[float, float]:
+    """The design effect by minute, and the larger of that and the one by half-hour; at least 1.
+
+    The squared standard error of the mean with values near each other in time taken together, by that without. Fewer
+    than 30 stretches do not tell.
+    """
+    plain = part.variance / max(1, part.traces)
+    found = [1.0]
+    for stretch in (1, BLOCK):
+        starts = np.flatnonzero(np.diff(part.minutes // stretch, prepend=-1))
+        sums, counts = (np.add.reduceat(each, starts) for each in (part.sum, part.n))
+        there = counts > 0
+        if there.sum() >= LEAST and plain > 0:
+            error = float(Table(sums[there, None], counts[there, None]).errors()[0])
+            found.append(max(found[-1], error * error / plain))
+        else:
+            found.append(found[-1])
+    return found[1], found[2]
 
 
 def _bets(mean: float, floor: float, variance: float) -> tuple[float, ...]:
@@ -203,7 +234,7 @@ def gains(
     xi2 = np.maximum(m * m * n - 2 * m * unit + square, 0.0) / scale**2
     bets = np.array(found.bets)
     kept: NDArray[np.float64] = xi[..., None] * bets + xi2[..., None] * (np.log1p(-bets) + bets)
-    return kept
+    return kept / found.effect
 
 
 def advance(watch: Watch, minute: int, n: float, total: float, squares: float) -> Watch:
