@@ -29,7 +29,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 PLACE = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 HEAVY = {
-    "pyarrow": {"sources", "runs", "metrics", "findings", "retrieval", "evaluation", "report", "cli"},
+    "pyarrow": {
+        "sources",
+        "runs",
+        "metrics",
+        "findings",
+        "retrieval",
+        "evaluation",
+        "store",
+        "report",
+        "cli",
+    },
     "pandas": {"runs"},
     "altair": {"report"},
     "vl_convert": {"report"},
