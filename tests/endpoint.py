@@ -190,7 +190,7 @@ class Server:
         self.met[fault] += 1
         if self.delay:
             await asyncio.sleep(self.delay)
-        if fault in ("429", "500", "503"):
+        if fault in ("429", "500", "503", "504"):
             more = {"Retry-After": self.wait} if fault == "429" else {}
             return await self._error(writer, int(fault), f"fault {fault}", headers=more)
         return await self._paid(name, fault, asked, writer)

@@ -8,6 +8,7 @@ import pickle
 import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -614,3 +615,38 @@ def test_relevances_stay_within_the_budget_of_their_judge():
         assert len(costs) > 2
         assert server.tokens <= 8_000
         assert sum(costs) == pytest.approx(server.tokens / 1e6)
+
+
+def test_what_a_gateway_gave_up_waiting_for_counts_as_spent():
+    """The model behind it may have replied, and be paid: 504 counts with all that was set aside, 503 not at all."""
+    for status, calls in (("504", 4), ("503", 0)):
+        with serving({status: 1.0}) as server:
+            judge = asking(server, tries=2, cache="none")
+            assert f"HTTP {status}" in judge.observe(some(1))[0].failures["chunk"]
+            assert judge.usage.calls == calls
+            judge.end()
+
+
+def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch):
+    """Where an endpoint sends on to another place, neither texts nor key go there."""
+    monkeypatch.setenv("RAGFAULT_LLM_API_KEY", SECRET)
+    with serving() as server:
+
+        class Elsewhere(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.send_response(307)
+                self.send_header("Location", f"{server.url}/chat/completions")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as sending:
+            threading.Thread(target=sending.serve_forever, daemon=True).start()
+            judge = LLM("m", base_url=f"http://127.0.0.1:{sending.server_port}/v1", cache="none")
+            with pytest.raises(Stopped, match="base URL"):
+                judge.observe(some(1))
+            judge.end()
+            sending.shutdown()
+        assert not server.keys

@@ -214,3 +214,13 @@ def test_intervals_cover(n, agreement):
         low, high = ends(rectified_mean(judged, said, bounds=(0, 1)))
         inside += low <= 0.8 <= high
     assert inside / 300 > 0.91
+
+
+def test_a_judge_that_says_one_thing_is_of_no_use_and_no_harm():
+    """What it says everywhere tells nothing of people: the interval is that of the labels alone."""
+    people = [0.0, 1.0, 0.5, 0.25] * 5 + [None] * 80
+    found = rectified_mean([0.5] * 100, people, bounds=(0, 1))
+    assert found.power == 0
+    assert found.gain == pytest.approx(1)
+    assert found.interval is not None
+    assert found.interval.mean == pytest.approx(0.4375)
