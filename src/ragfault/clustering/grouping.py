@@ -13,7 +13,7 @@ from ragfault.clustering.records import Failure
 from ragfault.errors import MissingExtra
 from ragfault.text import content
 
-__all__ = ["FEW", "SINGLE", "by_words", "dense", "joined", "least"]
+__all__ = ["FEW", "SAME", "SINGLE", "by_words", "dense", "joined", "least"]
 
 FEW = 30
 """Below so many failures density says nothing, and they are grouped by kind and words."""

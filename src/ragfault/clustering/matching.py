@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ragfault.clustering.grouping import SAME
 from ragfault.clustering.records import Cluster, Known
 
 __all__ = ["ALIKE", "likeness", "match"]
@@ -14,18 +15,18 @@ ALIKE = 0.5
 
 
 def likeness(found: Cluster, known: Known, embedder: str = "") -> float:
-    """How like a known cluster a cluster is, in [0, 1].
+    """How like a known cluster a cluster is, in [0, 1]; from ALIKE on it is the same.
 
-    The greater of two: the failures that both have, over the root of the product of their sizes (Ochiai 1957), at the
-    best sighting or at all together; and how alike their words (and
-    centroids, where one embedder made both) are × how alike their kinds of problem are.
+    The greatest of three: the failures that both have, over the root of the product of their sizes (Ochiai 1957), at
+    the best sighting or at all together; how alike their words are × how alike their kinds of problem are; and, where
+    one embedder made both, how near their middles are, those counting as the same that would be joined within a run.
     """
-    words = cosine(found.terms, known.terms)
-    if embedder and embedder == known.embedder and len(found.centroid) == len(known.centroid):
-        near = sum(a * b for a, b in zip(found.centroid, known.centroid, strict=True))
-        words = (words + max(0.0, 2 * near - 1)) / 2
     kinds = {kind: count / found.size for kind, count in found.kinds.items()}
-    return max(_common(found, known), words * cosine(kinds, known.kinds))
+    said = cosine(found.terms, known.terms) * cosine(kinds, known.kinds)
+    near = 0.0
+    if embedder and embedder == known.embedder and len(found.centroid) == len(known.centroid):
+        near = sum(a * b for a, b in zip(found.centroid, known.centroid, strict=True)) + ALIKE - SAME
+    return max(_common(found, known), said, near)
 
 
 def _common(found: Cluster, known: Known) -> float:
