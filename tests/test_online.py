@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import msgspec
@@ -283,3 +284,118 @@ def test_lines_of_scores_can_be_read_again(tmp_path: Path):
     with Background(to_jsonl(place), judge="lexical", metrics=METRICS) as background:
         background.submit(traces(1)[0])
     assert msgspec.json.decode(place.read_bytes(), type=Scored).trace == traces(1)[0]
+
+
+def test_a_worker_that_dies_while_nothing_waits_loses_nothing():
+    """What comes next goes to another worker, and is not held to be its cause."""
+    found: list[Scored] = []
+    with Background(found.append, judge="lexical", metrics=METRICS) as background:
+        for trace in traces(3):
+            background._worker._process.kill()
+            background._worker._process.wait()
+            time.sleep(0.05)
+            background.submit(trace)
+            assert background.flush(60)
+    assert [one.status for scored in found for one in scored.scores] == ["scored"] * 6
+
+
+@pytest.mark.parametrize("odd", [{"query": "lone \ud800"}, {"metadata": {"number": 2**80}}])
+def test_what_cannot_be_sent_fails_alone(odd: dict):
+    """A trace that no frame can hold has failed scores with the reason, and those behind it are scored."""
+    found: list[Scored] = []
+    with Background(found.append, judge="lexical", metrics=METRICS) as background:
+        background.submit(msgspec.structs.replace(traces(1)[0], **odd))
+        background.submit(traces(1)[0])
+    assert [scored.scores[0].status for scored in found] == ["failed", "scored"]
+    assert "cannot be sent" in found[0].scores[0].reason
+
+
+def test_a_sink_or_judge_that_leaves_costs_its_own_score_alone():
+    """Even SystemExit there ends nothing but the score that it came with."""
+    found: list[str] = []
+
+    def sink(scored: Scored) -> None:
+        found.append(scored.scores[0].status)
+        if len(found) == 1:
+            sys.exit(1)
+
+    class Leaving:
+        fingerprint, offers = "leaving", frozenset(["chunk"])
+
+        def observe(self, batch):
+            sys.exit(2)
+
+    for judge, status in (("lexical", "scored"), (Leaving(), "failed")):
+        found.clear()
+        background = Background(sink, judge=judge, metrics=METRICS)
+        for trace in traces(2):
+            background.submit(trace)
+        with pytest.warns(RuntimeWarning, match="SystemExit"):
+            background.close()
+        assert found == [status, status]
+
+
+def test_a_process_that_is_forked_scores_its_own_and_holds_nobody_up(tmp_path: Path):
+    """The child begins anew; the parent ends at once though the child lives on."""
+    program = f"""
+import os, sys, time
+from ragfault.online import Background, to_jsonl
+from ragfault.records import Trace
+background = Background(to_jsonl({str(tmp_path)!r} + "/scores.jsonl"), judge="lexical", metrics=["redundancy"])
+background.submit(Trace(id="parent", query="?", chunks=()))
+assert background.flush(60)
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    background.submit(Trace(id="child", query="?", chunks=()))
+    assert background.flush(60)
+    os.close(write)
+    os.read(read, 1)
+    os._exit(0)
+background.close(60)
+assert not background._thread.is_alive()
+os.write(write, b"x")
+os.close(write)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
+    lines = (tmp_path / "scores.jsonl").read_bytes().splitlines()
+    assert sorted(msgspec.json.decode(line, type=Scored).trace.id for line in lines) == ["child", "parent"]
+
+
+def test_threads_at_once_are_counted_right():
+    """However many submit, each trace is counted once, and what comes after the end is dropped, not lost."""
+    import threading
+
+    found: list[Scored] = []
+    background = Background(found.append, judge="lexical", metrics=["redundancy"])
+    taken: list[bool] = []
+
+    def several() -> None:
+        taken.extend(background.submit(trace) for trace in traces(60))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=several) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        background.close()
+        for thread in threads:
+            thread.join()
+        assert not background.submit(traces(1)[0])
+    sys.setswitchinterval(before)
+    assert background.flush(10)
+    assert len(found) == background.submitted == taken.count(True)
+    assert background.dropped == taken.count(False) + 1
+
+
+def test_odd_metadata_never_reaches_the_caller_as_an_error():
+    """Whatever a retriever returned, its caller has it."""
+    odd = [{"text": TEXT, "metadata": ["no", "mapping"]}]
+    with Background(lambda _: None, judge="lexical", metrics=METRICS) as background:
+        with pytest.warns(RuntimeWarning, match="cannot score"):
+            assert MeasuredRetriever(lambda query: odd, background)("?") is odd
+        assert observe(background, "retriever")(lambda query: odd)("?") is odd
+    assert background.unread == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -28,6 +29,7 @@ ATTEMPTS = 2
 """How often a trace is given to a worker that dies of it."""
 PAUSE = 0.05
 """Seconds between looks at what still waits at the end."""
+TWICE = "the worker process died of this trace, twice"
 DIED = "died"
 """In the queue: a worker has ended."""
 
@@ -38,7 +40,8 @@ class Background:
     A worker process judges, so that the caller's own work is not slowed; a judge that is no name but an object works on
     a thread here. At most `capacity` traces wait; what is submitted beyond is dropped, counted in `dropped`, and warned
     of once. Nothing else is lost: `close`, or the end of the program, waits for every score, a worker that dies is
-    replaced, and a trace that kills two has `failed` scores.
+    replaced, and a trace that kills two, or that cannot be sent, has `failed` scores. A process that is forked begins
+    anew with its first trace.
 
     >>> found = []
     >>> with Background(found.append, judge="lexical", metrics=["context_relevance"]) as background:
@@ -61,30 +64,42 @@ class Background:
             raise UsageError(f"capacity is at least 1, got {capacity}.")
         self._sink, self._capacity = sink, capacity
         self._config = Config.of(judge, lens, metrics)
+        self._worker: Worker | None = None
+        self._begin()
+        atexit.register(self.close)
+
+    def _begin(self) -> None:
+        """Begin with nothing, in this process."""
+        self._process = os.getpid()
+        self._elsewhere = self._worker  # of the process that this one was forked from: never to be touched
+        self._worker = None
         self._queue: SimpleQueue[Trace | str | None] = SimpleQueue()
         self._waiting: OrderedDict[int, tuple[Trace, int]] = OrderedDict()
-        self._lock, self._idle = threading.Lock(), threading.Condition()
+        self._lock, self._gate, self._idle = threading.Lock(), threading.Lock(), threading.Condition()
         self.submitted = self.scored = self.dropped = self.unsunk = self.unread = 0
         self._closed = False
-        self._worker: Worker | None = None
+        self._start()  # at once: at the end of a program no thread can be started any more
         self._thread = threading.Thread(target=self._work, name="ragfault-background", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
 
     def submit(self, trace: Trace) -> bool:
         """Take a trace to be scored; False where it was dropped, because too many wait or all is closed."""
-        if self._closed or self.submitted - self.scored >= self._capacity:
+        if self._process != os.getpid():
+            self._begin()
+        with self._gate:
+            if not self._closed and self.submitted - self.scored < self._capacity:
+                self.submitted += 1
+                self._queue.put(trace)
+                return True
             self.dropped += 1
-            if self.dropped == 1:
-                warnings.warn(
-                    "ragfault drops traces: more come than are scored, or it is closed. See Background.dropped.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-            return False
-        self.submitted += 1
-        self._queue.put(trace)
-        return True
+            first = self.dropped == 1
+        if first:
+            warnings.warn(
+                "ragfault drops traces: more come than are scored, or it is closed. See Background.dropped.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
 
     def pass_over(self, error: Exception) -> None:
         """Count what cannot be made into a trace, in `unread`, and warn of it once; the caller goes on."""
@@ -99,10 +114,12 @@ class Background:
 
     def close(self, timeout: float | None = None) -> None:
         """Score what waits, and end. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
-        self._thread.join(timeout)
+        if self._process == os.getpid():
+            with self._gate:
+                if not self._closed:
+                    self._closed = True
+                    self._queue.put(None)
+            self._thread.join(timeout)
         atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -138,27 +155,49 @@ class Background:
         self._queue.put(DIED)
 
     def _send(self, number: int, trace: Trace) -> None:
-        if self._worker is None:
-            self._worker = self._config.start(self._take, self._died)
-        self._worker.send(number, trace)  # where it has died, the queue will say so
+        """Give a trace to the worker; one that cannot be written down has failed."""
+        if self._worker is None and not self._start():
+            return
+        assert self._worker is not None
+        try:
+            sent = self._worker.send(number, trace)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            self._take(number, lost(trace, self._config, f"it cannot be sent to the worker: {error}"))
+            return
+        if not sent:  # it died before this one, perhaps while nothing waited
+            self._replace(spared=number)
 
-    def _replace(self) -> None:
+    def _start(self) -> bool:
+        """A worker; where none can be started, all that waits has failed."""
+        try:
+            self._worker = self._config.start(self._take, self._died)
+        except (OSError, RuntimeError) as error:
+            self._worker = None
+            for number, (trace, _) in self._held():
+                self._take(number, lost(trace, self._config, f"no worker can be started: {error}"))
+            return False
+        return True
+
+    def _held(self) -> list[tuple[int, tuple[Trace, int]]]:
+        with self._lock:
+            return list(self._waiting.items())
+
+    def _replace(self, spared: int | None = None) -> None:
         """A new worker in the place of one that died; it gets what the other still had."""
         if self._worker is not None:
             self._worker.close()
-        with self._lock:
-            first = next(iter(self._waiting), None)
-            if first is not None:  # the one that it was at when it died
-                trace, tries = self._waiting[first]
-                self._waiting[first] = (trace, tries + 1)
-        if first is not None and tries >= ATTEMPTS:
-            self._take(first, lost(trace, self._config))
-        self._worker = self._config.start(self._take, self._died)
-        with self._lock:
-            again = [(number, trace) for number, (trace, _) in self._waiting.items()]
-        for number, trace in again:
-            if not self._worker.send(number, trace):
-                return  # it will be told of its death, too
+        held = self._held()
+        if held and held[0][0] != spared:  # the one that it was at when it died
+            number, (trace, tries) = held[0]
+            if tries >= ATTEMPTS:
+                self._take(number, lost(trace, self._config, TWICE))
+            else:
+                with self._lock:
+                    self._waiting[number] = (trace, tries + 1)
+        if self._start():
+            for number, (trace, _) in self._held():
+                if self._worker is None or not self._worker.send(number, trace):
+                    return  # its death is in the queue, or will be
 
     def _take(self, number: int, scored: Scored) -> None:
         """An outcome: it goes to the sink, once."""
@@ -167,7 +206,7 @@ class Background:
                 return
         try:
             self._sink(scored)
-        except Exception as error:  # noqa: BLE001 - the door to what users write: their fault costs no other score
+        except BaseException as error:  # noqa: BLE001 - the door to what users write: their fault costs no other score
             self.unsunk += 1
             if self.unsunk == 1:
                 warnings.warn(

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
-from ragfault.errors import UnknownName, UsageError
+from ragfault.errors import UnknownName
 from ragfault.online.background import Background
 from ragfault.online.passages import chunks_of
 from ragfault.records import Chunk, Latency, Timing, Trace
@@ -92,7 +92,8 @@ def observe(background: Background, kind: Kind = "pipeline") -> Callable[[Callab
         raise UnknownName("kind of function", kind, KINDS)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        signature, name = inspect.signature(function), function.__name__
+        signature = inspect.signature(function)
+        name = getattr(function, "__name__", type(function).__name__)
 
         @functools.wraps(function)
         def plain(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -130,7 +131,7 @@ class _Observed:
         """Note what the function returned."""
         try:
             self._draft.add(self._kind, self._name, self._start, value)
-        except UsageError as error:
+        except Exception as error:  # noqa: BLE001 - whatever a function returned, its caller has it and goes on
             self._background.pass_over(error)
         return value
 

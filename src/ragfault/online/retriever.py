@@ -58,7 +58,7 @@ def submit(
         if not isinstance(found, Sequence):
             raise UsageError(f"a retriever returned {type(found).__name__}, which is no list of chunks.")
         chunks = chunks_of(found)
-    except UsageError as error:
+    except Exception as error:  # noqa: BLE001 - whatever a retriever returned, its caller has it and goes on
         background.pass_over(error)
         return
     trace = Trace(

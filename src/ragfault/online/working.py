@@ -24,6 +24,8 @@ from ragfault.records import Trace, Verdicts
 __all__ = ["Config", "Worker", "lost", "read_frame", "serve", "write_frame"]
 
 HEAD = struct.Struct("<I")
+END = b""
+"""The frame after which no more come."""
 Take = Callable[[int, Scored], None]
 
 
@@ -72,11 +74,9 @@ class Config(Struct, frozen=True):
         return Hand(self, take) if self.made is not None else Process(self, take, died)
 
 
-def lost(trace: Trace, config: Config) -> Scored:
-    """The outcome of a trace that kills its workers."""
-    verdicts = Verdicts(
-        trace=trace.id, judge=config.judge, failures={"*": "the worker process died of this trace, twice"}
-    )
+def lost(trace: Trace, config: Config, reason: str) -> Scored:
+    """The outcome of a trace that no worker could score."""
+    verdicts = Verdicts(trace=trace.id, judge=config.judge, failures={"*": reason})
     return Scored(trace, verdicts, tuple(score(metric, trace, verdicts) for metric in choose(config.metrics)))
 
 
@@ -90,10 +90,11 @@ class Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out, self._take = self._process.stdin, self._process.stdout, take
-        self._died = died
+        self._died, self._used = died, False
         self._reader = threading.Thread(target=self._read, name="ragfault-scores", daemon=True)
         self._reader.start()
-        write_frame(self._in, msgspec.msgpack.encode([config.judge, config.lens, config.metrics]))
+        with contextlib.suppress(OSError):  # one that dies at once says so as any other does
+            write_frame(self._in, msgspec.msgpack.encode([config.judge, config.lens, config.metrics]))
 
     @property
     def alive(self) -> bool:
@@ -101,15 +102,21 @@ class Process:
         return self._process.poll() is None
 
     def send(self, number: int, trace: Trace) -> bool:
-        """Send a trace; False where the process has died."""
+        """Send a trace; False where the process has died. Raises what cannot be encoded."""
+        packed = msgspec.msgpack.encode((number, trace))
+        self._used = True
         try:
-            write_frame(self._in, msgspec.msgpack.encode((number, trace)))
+            write_frame(self._in, packed)
         except OSError:
             return False
         return self.alive
 
     def close(self) -> None:
         """End the process after what it still has, and leave nothing open."""
+        if not self._used:
+            self._process.kill()
+        with contextlib.suppress(OSError):
+            write_frame(self._in, END)  # a process that was forked here may hold the pipe open, too
         with contextlib.suppress(OSError):
             self._in.close()
         self._process.wait()
@@ -129,7 +136,7 @@ class Hand:
     """A thread that scores with a judge of the user."""
 
     def __init__(self, config: Config, take: Take) -> None:
-        self._scoring = Scoring(config.made, config.lens, config.metrics)
+        self._config, self._scoring = config, Scoring(config.made, config.lens, config.metrics)
         self._queue: SimpleQueue[tuple[int, Trace] | None] = SimpleQueue()
         self._take = take
         self._thread = threading.Thread(target=self._work, name="ragfault-scores", daemon=True)
@@ -153,7 +160,11 @@ class Hand:
     def _work(self) -> None:
         while (given := self._queue.get()) is not None:
             number, trace = given
-            self._take(number, self._scoring(trace))
+            try:
+                scored = self._scoring(trace)
+            except BaseException as error:  # noqa: BLE001 - a budget that is spent, a judge that leaves: not this thread
+                scored = lost(trace, self._config, f"{type(error).__name__}: {error}")
+            self._take(number, scored)
 
 
 def write_frame(file: IO[bytes], packed: bytes) -> None:
@@ -175,11 +186,11 @@ def read_frame(file: IO[bytes]) -> bytes | None:
 def serve(taken: IO[bytes], given: IO[bytes]) -> None:
     """What the process does: score each trace that comes, until no more come."""
     frame = read_frame(taken)
-    if frame is None:
+    if not frame:
         return
     judge, lens, metrics = msgspec.msgpack.decode(frame, type=tuple[str, str, list[str]])
     scoring = Scoring(judge, lens, metrics)
     decode = msgspec.msgpack.Decoder(tuple[int, Trace]).decode
-    while (frame := read_frame(taken)) is not None:
+    while frame := read_frame(taken):
         number, trace = decode(frame)
         write_frame(given, msgspec.msgpack.encode((number, scoring(trace))))
