@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.ports import Embedder
+from ragfault.retrieval.calls import read_call
 from ragfault.retrieval.chunking.record import KINDS, Chunker
 from ragfault.retrieval.embedders import load_embedder
 
@@ -24,9 +24,7 @@ PRESETS = {
 }
 """Type of document → the chunker for it: the middle of what is advised for size and overlap."""
 
-SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*")
 PARAMETERS = ("size", "overlap", "apart", "embedder")
-WORDS = {"true": True, "false": False}
 
 
 def chunker(text: str = "recursive", *, embedder: Embedder | None = None) -> Chunker:
@@ -74,28 +72,12 @@ def _whole(text: str, name: str, value: Any) -> int:
 
 def _read(text: str) -> tuple[str, dict[str, Any]]:
     """Take the text of a chunker apart into name and parameters."""
-    shape = SHAPE.fullmatch(text)
-    if shape is None:
-        raise UsageError(f'"{text}" is no chunker. Write name, name(size) or name(size, overlap=…).')
-    given: dict[str, Any] = {}
-    for place, part in enumerate((shape[2] or "").split(",") if (shape[2] or "").strip() else []):
-        key, sign, value = part.partition("=")
-        key, value = (key.strip(), value.strip()) if sign else ("size" if place == 0 else "", part.strip())
-        if not key or not value:
-            raise UsageError(f'"{text}": cannot read "{part.strip()}". Write parameter=value, …')
+    name, values, options = read_call(text)
+    if len(values) > 1:
+        raise UsageError(f'"{text}": the size alone stands by itself. Write NAME(SIZE, overlap=…).')
+    if values and "size" in options:
+        raise UsageError(f'"{text}": size is given twice.')
+    for key in options:
         if key not in PARAMETERS:
             raise UnknownName("parameter of a chunker", key, PARAMETERS)
-        if key in given:
-            raise UsageError(f'"{text}": {key} is given twice.')
-        given[key] = _value(value)
-    return shape[1], given
-
-
-def _value(word: str) -> Any:
-    if word.lower() in WORDS:
-        return WORDS[word.lower()]
-    if re.fullmatch(r"-?\d{1,9}", word):
-        return int(word)
-    if re.fullmatch(r"-?\d{0,9}\.\d{1,9}", word):
-        return float(word)
-    return word
+    return name, {**({"size": values[0]} if values else {}), **options}

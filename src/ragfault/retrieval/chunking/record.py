@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ragfault.errors import UnknownName, UsageError
 from ragfault.ports import Embedder
 from ragfault.records import Chunk, Document
+from ragfault.retrieval.calls import write_call
 from ragfault.retrieval.chunking import marks
 from ragfault.retrieval.chunking.blocks import Blocks, blocks, lines
 from ragfault.retrieval.chunking.cohesion import at_turns, turning
@@ -108,11 +109,8 @@ class Chunker:
         >>> Chunker("pairs", 384, 48).text
         'pairs(384, overlap=48)'
         """
-        said = [str(self.size)]
-        said += [f"overlap={self.overlap}"] if self.overlap else []
-        said += ["apart=true"] if self.apart else []
-        said += [f"embedder={self.model}"] if self.model else []
-        return f"{self.kind}({', '.join(said)})"
+        said = {"overlap": self.overlap, "apart": self.apart, "embedder": self.model}
+        return write_call(self.kind, [self.size], {name: value for name, value in said.items() if value})
 
     @property
     def fingerprint(self) -> str:
