@@ -296,6 +296,19 @@ def test_other_failures_are_another_cluster():
     assert second.gone == (first.clusters[0].name,)
 
 
+def test_a_cluster_is_recognised_once():
+    """Of two clusters that are like one that is known, the liker one is it, and the other is new."""
+    old = [failing(at, f"refund of ticket {at}") for at in range(6)]
+    kept, first = remember(Registry(), cluster_failures(old, seen(old)), seen(old), "1")
+    new = [*old[:5], *(failing(10 + at, f"refund of ticket {20 + at}", "empty_answer") for at in range(3))]
+    later = [each._replace(fingerprint="later") for each in seen(new)]
+    later = [each._replace(traces=20) for each in later]
+    kept, second = remember(kept, cluster_failures(new, later), later, "2")
+    assert [(one.size, one.new) for one in second.clusters] == [(5, False), (3, True)]
+    assert second.clusters[0].id == first.clusters[0].id
+    assert len({one.id for one in kept.clusters}) == 2
+
+
 def resolved() -> tuple[Registry, str, list[Failure]]:
     """A registry whose one cluster is resolved."""
     held = [failing(at, f"refund of ticket {at}") for at in range(4)]
