@@ -16,6 +16,9 @@ __all__ = ["Rates", "read_body", "unpack"]
 CLIENTS = 10_000
 """Clients that are remembered."""
 
+DRAINED = 10
+"""How many times the limit is read and thrown away, so that a client that sends more hears why it was refused."""
+
 WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """Packings that are understood, with what zlib calls them."""
 
@@ -23,14 +26,17 @@ WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The body, unpacked. Raises 413 for one that is too large, 415 for an unknown packing, 400 for a broken one."""
     length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length[:20]) > limits.body:
+    if length.isascii() and length.isdigit() and int(length[:20]) > DRAINED * limits.body:
         raise _too_large(limits.body)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > limits.body:
-            raise _too_large(limits.body)
-        parts.append(part)
+        if size <= limits.body:
+            parts.append(part)
+        elif size > DRAINED * limits.body:
+            break
+    if size > limits.body:
+        raise _too_large(limits.body)
     packing = request.headers.get("content-encoding", "identity").strip().lower()
     return unpack(b"".join(parts), packing, limits.unpacked)
 

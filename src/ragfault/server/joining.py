@@ -14,6 +14,7 @@ from concurrent.futures import Future
 import msgspec
 
 from ragfault.records import Trace
+from ragfault.server.native import unsound
 from ragfault.server.tallies import Tallies
 from ragfault.sources.spans import Event, Operation, to_trace
 from ragfault.store import Store
@@ -135,4 +136,7 @@ class Joiner:
         trace = to_trace(draft.operations, draft.events)
         if trace is None:
             self._tallies.add("not_rag")
+        elif unsound(trace):
+            self._tallies.add("rejected")
+            return None
         return trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,10 @@ from ragfault.sources.shapes import NATIVE
 from ragfault.sources.values import Wrong
 from ragfault.store import Mark
 
-__all__ = ["Read", "Refused", "read_marks", "read_traces"]
+__all__ = ["Read", "Refused", "read_marks", "read_traces", "unsound"]
+
+FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Between which times traffic is."""
 
 NAME = 512
 """Characters of an id, at most."""
@@ -68,7 +72,25 @@ def _trace(mould: Mould, raw: bytes, limits: Limits) -> Trace:
         raise Wrong("field `id` is missing: by it a trace that is sent again is known")
     if len(trace.id) > NAME:
         raise Wrong(f"the id has {len(trace.id):,} characters, at most {NAME} are taken")
+    if fault := unsound(trace):
+        raise Wrong(fault)
     return trace
+
+
+def unsound(trace: Trace) -> str | None:
+    """Why a trace cannot go on its way to the store and to the workers, if it cannot.
+
+    >>> unsound(Trace(id="a", query="q", time=datetime(1066, 10, 14, tzinfo=UTC)))
+    'field `time` is not between 1970 and 2200'
+    """
+    try:
+        if trace.time is not None and not FIRST <= trace.time.astimezone(UTC) < LAST:
+            return "field `time` is not between 1970 and 2200"
+        msgspec.msgpack.decode(msgspec.msgpack.encode(trace), type=Trace)
+        msgspec.json.encode(trace).decode()
+    except (OverflowError, ValueError, TypeError, RecursionError) as error:
+        return f"the trace holds what cannot be passed on: {error}"
+    return None
 
 
 def _parts(body: bytes) -> Iterator[bytes]:
@@ -95,4 +117,8 @@ def read_marks(body: bytes) -> tuple[Mark, ...]:
         found = msgspec.json.decode(body, type=Mark | list[Mark])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the body is no mark: {error}.") from None
-    return tuple(found) if isinstance(found, list) else (found,)
+    marks = tuple(found) if isinstance(found, list) else (found,)
+    for mark in marks:
+        if fault := unsound(Trace(id="mark", query=mark.text, time=mark.time, metadata=mark.metadata)):
+            raise InputError(fault.replace("the trace", "the mark"))
+    return marks

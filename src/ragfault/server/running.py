@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 from ragfault.errors import MissingExtra, OutputError
 from ragfault.server.application import app
@@ -55,4 +58,19 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
             if self.started:
                 notice(told)
 
-    Server(config).run(sockets=[listening])
+    with _quietly():
+        Server(config).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Let a signal that ended the server in order be the end of it: uvicorn raises it once more when all is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
