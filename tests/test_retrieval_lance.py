@@ -51,6 +51,42 @@ def found(index: Index | Lance, kind: str = "dense", **query) -> list[str]:
     return [hit.id for hit in index.retrieve(kind, 10)(Query(text="ferry times", **query), ()).hits]
 
 
+def test_who_may_read_and_what_is_valid_is_kept_however_late_it_is_said(tmp_path):
+    """Groups and validity that first stand behind the thousandth chunk bind as in memory, by their exact names."""
+    said = [{"groups": ["Staff"]}, {"groups": "staff"}, {"valid_to": "2021"}, {"valid_from": 2030}, {}]
+    chunks = [Chunk(id=f"n{place}", text=f"ferry number {place}") for place in range(1030)]
+    chunks += [Chunk(id=f"late{place}", text="ferry", metadata=each) for place, each in enumerate(said)]
+    index, database = Index.build(chunks), Lance.build(chunks, tmp_path / "db")
+    for query in (
+        {"user": ()},
+        {"user": ("staff",)},
+        {"user": ("Staff", "it's")},
+        {"time": datetime(2026, 1, 1, tzinfo=UTC)},
+        {},
+    ):
+        asked = Query(text="ferry", **query)
+        assert index.meeting(asked) == database.meeting(asked) > 1030
+    assert database.meeting(Query(text="ferry", user=())) == 1033
+
+
+def test_a_date_that_was_read_out_of_a_query_suits_a_field_of_numbers(both):
+    """A year is compared as one, anything else meets nothing; neither is an error, as in memory."""
+    for field, test, value in (("year", "from", "2023-05"), ("year", "to", "2021"), ("year", "is", "legal")):
+        condition = Condition(field, test, value, inferred=True)
+        memory, database = (sorted(found(one, conditions=(condition,))) for one in both)
+        assert memory == database
+    assert found(both[1], conditions=(Condition("year", "from", "2023-05", inferred=True),))
+
+
+def test_a_database_of_another_layout_is_refused(tmp_path):
+    """One that an older ragfault made says so, and is not searched without its permissions."""
+    Lance.build(CHUNKS, tmp_path / "db")
+    place = tmp_path / "db" / "ragfault.json"
+    place.write_text(place.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(RunError, match="layout 1"):
+        Lance.open(tmp_path / "db")
+
+
 def test_meaning_finds_the_same_in_the_same_order(both):
     """The search by meaning is exact in both, with the same cosines."""
     memory, database = (one.retrieve("dense", 3)(Query(text="dogs on the ferry"), ()).hits for one in both)

@@ -24,6 +24,9 @@ __all__ = ["Lance"]
 BATCH = 1024
 """Chunks that are embedded and written together."""
 TABLE, MANIFEST = "chunks", "ragfault.json"
+FORMAT = 2
+READERS, SINCE, UNTIL = "l_groups", "t_valid_from", "t_valid_to"
+"""Columns that are always there: who may read a chunk and when it is valid may first be said by the millionth."""
 MARK = "\x1f"
 """Stands round each member of a list that is kept as text."""
 
@@ -31,6 +34,7 @@ MARK = "\x1f"
 class Made(Struct, frozen=True, kw_only=True):
     """How the database was made."""
 
+    format: int = 1
     embedder: str | None
     fields: dict[str, str]
     """Field of the metadata → its column: `n…` for numbers, `t…` for texts, `l…` for lists."""
@@ -74,7 +78,9 @@ class Lance:
                 table = _lancedb().connect(place).create_table(TABLE, rows)
             else:
                 table.add(rows)
-        made = Made(embedder=embedder.fingerprint if embedder else None, fields=fields, chunks=count)
+        made = Made(
+            format=FORMAT, embedder=embedder.fingerprint if embedder else None, fields=fields, chunks=count
+        )
         cast(Any, table).create_index("text", config=_words(), replace=True)
         (place / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(made)))
         return cls(table, made, embedder)
@@ -90,6 +96,8 @@ class Lance:
             made = msgspec.json.decode((place / MANIFEST).read_bytes(), type=Made)
         except (OSError, msgspec.MsgspecError):
             raise RunError(f"no database of ragfault at {place}. Build one there.") from None
+        if made.format != FORMAT:
+            raise RunError(f"{place} has layout {made.format}, this ragfault reads {FORMAT}. Build it again.")
         if embedder is not None and embedder.fingerprint != made.embedder:
             raise UsageError(
                 f"the database {place} was made with {made.embedder or 'no embedder'}, and it cannot be searched with "
@@ -130,19 +138,19 @@ class Lance:
         fields = self.made.fields
         check_fields(query.conditions, fields)
         parts = [
-            _filter(condition, fields.get(condition.field, f"t_{condition.field}"))
+            (_told if condition.inferred else _filter)(
+                condition, fields.get(condition.field, f"t_{condition.field}")
+            )
             for condition in query.conditions
             if condition.field in fields or not condition.inferred
         ]
-        if query.user is not None and GROUPS in fields:
-            column = fields[GROUPS]
-            mine = [_holds(column, group) for group in query.user]
-            parts.append(f"({' OR '.join([f'{column} IS NULL', *mine])})")
+        if query.user is not None:
+            mine = [f"strpos({READERS}, {_quoted(f'{MARK}{group}{MARK}')}) > 0" for group in query.user]
+            parts.append(f"({' OR '.join([f'{READERS} IS NULL', *mine])})")
         if query.time is not None:
-            for field, test in (("valid_from", "to"), ("valid_to", "from")):
-                if field in fields:
-                    bound = _bound(fields[field], test, query.time.isoformat())
-                    parts.append(f"({fields[field]} IS NULL OR {bound})")
+            for column, test in ((SINCE, "to"), (UNTIL, "from")):
+                bound = _bound(column, test, query.time.isoformat())
+                parts.append(f"({column} IS NULL OR {bound})")
         return " AND ".join(parts)
 
 
@@ -199,7 +207,8 @@ def _rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Embedder
     if embedder is not None:
         vectors = embedder.embed(texts)
         columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    for name, column in fields.items():
+    columns[READERS] = pa.array([_readers(chunk.metadata.get(GROUPS)) for chunk in chunks], pa.string())
+    for name, column in [*fields.items(), ("valid_from", SINCE), ("valid_to", UNTIL)]:
         kind = pa.float64() if column[0] == "n" else pa.string()
         columns[column] = pa.array([_cell(chunk.metadata.get(name), column[0]) for chunk in chunks], kind)
     return pa.table(columns)
@@ -217,6 +226,13 @@ def _cell(value: Any, kind: str) -> Any:
     return _plain(value)
 
 
+def _readers(groups: Any) -> str | None:
+    """Who may read a chunk, as they are written; None: everybody."""
+    if groups is None:
+        return None
+    return "".join(f"{MARK}{one}{MARK}" for one in ([groups] if isinstance(groups, str) else groups))
+
+
 def _plain(value: Any) -> str:
     return value.casefold() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -229,6 +245,15 @@ def _filter(condition: Condition, column: str) -> str:
         return _holds(column, condition.value)
     wanted = condition.value if condition.test == "in" else (condition.value,)
     return f"{column} IN ({', '.join(_literal(one, column) for one in wanted) or 'NULL'})"
+
+
+def _told(condition: Condition, column: str) -> str:
+    """A condition that was read out of a query; of a field of numbers it can mean the year at most."""
+    if column[0] != "n":
+        return _filter(condition, column)
+    year = str(condition.value)[:4]
+    bound = condition.test in ("from", "to") and year.isdecimal()
+    return _bound(column, condition.test, year) if bound else "FALSE"
 
 
 def _holds(column: str, value: Any) -> str:
