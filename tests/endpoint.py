@@ -98,6 +98,7 @@ def _free(name: str, held: Mapping[str, str]) -> Any:
         "harm": [],
         "questions": [f"What is said here {number}?" for number in range(3)],
         "noncommittal": False,
+        "lines": [f"What is known about {held.get('text', '')}?"],
     }[name]
 
 

@@ -17,6 +17,7 @@ from ragfault.retrieval.recipes import (
     build_index,
     check_recipe,
     load_pipeline,
+    made_by,
     read_recipe,
     with_stage,
     write_recipe,
@@ -256,3 +257,27 @@ def test_what_cannot_be_made_is_refused_before_anything_is_computed():
         check_recipe(Recipe(embedder="minilmm"))
     with pytest.raises(UsageError):
         check_recipe(Recipe(embedder="latent(colour=3)"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "error", "said"),
+    [
+        ("top(kk=5)", UnknownName, '"k"'),
+        ("top(1, 2)", UsageError, "too many"),
+        ("shorten", UsageError, "threshold"),
+    ],
+)
+def test_a_stage_that_cannot_be_made_is_refused_with_the_file(stage: str, error, said: str, tmp_path: Path):
+    """Options are checked when the file is read, before a corpus is cut and embedded for it."""
+    (tmp_path / "pipeline.toml").write_text(
+        f"[stages]\nfind = 'sparse'\nthen = '{stage}'\n", encoding="utf-8"
+    )
+    with pytest.raises(error, match=said):
+        read_recipe(tmp_path / "pipeline.toml")
+
+
+def test_an_embedder_of_a_longer_name_is_another_one():
+    """A name that another one begins with is not that one; what was fitted is known by what was asked."""
+    assert not made_by("endpoint:text-embedding-3", "endpoint:text-embedding-3-small")
+    assert not made_by("latent/1 dimensions=8 seed=1 unfitted", "latent/1 dimensions=8 seed=10 fitted=ab")
+    assert made_by("latent/1 dimensions=8 seed=1 unfitted", "latent/1 dimensions=8 seed=1 fitted=ab")

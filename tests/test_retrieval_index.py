@@ -214,3 +214,20 @@ def test_minilm_knows_what_is_meant():
     near, far = rows @ asked
     assert near > far
     assert rows.shape == (2, embedder.dimensions)
+
+
+def test_an_index_whose_chunks_were_changed_is_refused(index: Index, tmp_path):
+    """Chunks that are not those that were indexed would get the scores of others."""
+    index.save(tmp_path / "index")
+    place = tmp_path / "index" / "chunks.jsonl"
+    place.write_bytes(b"".join(place.read_bytes().splitlines(keepends=True)[1:]))
+    with pytest.raises(RunError, match="damaged"):
+        Index.open(tmp_path / "index")
+
+
+def test_a_file_in_the_place_of_an_index_is_kept(index: Index, tmp_path):
+    """What is no index is never written over."""
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(OutputError):
+        index.save(tmp_path / "note")
+    assert (tmp_path / "note").read_text() == "mine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ragfault.errors import UnknownName, UsageError
@@ -145,3 +146,45 @@ def test_a_judge_that_reads_no_passage_cannot_rerank():
     """It says which judges can."""
     with pytest.raises(UsageError, match="Take embedded"):
         Judging("none")
+
+
+def test_a_service_that_fails_is_noted_wherever_it_stands():
+    """Reranking, compression, rewriting and the search by meaning fail softly, and each says so."""
+    from ragfault.retrieval.compressing import compress
+    from ragfault.retrieval.posting import ServiceFailed
+
+    class Silent:
+        fingerprint, dimensions = "silent", 2
+
+        def embed(self, texts, *, query=False):
+            if query:
+                raise ServiceFailed("nobody answers")
+            return np.eye(2, dtype=np.float32)[[len(text) % 2 for text in texts]]
+
+    long = Chunk(id="x", text="Dogs need a lead. Soup is sold here.")
+    query = Query(text="ferry evening")
+    index = Index.build(CHUNKS, Silent())
+    for stage, kept in (
+        (rerank(Broken()), 1),
+        (compress(Broken()), 1),
+        (rewrite(Broken()), 1),
+        (index.retrieve("dense"), 0),
+        (index.retrieve("hybrid"), 2),
+    ):
+        found = stage(query, (long,))
+        assert len(found.hits) == kept
+        assert found.query.failed == found.query.notes
+        assert len(found.query.failed) == 1
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    """A relevance that cannot be ordered is an error of the reranker, not an order."""
+
+    class Odd:
+        fingerprint = "odd"
+
+        def relevance(self, query, texts):
+            return [float("nan")] * len(texts)
+
+    with pytest.raises(UsageError, match="no finite number"):
+        rerank(Odd())(Query(text="?"), CHUNKS)

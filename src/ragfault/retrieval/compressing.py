@@ -24,7 +24,8 @@ def compress(reranker: Reranker | None = None, *, bar: float = 0.5, beside: int 
 
     A sentence bears on it where the reranker says at least `bar`; without one, where it shares at least `bar` of the
     content words of the best sentence among all hits. Of each hit the best sentence stays in any case, tables and
-    records stay whole. What is left out is marked by an ellipsis; `start` and `end` then span what is left.
+    records stay whole. What is left out is marked by an ellipsis; `start` and `end` then span what is left. A reranker
+    that fails leaves the hits whole, and a note says so.
 
     >>> text = "The museum was built in 1902. Dogs may enter the ferry on a lead. The cafe sells soup."
     >>> hit = Chunk(id="a", text=text, document="d", start=100, end=100 + len(text))
@@ -39,7 +40,13 @@ def compress(reranker: Reranker | None = None, *, bar: float = 0.5, beside: int 
     def stage(query: Query, hits: Hits) -> Found:
         cut = {hit.id: sentences(hit.text) for hit in hits if hit.kind == "text"}
         texts = [hit.text[a:b] for hit in hits if hit.id in cut for a, b in cut[hit.id]]
-        values = iter(bearing(query.text, texts) if texts else ())
+        try:
+            values = iter(bearing(query.text, texts) if texts else ())
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the door to services: whole hits are still hits
+            note = f"compression failed, the hits are whole: {type(error).__name__}: {error}"
+            return Found(query.failing(note), hits)
         made = []
         for hit in hits:
             spans = cut.get(hit.id, [])

@@ -92,9 +92,9 @@ def fused(
 ) -> dict[str, float]:
     """The fused scores of all items, the best first.
 
-    For `rrf` an item gets 1 / (constant + rank) from each ranking that holds it, with ranks from `first`: 1 as in the paper,
-    0 as some implementations have it. The methods of scores add up what `norm` makes comparable. An item that a ranking
-    lacks gets nothing from it. Equal results stand in the order of their best rank, then in that of their first
+    For `rrf` an item gets 1 / (constant + rank) from each ranking that holds it, with ranks from `first`: 1 as in the
+    paper, 0 as some implementations have it. The methods of scores add up what `norm` makes comparable. An item that a
+    ranking lacks gets nothing from it. Equal results stand in the order of their best rank, then in that of their first
     appearance.
 
     Raises UnknownName for a method or norm that does not exist, UsageError where there are not as many weights as
@@ -182,7 +182,8 @@ def fuse(
             for chunk in found.hits:
                 chunks.setdefault(chunk.id, chunk)
         made = tuple(replace(chunks[name], score=score) for name, score in scores.items())
-        return Found(replace(query, notes=tuple(notes)), made[:top])
+        failed = tuple(dict.fromkeys(note for found in each for note in found.query.failed))
+        return Found(replace(query, notes=tuple(notes), failed=failed), made[:top])
 
     return stage
 

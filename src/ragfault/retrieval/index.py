@@ -144,7 +144,9 @@ class Index:
         Raises OutputError where something other than an index stands there.
         """
         place = Path(folder)
-        if place.exists() and not (place / "index.json").is_file() and any(place.iterdir()):
+        if place.is_file() or (
+            place.exists() and not (place / "index.json").is_file() and any(place.iterdir())
+        ):
             raise OutputError(f"{place} exists and is not an index. Choose another place.")
         draft = place.with_name(f".{place.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
@@ -183,6 +185,8 @@ class Index:
             lines = (place / "chunks.jsonl").read_bytes().splitlines()
             chunks = tuple(msgspec.json.decode(line, type=Chunk) for line in lines)
             vectors = np.load(place / "vectors.npy", mmap_mode="r") if embedder is not None else None
+            if corpus_digest(chunks) != making.corpus:
+                raise ValueError("its chunks are not those that it was made of")
             lexicon = Lexicon.open(place / "words", len(chunks))
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             raise RunError(f"the index {place} is damaged ({error}). Index the corpus again.") from error

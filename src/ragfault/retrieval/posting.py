@@ -9,9 +9,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from typing import Any
 
-from ragfault.errors import UsageError
+from ragfault.errors import RagfaultError, UsageError
 
 __all__ = ["ServiceFailed", "key_of", "post"]
 
@@ -23,7 +24,7 @@ PAUSE, LONGEST = 0.5, 20.0
 """Seconds before the second try, doubled each time, and the longest pause."""
 
 
-class ServiceFailed(RuntimeError):
+class ServiceFailed(RagfaultError):
     """A service gave no answer that can be used; says which, and why."""
 
 
@@ -76,7 +77,7 @@ def post(
             reason, wait = f"{error.code} {said}".strip(), error.headers.get("Retry-After")
             if error.code not in AGAIN:
                 break
-        except (urllib.error.URLError, TimeoutError, ConnectionError, OSError) as error:
+        except (urllib.error.URLError, HTTPException, OSError) as error:
             reason, wait = str(getattr(error, "reason", error)) or type(error).__name__, None
         if turn < tries:
             time.sleep(_pause(turn, wait))

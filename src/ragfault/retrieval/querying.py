@@ -205,9 +205,11 @@ def _asked(query: Query, generator: Generator, instructions: str, *, most: int, 
     """The query with the forms that a model writes; where it fails, as it was, with a note that says so."""
     try:
         said = generator.generate(instructions, query.text)
+    except UsageError:
+        raise
     except Exception as error:  # noqa: BLE001 - the door to models: a search without its rewrite is still a search
         note = f"the query was searched for as it stands: {type(error).__name__}: {error}"
-        return replace(query, notes=(*query.notes, note))
+        return query.failing(note)
     lines = [re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in said.splitlines()[:LINES]]
     forms = [line for line in dict.fromkeys(lines) if line][:most]
     if not forms:

@@ -18,7 +18,7 @@ from ragfault.retrieval.chunking import chunker
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.index import Index
 from ragfault.retrieval.pipeline import Pipeline
-from ragfault.retrieval.stages import STEPS, Step, make_stage, step_of
+from ragfault.retrieval.stages import STEPS, Step, check_stage, make_stage, step_of
 
 __all__ = [
     "Recipe",
@@ -26,6 +26,7 @@ __all__ = [
     "cook",
     "embedder_of",
     "load_pipeline",
+    "made_by",
     "read_recipe",
     "with_stage",
     "write_recipe",
@@ -34,6 +35,8 @@ __all__ = [
 TABLES = {"index": ("chunker", "embedder"), "stages": None}
 """Tables of the file with their keys; stages have names of the user's own."""
 NOTHING = "none"
+UNFITTED = " unfitted"
+"""Ends the fingerprint of an embedder that has seen no corpus yet."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -116,7 +119,7 @@ def check_recipe(recipe: Recipe, where: str = "the recipe") -> None:
     chunker(recipe.chunker)
     embedder_of(recipe)
     for text in recipe.stages.values():
-        if read_call(text).name in ("dense", "hybrid", "diverse") and recipe.embedder == NOTHING:
+        if check_stage(text).name in ("dense", "hybrid", "diverse") and recipe.embedder == NOTHING:
             raise UsageError(
                 f'{where} has the stage "{text}" and no embedder. Name one, such as: embedder = "latent"'
             )
@@ -210,9 +213,20 @@ def _same_embedder(recipe: Recipe, index: Index, path: str | Path) -> None:
                 f"the index has no embedder, and {path} says {recipe.embedder}. Index the corpus again."
             )
         return
-    # What an embedder learned of its corpus is a part of its fingerprint; before it is fitted only the rest is known.
-    asked = wanted.fingerprint.removesuffix(" unfitted")
-    if not held.startswith(asked):
+    if not made_by(wanted.fingerprint, held):
         raise UsageError(
-            f"the index was made with {held}, and {path} says {asked}. Index the corpus again with the new embedder."
+            f"the index was made with {held}, and {path} says {wanted.fingerprint.removesuffix(UNFITTED)}. "
+            "Index the corpus again with the new embedder."
         )
+
+
+def made_by(asked: str, held: str) -> bool:
+    """Whether the embedder of one fingerprint is that of another; one that is not fitted yet knows not all of its own.
+
+    >>> made_by("latent/1 dimensions=8 unfitted", "latent/1 dimensions=8 fitted=ab12")
+    True
+    >>> made_by("endpoint:text-embedding-3", "endpoint:text-embedding-3-small")
+    False
+    """
+    known = asked.removesuffix(UNFITTED)
+    return held == asked or (known != asked and held.startswith(f"{known} fitted="))

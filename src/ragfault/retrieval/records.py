@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.records import Chunk
 
@@ -45,6 +46,17 @@ class Query(Struct, frozen=True, kw_only=True):
     """When it was asked; what is not valid then is not found."""
     notes: tuple[str, ...] = ()
     """What stages have to say: that no chunk meets the conditions, that a rewrite failed. They end in the trace."""
+
+    failed: tuple[str, ...] = ()
+    """Those of the notes that tell of a stage that failed, and handed on what it was given."""
+
+    def failing(self, said: str) -> Query:
+        """The query with a note that a stage failed.
+
+        >>> Query(text="?").failing("no answer").notes
+        ('no answer',)
+        """
+        return replace(self, notes=(*self.notes, said), failed=(*self.failed, said))
 
     @property
     def searched(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -72,10 +73,14 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
             raise
         except Exception as error:  # noqa: BLE001 - the door to services: hits in their old order are still hits
             note = f"reranking failed, the order is as it was: {type(error).__name__}: {error}"
-            return Found(replace(query, notes=(*query.notes, note)), hits[:k])
+            return Found(query.failing(note), hits[:k])
         if len(scores) != len(head):
             raise UsageError(
                 f"the reranker {reranker.fingerprint} returned {len(scores)} scores for {len(head)} texts."
+            )
+        if not all(map(math.isfinite, scores)):
+            raise UsageError(
+                f"the reranker {reranker.fingerprint} returned a score that is no finite number."
             )
         ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
         made = [replace(hit, score=float(score)) for score, hit in ordered]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.retrieval.fusing import fuse, fused
+from ragfault.retrieval.posting import ServiceFailed
 from ragfault.retrieval.records import Found, Hits, Query, Stage
 
 __all__ = ["KINDS", "Kind", "Searched", "retrieving"]
@@ -49,7 +50,10 @@ def retrieving(index: Searched, kind: Kind = "hybrid", k: int = 100, **fusion: A
         return fuse(both, **{"top": k, **fusion})
 
     def stage(query: Query, hits: Hits) -> Found:  # noqa: ARG001 - the first stage of a pipeline
-        each = [index.find(kind, text, k, query) for text in query.searched if text.strip()]
+        try:
+            each = [index.find(kind, text, k, query) for text in query.searched if text.strip()]
+        except ServiceFailed as error:
+            return Found(query.failing(f"the {kind} search failed and found nothing: {error}"), ())
         found = each[0] if len(each) == 1 else _joined(each, k)
         bound = query.conditions or query.user is not None or query.time is not None
         if not found and bound and not index.meeting(query):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,6 +109,8 @@ def _ordered(service: str, answer: Any, rows: str, place: str, score: str, count
             found[number] = float(row[score])
     except (KeyError, TypeError, ValueError):
         raise ServiceFailed(f"{service} answered in a shape that is not that of a ranking.") from None
+    if not all(map(math.isfinite, found.values())):
+        raise ServiceFailed(f"{service} gave a relevance that is no finite number.")
     if found.keys() != set(range(count)):
         raise ServiceFailed(f"{service} ranked {len(found)} texts, and {count} were sent.")
     return [found[number] for number in range(count)]

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from ragfault.errors import UnknownName, UsageError
-from ragfault.ports import Reranker
-from ragfault.retrieval.calls import read_call
+from ragfault.ports import Generator, Reranker
+from ragfault.retrieval.calls import Call, read_call
 from ragfault.retrieval.compressing import compress
 from ragfault.retrieval.filtering import infer, restrict
 from ragfault.retrieval.index import Index
@@ -18,15 +18,27 @@ from ragfault.retrieval.records import Stage
 from ragfault.retrieval.reranking import Judging, rerank
 from ragfault.retrieval.selecting import adaptive, budget, distinct, diverse, reorder, top
 
-__all__ = ["RERANKERS", "STAGES", "STEPS", "Maker", "Step", "load_reranker", "make_stage", "step_of"]
+__all__ = [
+    "RERANKERS",
+    "STAGES",
+    "STEPS",
+    "Maker",
+    "Step",
+    "check_stage",
+    "load_generator",
+    "load_reranker",
+    "make_stage",
+    "step_of",
+]
 
 Step = Literal["query", "filter", "retrieve", "rerank", "select", "reorder", "compress"]
 """What a stage is for; written in the order in which they should follow each other."""
 STEPS: tuple[Step, ...] = get_args(Step)
 
 SERVICES = {"cohere": "Cohere", "voyage": "Voyage", "vertex": "Vertex"}
-RERANKERS = ("embedded", "lexical", "minilm", "onnx:FOLDER", "cohere", "voyage", "vertex")
-"""Who reranks: a judge by its name, or a service (`cohere:MODEL`)."""
+RERANKERS = ("embedded", "lexical", "minilm", "onnx:FOLDER", "cohere", "voyage", "vertex", "llm:MODEL")
+"""Who reranks: a judge by its name, a service (`cohere:MODEL`), or a language model."""
+ASKED = "llm"
 
 
 class Maker(NamedTuple):
@@ -40,15 +52,21 @@ class Maker(NamedTuple):
 
 
 @cache
-def load_reranker(name: str = "embedded") -> Reranker:
-    """The reranker of a name: a judge ("embedded", "lexical", "minilm", "onnx:FOLDER"), or a service ("cohere:MODEL").
+def load_reranker(name: str = "embedded", budget: float | None = None) -> Reranker:
+    """The reranker of a name: a judge ("embedded", "lexical", "minilm", "onnx:FOLDER"), a service ("cohere:MODEL"), or
+    a language model ("llm:MODEL"), which may spend a `budget` of US$.
 
-    Raises UnknownName for any other.
+    Raises UnknownName for any other, UsageError for a budget of what costs nothing or keeps none.
 
     >>> load_reranker("lexical").fingerprint.split()[0]
     'lexical/2'
     """
     kind, colon, model = name.partition(":")
+    if kind == ASKED:
+        reranker: Reranker = _asked(model, budget)
+        return reranker
+    if budget is not None:
+        raise UsageError(f'"{name}" keeps no budget; llm:MODEL does.')
     if kind in SERVICES:
         from ragfault.retrieval import services
 
@@ -59,8 +77,52 @@ def load_reranker(name: str = "embedded") -> Reranker:
     return Judging(name)
 
 
-def _reranked(_: Index, by: str = "embedded", k: int | None = None, depth: int = 50) -> Stage:
-    return rerank(load_reranker(by), k, depth=depth)
+def load_generator(name: str | None, budget: float | None = None) -> Generator | None:
+    """The generator of a name, "llm:MODEL", which may spend a `budget` of US$; None for none.
+
+    Raises UnknownName for any other, UsageError for a budget without a name.
+
+    >>> load_generator("llm:ollama/llama3").fingerprint.split()[1]
+    'ollama/llama3'
+    """
+    if name is None:
+        if budget is not None:
+            raise UsageError('nothing is asked that a budget could be for. Name a model: by="llm:MODEL"')
+        return None
+    kind, _, model = name.partition(":")
+    if kind != ASKED:
+        raise UnknownName("generator", name, (f"{ASKED}:MODEL",))
+    generator: Generator = _asked(model, budget)
+    return generator
+
+
+@cache
+def _asked(model: str, budget: float | None) -> Any:
+    """One for each model and budget, so that all stages that ask it spend of the same."""
+    from ragfault.judges.llm.asked import Asked
+
+    options: dict[str, Any] = {} if budget is None else {"budget": budget}
+    return Asked(model, **options)
+
+
+def _reranked(
+    _: Index, by: str = "embedded", k: int | None = None, depth: int = 50, budget: float | None = None
+) -> Stage:
+    return rerank(load_reranker(by, budget), k, depth=depth)
+
+
+def _rewritten(
+    _: Index, *context: str, short: int = 3, by: str | None = None, budget: float | None = None
+) -> Stage:
+    return rewrite(load_generator(by, budget), context=context, short=short)
+
+
+def _shortened(_: Index, threshold: int, by: str | None = None, budget: float | None = None) -> Stage:
+    return shorten(threshold, load_generator(by, budget))
+
+
+def _decomposed(_: Index, most: int = 4, by: str | None = None, budget: float | None = None) -> Stage:
+    return decompose(load_generator(by, budget), most=most)
 
 
 def _hybrid(
@@ -79,7 +141,11 @@ def _hybrid(
     )
 
 
-def _expanded(index: Index, terms: int = 5, depth: int = 3) -> Stage:
+def _expanded(
+    index: Index, terms: int = 5, depth: int = 3, by: str | None = None, budget: float | None = None
+) -> Stage:
+    if by is not None or budget is not None:
+        return expand(generator=load_generator(by, budget))
     return expand(index.retrieve("sparse", depth), terms=terms, depth=depth)
 
 
@@ -102,15 +168,9 @@ def _inferred(_: Index, *fields: str) -> Stage:
 
 
 STAGES: dict[str, Maker] = {
-    "rewrite": Maker(
-        "query",
-        lambda _, *context, short=3: rewrite(context=context, short=short),
-        "adds words of the user's context to a short query",
-    ),
-    "shorten": Maker("query", lambda _, threshold: shorten(threshold), "simplifies an over-long query"),
-    "decompose": Maker(
-        "query", lambda _, most=4: decompose(most=most), "searches for the parts of a query, too"
-    ),
+    "rewrite": Maker("query", _rewritten, "adds words of the user's context to a short query"),
+    "shorten": Maker("query", _shortened, "simplifies an over-long query"),
+    "decompose": Maker("query", _decomposed, "searches for the parts of a query, too"),
     "expand": Maker("query", _expanded, "adds words that the first hits share"),
     "infer": Maker("filter", _inferred, "reads conditions out of the query"),
     "restrict": Maker("filter", _restricted, "asks for metadata"),
@@ -149,18 +209,33 @@ def make_stage(text: str, index: Index) -> Stage:
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no stage "hybird". Did you mean "hybrid"?
     """
+    call = check_stage(text)
+    try:
+        return _maker(call.name).make(index, *call.values, **call.options)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f'the stage "{text}" cannot be made: {error}.') from error
+
+
+def check_stage(text: str) -> Call:
+    """The call of a stage, refused where the stage or an option does not exist, or a value is lacking or too many.
+
+    >>> check_stage("top(kk=5)")
+    Traceback (most recent call last):
+    ragfault.errors.UnknownName: no option of top "kk". Did you mean "k"?
+    """
     call = read_call(text)
-    maker = _maker(call.name)
-    known = list(inspect.signature(maker.make).parameters.values())[1:]
-    names = [each.name for each in known]
+    shape = inspect.signature(_maker(call.name).make)
+    known = list(shape.parameters.values())[1:]
+    names = [each.name for each in known if each.kind is not each.VAR_POSITIONAL]
     if not any(each.kind is each.VAR_KEYWORD for each in known):
         for name in call.options:
             if name not in names:
                 raise UnknownName(f"option of {call.name}", name, names)
     try:
-        return maker.make(index, *call.values, **call.options)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f'the stage "{text}" cannot be made: {error}.') from error
+        shape.bind(None, *call.values, **call.options)
+    except TypeError as error:
+        raise UsageError(f'the stage "{text}" cannot be made: {error}.') from None
+    return call
 
 
 def _maker(name: str) -> Maker:

@@ -11,9 +11,9 @@ from ragfault.records import Usage
 
 __all__ = ["Call", "CallFailed", "Caller", "Kind", "Message", "Reply"]
 
-Kind = Literal["retrieval", "generation", "questions", "relevance"]
+Kind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
 """What a call asks for: the verdicts on what was retrieved, those on what was generated, the questions that an
-answer answers, or the relevance of passages in quick."""
+answer answers, the relevance of passages in quick, or lines that it writes on a text."""
 
 
 class Message(Struct, frozen=True):
