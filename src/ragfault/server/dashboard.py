@@ -186,20 +186,17 @@ def _whole(text: str, low: int, high: int) -> int:
 @router.get("/compare")
 def compare(request: Request) -> Response:
     """Two windows of a route beside each other."""
-    found, error = None, None
-    if request.query_params.get("since"):
-        found = _compared(request)
-    routes = _desk(request).store.routes()
-    now = math.floor(_desk(request).now() / 60) + 1
+    desk, asked = _desk(request), request.query_params
+    found = _compared(request) if asked.get("since") else None
     return render(
         request,
         "compare",
         found=found,
-        error=error,
-        asked=request.query_params,
-        routes=routes,
-        now=now,
+        asked=asked,
+        routes=desk.store.routes(),
+        now=math.floor(desk.now() / 60) + 1,
         forest=forest(found.blame.changes, "Second window less first") if found else None,
+        **({} if found else {"twin": None}),
     )
 
 

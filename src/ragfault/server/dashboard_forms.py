@@ -184,12 +184,22 @@ def _cluster(desk: Desk, hours: int) -> None:
     since = now - 3600 * hours
     moment = datetime.fromtimestamp(now, UTC)
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
-        run = export(desk.store, Wanted(since=since), Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
+        wanted = Wanted(since=since, judge=_last_judge(desk))
+        run = export(desk.store, wanted, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
         found = cluster([run])
         kept = desk.store.setting(CLUSTERS, {})
         registry = msgspec.convert(kept["registry"], Registry) if kept else Registry()
         registry, found = remember(registry, found, [whole(run)], moment.isoformat())
     _keep(desk, {"time": now, "since": since, "found": found, "registry": registry})
+
+
+def _last_judge(desk: Desk) -> str | None:
+    """The judge of the trace that was judged last in time: figures of several judges do not go together."""
+    for line in desk.store.find(Wanted(limit=1, state="scored")).lines:
+        whole = desk.store.trace(line.id)
+        if whole is not None and whole.verdicts is not None:
+            return whole.verdicts.judge
+    return None
 
 
 def _keep(desk: Desk, content: dict[str, Any]) -> None:

@@ -173,18 +173,13 @@ def _plain(value: Any) -> str:
 def render(request: Request, name: str, status: int = 200, **content: Any) -> Response:
     """A page of this server; `content` is what its template asks for."""
     access = request.app.state.access
-    text = (
-        _environment()
-        .get_template(f"{name}.html")
-        .render(
-            path=request.url.path,
-            twin=None if name in PLACES or status != 200 else _twin(request),
-            stamp=access.stamp(request),
-            signed=COOKIE in request.cookies and not access.open,
-            here=local(request.url.path + ("?" + request.url.query if request.url.query else "")),
-            **content,
-        )
-    )
+    around = {
+        "path": request.url.path,
+        "twin": None if name in PLACES or status != 200 else _twin(request),
+        "stamp": access.stamp(request),
+        "signed": COOKIE in request.cookies and not access.open,
+    }
+    text = _environment().get_template(f"{name}.html").render(around | content)
     return HTMLResponse(text, status, HEADERS)
 
 

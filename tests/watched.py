@@ -1,0 +1,80 @@
+"""A server with a store of live traffic for the tests of the dashboard: a decent hour, a worse one, and an attack."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from pages import hostile
+from ragfault.datasets import handbook
+from ragfault.evaluation.evaluating import measure
+from ragfault.metrics import choose, score
+from ragfault.online import Scored
+from ragfault.online.scoring import Scoring
+from ragfault.server import Settings, app
+from ragfault.store import Mark
+
+BEGAN = datetime(2031, 5, 4, 9, 0, tzinfo=UTC)
+ROUTES = ("counter", "website")
+
+
+class Watched:
+    """A server in a thread of its own, whose clock stands where the test sets it."""
+
+    def __init__(self, place: Path, **options: Any) -> None:
+        self.now = (BEGAN + timedelta(hours=2)).timestamp()
+        settings = Settings(store=place, workers=0, judge="lexical", **options)
+        self.app = app(settings, lambda: self.now)
+        self.store = self.app.state.desk.store
+
+    def fill(self) -> None:
+        """An hour of the handbook's decent traces, an hour of the worse ones, a trace that is an attack, and a mark."""
+        scoring = Scoring("lexical")
+        found = [
+            scoring(replace(trace, id=f"{version}/{trace.id}", route=ROUTES[at % 2], time=_time(hour, at)))
+            for hour, version in enumerate(("v1", "v2"))
+            for at, trace in enumerate(handbook().traces[version])
+        ]
+        trace, seen = hostile()
+        trace, seen = replace(trace, time=_time(1, 90)), replace(seen, judge=found[0].verdicts.judge)
+        found.append(Scored(trace, seen, tuple(score(one, trace, seen) for one in choose("default"))))
+        self.store.append([each.trace for each in found]).result()
+        self.store.score(found, tuple(map(measure, choose("default"))), ("model", "version")).result()
+        self.store.mark([Mark(text="release <v2>", time=BEGAN + timedelta(hours=1))], self.now).result()
+
+    def watch(self) -> None:
+        """Let the patrol look long enough for alerts to fire."""
+        for _ in range(3):
+            self.app.state.patrol.round()
+            self.now += 180
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[str]:
+        """Its address, while it serves."""
+        import uvicorn
+
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            config = uvicorn.Config(self.app, log_level="warning", http="h11", ws="none", access_log=False)
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+            thread.start()
+            while not server.started:
+                time.sleep(0.02)
+            try:
+                yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            finally:
+                server.should_exit = True
+                thread.join()
+
+
+def _time(hour: int, at: int) -> datetime:
+    return BEGAN + timedelta(hours=hour, seconds=34 * at)
