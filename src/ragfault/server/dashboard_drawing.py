@@ -151,7 +151,7 @@ def spark(values: Sequence[float | None], low: float | None, high: float | None)
 def bars(edges: Sequence[float], bins: Sequence[int], name: str) -> Markup:
     """A histogram; each bar says what it holds when it is pointed at.
 
-    >>> bars([0, 0.5, 1], [3, 1], "m").count("rect")
+    >>> bars([0, 0.5, 1], [3, 1], "m").count("<rect")
     2
     """
     tallest, wide = max([1, *bins]), 240 / max(1, len(bins))

@@ -204,8 +204,9 @@ UNROUTED = "-"
 def selection(asked: Sequence[tuple[str, str]]) -> Wanted:
     """The selection that the fields of a form ask for; empty fields ask for nothing. Raises UsageError.
 
-    >>> selection([("route", "-"), ("text", ""), ("since", "1970-01-01T00:01"), ("low", "0.5")])
-    Wanted(since=60.0, route='', low=0.5)
+    >>> found = selection([("route", "-"), ("text", ""), ("since", "1970-01-01T00:01"), ("low", "0.5")])
+    >>> found.route, found.text, found.since, found.low
+    ('', None, 60.0, 0.5)
     """
     found: dict[str, Any] = {}
     for name, text in asked:
