@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -18,6 +20,9 @@ from ragfault.store import Store
 
 __all__ = ["ALARMS", "Desk"]
 
+T = TypeVar("T")
+LATELY = 2.0
+"""Seconds for which a figure of the overview is as good as new."""
 ALARMS = "alarms"
 """The setting that holds the state of all alerts."""
 
@@ -31,11 +36,22 @@ class Desk:
         """Seconds since 1970, UTC; the demo has a clock of its own."""
         self.tallies = Tallies(store, clock)
         """Counts of what was dropped, rejected, repeated, sent."""
+        self._lately: dict[str, tuple[float, object]] = {}
+        self._lock = threading.Lock()
         self.rates = Rates(settings.limits.rate)
         self.scorers = Scorers(settings, store)
         self.alarming = threading.Lock()
         """Held by whoever changes the state of the alerts."""
         self.joiner = Joiner(store, self.tallies, self.scorers.called)
+
+    def lately(self, name: str, make: Callable[[], T]) -> T:
+        """What was made under a name a moment ago, or is made now: many who look at once cost as much as one."""
+        with self._lock:
+            made, found = self._lately.get(name, (-LATELY, None))
+            if time.monotonic() - made >= LATELY:
+                found = make()
+                self._lately[name] = (time.monotonic(), found)
+        return cast(T, found)
 
     def scoring(self) -> dict[str, float]:
         """How scoring goes: what it took, and how much waits."""

@@ -47,6 +47,9 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
         raise OutputError(
             f"cannot listen on {settings.host}:{settings.port}: the port is taken. Name another with --port."
         ) from None
+    listening.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # connections take it over: no waiting for more
     host, port = listening.getsockname()[:2]
     told = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
 

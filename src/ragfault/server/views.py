@@ -42,7 +42,7 @@ __all__ = [
 
 WINDOWS = (30, 90, DAY)
 """The windows of the overview, in minutes."""
-STRETCHES = 24
+STRETCHES = 12
 """Into how many stretches a window is cut: the means of each say how far the mean of all can be trusted."""
 
 
@@ -145,7 +145,7 @@ def overview(desk: Desk) -> Overview:
     return Overview(
         now=now,
         totals=store.totals(),
-        moved=tuple(each for window in WINDOWS for each in _moved(desk, until, window)),
+        moved=desk.lately("moved", lambda: tuple(m for size in WINDOWS for m in _moved(desk, until, size))),
         routes=store.routes(),
         alerts=tuple(alarm for alarm in desk.alarms().alarms if alarm.status != "resolved"),
         marks=store.marks(now - DAY * 60),
