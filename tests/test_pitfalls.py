@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragfault import evaluate
-from ragfault.errors import RunError
+from ragfault.errors import RunError, UsageError
 from ragfault.records import Chunk, Document, Timing, Trace
 from ragfault.retrieval.recipes import Recipe, build_index, write_recipe
 from ragfault.tuning.pitfalls import lint
@@ -102,3 +102,23 @@ def test_an_order_for_the_reader_is_not_lost_in_the_middle(tmp_path: Path):
     chunks = tuple(Chunk(id=f"c{at}", text="x" * at, score=abs(at - 6)) for at in range(12))
     run = evaluate([Trace(id="1", query="When?", chunks=chunks)], tmp_path / "run", metrics=["recall@5"])
     assert "lost in the middle" not in found(run)
+
+
+@pytest.mark.parametrize("stage", ["top(abc)", "budget(many)", "rerank(lexical, few)"])
+def test_a_number_that_is_none_is_told(stage: str):
+    """A value that cannot be is an error in words, as it is where the pipeline is made."""
+    with pytest.raises(UsageError, match="whole number"):
+        lint(Recipe(stages={"find": "sparse", "then": stage}))
+
+
+@pytest.mark.parametrize(
+    ("stage", "many"), [("rerank(lexical, 5)", 5), ("top(3)", 3), ("adaptive", 7), ("top", 10)]
+)
+def test_what_is_left_is_read_by_place_or_by_name(stage: str, many: int):
+    """The number of chunks that are left is found wherever the grammar lets it stand."""
+    [found] = [
+        one
+        for one in lint(Recipe(stages={"find": "sparse", "then": stage}))
+        if one.name == "lost in the middle"
+    ]
+    assert f"at most {many} chunks" in found.evidence

@@ -14,18 +14,19 @@ from msgspec.structs import replace
 from ragfault import evaluate
 from ragfault.cli import run as ragfault
 from ragfault.datasets import write_handbook
-from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.errors import InputError, StageFailed, UnknownName, UsageError
 from ragfault.records import Chunk, Document, Gold, Span, Trace
 from ragfault.retrieval.recipes import Recipe, load_pipeline, read_recipe
 from ragfault.sources import read_traces
 from ragfault.sources.documents import read_documents
-from ragfault.tuning import Outcome, Question, Space, Tuned, default_space, grid, tune
+from ragfault.tuning import Bound, Outcome, Question, Space, Tuned, default_space, grid, tune
 from ragfault.tuning.bench import Bench
 from ragfault.tuning.grading import Grader, grades, tuned_metric
 from ragfault.tuning.keeping import Store
 from ragfault.tuning.proving import undominated
 from ragfault.tuning.questions import gather, split
 from ragfault.tuning.racing import race, rungs
+from ragfault.tuning.searching import Search
 from ragfault.tuning.terms import minutes, read_bound
 
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
@@ -438,3 +439,105 @@ def test_advice_is_given_on_the_command_line(verb: str, tmp_path: Path, capsys: 
     arguments, code, said = commands[verb]
     assert ragfault([verb, *arguments]) == code
     assert said in capsys.readouterr().out
+
+
+def test_another_query_under_the_same_id_is_searched_anew(documents, questions, tmp_path: Path):
+    """What is kept is found by the query, so that questions can be mended between two tunings."""
+    question = gather(questions, documents).questions[0]
+    mended = replace(question, query="Where is the lost property office?")
+    first = Bench(Store(tmp_path, documents), tuned_metric("ndcg@10"))
+    first.measure(START, [question])
+    first.store.flush()
+    again = Bench(Store(tmp_path, documents), tuned_metric("ndcg@10"))
+    kept = again.measure(START, [mended])
+    fresh = Bench(Store(None, documents), tuned_metric("ndcg@10")).measure(START, [mended])
+    assert kept[0].tokens == fresh[0].tokens
+    assert kept[0].value == fresh[0].value
+
+
+def test_a_stage_that_fails_is_not_measured(documents, questions, monkeypatch: pytest.MonkeyPatch):
+    """In a search a service that fails leaves the order as it was; in a tuning that would pass for its worth."""
+
+    class Broken:
+        fingerprint = "broken"
+
+        def relevance(self, query, texts):
+            raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("ragfault.retrieval.stages.load_reranker", lambda *_: Broken())
+    bench = Bench(Store(None, documents), tuned_metric("ndcg@10"))
+    recipe = Recipe(stages={"retrieve": "sparse", "rerank": "rerank(cohere)"})
+    with pytest.raises(StageFailed, match="no route to host"):
+        bench.measure(recipe, gather(questions, documents).questions[:1])
+
+
+def test_what_is_spent_early_still_keeps_to_the_bounds(documents, questions):
+    """A search that ends at the first step recommends what it measured, and keeps to the bounds where anything does."""
+    held = gather(questions, documents).questions[:20]
+    bench = Bench(Store(None, documents), tuned_metric("ndcg@10"))
+    wide = replace(START, stages={"retrieve": "sparse(k=50)"})
+    bound = Bound("tokens", "<=", 600.0)
+    lean = replace(START, stages={"retrieve": "sparse(k=50)", "select": "budget(600)"})
+    bench.measure(wide, held)
+    bench.measure(lean, held)
+    bench.until = 0.0
+    found = Search(bench, SMALL, wide, held, [bound]).run()
+    assert found.stopped == "chunker"
+    assert found.recipe == lean
+    assert found.notes == ()
+
+
+def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """An empty file is named, with the option that leaves it out; with it the others are used."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "empty.md").write_text("")
+    (tmp_path / "docs" / "dogs.md").write_text("Dogs need a lead.")
+    said = ["relevance", "Do dogs need a lead?", str(tmp_path / "docs"), "--judge", "lexical"]
+    assert ragfault(said) == 2
+    assert "--skip-bad" in capsys.readouterr().err
+    assert ragfault([*said, "--skip-bad"]) == 0
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for file in (handbook / "documents").iterdir():
+        (corpus / file.name).write_bytes(file.read_bytes())
+    (corpus / "empty.md").write_text("")
+    said = ["tune", str(corpus), str(handbook / "questions.jsonl"), "-o", str(tmp_path / "out"), "--quiet"]
+    said += ["--chunkers", "sentences(64)", "--budget", "5s"]
+    assert ragfault(said) == 2
+    assert ragfault([*said, "--skip-bad"]) == 0
+    assert "left out: " in capsys.readouterr().err
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_silent_in_a_browser(tuned: Tuned, scheme: str, tmp_path: Path):
+    """Opened from a disk it asks for nothing, reports no fault, draws its charts, and follows the colour scheme."""
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = Path("/usr/bin/chromium")
+    if not chromium.exists():
+        pytest.skip(f"there is no Chromium at {chromium}")
+    from ragfault.report.tuning_html import write_tuning
+
+    place = write_tuning(tuned, tmp_path / "tuning.html", force=False)
+    requests: list[str] = []
+    noise: list[str] = []
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=str(chromium), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 400, "height": 800})
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: noise.append(message.text))
+        page.on("pageerror", lambda error: noise.append(str(error)))
+        page.goto((place or tmp_path / "tuning.html").as_uri())
+        page.wait_for_timeout(300)
+        assert page.locator("svg").count() == 3
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, colour[4:-1].split(",")[:3])) < 200) == (scheme == "dark")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.screenshot(path=str(tmp_path / f"{scheme}.png"))
+        browser.close()
+    assert noise == []
+    assert requests == [(tmp_path / "tuning.html").as_uri()]

@@ -133,6 +133,7 @@ Examples:
 @click.option("--chunker", default="sentences(256)", show_default=True, help="How the documents are cut.")
 @click.option("--worst", is_flag=True, help="Chunks on which the judges differ most first.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Chunks that are shown.")
+@click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read.")
 @click.option("--json", "as_json", is_flag=True, help="Every chunk and value as JSON.")
 def relevance(
     query: str,
@@ -141,6 +142,7 @@ def relevance(
     chunker: str,
     worst: bool,
     limit: int,
+    skip_bad: bool,
     as_json: bool,
 ) -> None:
     """Score the documents in FILES against QUERY, by chunk, with one judge or several side by side.
@@ -152,7 +154,8 @@ def relevance(
     from ragfault.sources.documents import read_documents
     from ragfault.tuning.scoring import relevances
 
-    found = relevances(query, tuple(read_documents(list(files))), judges or ("embedded",), chunker)
+    documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
+    found = relevances(query, documents, judges or ("embedded",), chunker)
     if as_json:
         held: dict[str, Any] = {"found": found, "gaps": found.gaps, "documents": found.documents}
         click.echo(msgspec.json.format(msgspec.json.encode(held), indent=2).decode())

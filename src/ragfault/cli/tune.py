@@ -15,6 +15,8 @@ from ragfault.cli.report import colourful
 from ragfault.errors import OutputError
 
 if TYPE_CHECKING:
+    from ragfault.errors import Fault
+    from ragfault.sources.desk import OnBad
     from ragfault.tuning import Tuned
 
 __all__ = ["tune"]
@@ -58,6 +60,9 @@ Examples:
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the division and the tests."
 )
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that index.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out documents and questions that cannot be read; name each."
+)
 @click.option("--json", "as_json", is_flag=True, help="What was found as JSON.")
 @click.option("--force", is_flag=True, help="Replace what an earlier tuning wrote to OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -97,11 +102,12 @@ def _found(
     from ragfault.tuning import default_space, tune
 
     space = default_space(name.strip() for name in given["embedders"].split(",") if name.strip())
+    on_bad: OnBad = _left_out if given["skip_bad"] else "raise"
     same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed", "workers")
     reading = {"map": mapping(given["maps"], {}), "shape": given["shape"], "qrels": given["qrels"]}
     return tune(
-        read_documents(corpus, notice=_say),
-        read_traces(questions, notice=_say, **reading),
+        read_documents(corpus, notice=_say, on_bad=on_bad),
+        read_traces(questions, notice=_say, on_bad=on_bad, **reading),
         space=replace(space, chunkers=given["chunkers"]) if given["chunkers"] else space,
         run=given["run_"],
         cache=place / "cache",
@@ -113,6 +119,10 @@ def _found(
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
+
+
+def _left_out(fault: Fault) -> None:
+    _say(f"left out: {fault}")
 
 
 def _vacant(place: Path, force: bool) -> None:

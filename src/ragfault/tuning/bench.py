@@ -83,7 +83,7 @@ class Bench:
                 continue
             at = digest(at, text)
             plain = plain and step not in CHANGING
-            held = self.store.steps(at).get(question.id) if plain else None
+            held = self.store.steps(at).get(question.query) if plain else None
             if held is not None:
                 hits = tuple(
                     replace(index.chunks[place], score=score)
@@ -111,11 +111,17 @@ class Bench:
             raise StageFailed(
                 f'the stage "{text}" failed on the query "{found.query.text[:80]}": {type(error).__name__}: {error}'
             ) from error
-        return Found(*made), 1000 * (time.perf_counter() - start)
+        took = 1000 * (time.perf_counter() - start)
+        if len(made[0].failed) > len(found.query.failed):
+            # What passes in a search would here be measured, and kept, as what the stage is worth.
+            raise StageFailed(
+                f'the stage "{text}" failed on the query "{found.query.text[:80]}": {made[0].failed[-1]}'
+            )
+        return Found(*made), took
 
     def _keep(self, at: str, question: Question, found: Found, took: float, key: str) -> None:
         where = self._graders[key].places
         changed = found.query != Query(text=question.query)
         places = tuple(where[hit.id] for hit in found.hits)
         scores = tuple(hit.score for hit in found.hits)
-        self.store.put(at, question.id, Step(places, scores, took, found.query if changed else None))
+        self.store.put(at, question.query, Step(places, scores, took, found.query if changed else None))

@@ -134,14 +134,14 @@ class Store:
         return self._chunks[text]
 
     def steps(self, key: str) -> dict[str, Step]:
-        """Question → what the stages of that key made of it."""
+        """Query → what the stages of that key made of it; an id may stand for another query the next time."""
         if key not in self._steps:
             self._steps[key] = self._read(key)
         return self._steps[key]
 
-    def put(self, key: str, question: str, step: Step) -> None:
-        """Keep what stages made of a question."""
-        self.steps(key)[question] = step
+    def put(self, key: str, query: str, step: Step) -> None:
+        """Keep what stages made of a query."""
+        self.steps(key)[query] = step
         self._new.add(key)
 
     def _read(self, key: str) -> dict[str, Step]:

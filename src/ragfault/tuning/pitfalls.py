@@ -12,12 +12,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import RunError
+from ragfault.errors import RunError, UsageError
 from ragfault.records import Trace
 from ragfault.retrieval.calls import read_call
 from ragfault.retrieval.chunking import chunker
 from ragfault.retrieval.index import Making
-from ragfault.retrieval.recipes import Recipe, embedder_of, read_recipe
+from ragfault.retrieval.recipes import UNFITTED, Recipe, check_recipe, embedder_of, made_by, read_recipe
+from ragfault.retrieval.selecting import SIMPLE
 from ragfault.retrieval.stages import step_of
 from ragfault.runs import Run
 
@@ -45,6 +46,11 @@ FILTERS = ("filter", "restrict", "infer")
 ORDERS = ("reorder",)
 MODELS = ("embedder", "embedding_model")
 """Keys of metadata that name the embedder."""
+
+LIMITS = {"top": (0, "k"), "diverse": (0, "k"), "rerank": (1, "k")}
+"""Stage → where the number stands that bounds how many chunks it leaves."""
+DEFAULTS = {"top": 10, "diverse": 10}
+"""What that is where nothing is said."""
 
 REMEDIES: dict[Name, str] = {
     "lost in the middle": 'leave fewer chunks (select = "top(5)"), or put the best at both ends (reorder = "reorder")',
@@ -85,6 +91,7 @@ def lint(target: Recipe | Run | str | Path, index: str | Path | None = None) -> 
             return _of_recipe(target, index, place)
     if isinstance(target, Run):
         return _of_run(target)
+    check_recipe(target)
     return _of_recipe(target, index, None)
 
 
@@ -115,22 +122,28 @@ def _left(recipe: Recipe) -> int:
     """At most how many chunks a pipeline leaves."""
     many = 0
     for text in recipe.stages.values():
-        name, values, options = read_call(text)
-        step, default = step_of(text), {"top": 10, "diverse": 10, "adaptive": 7}
-        if step == "retrieve":
-            many = int(options.get("k", values[0] if values else 100))
-        elif name in default:
-            many = min(
-                many,
-                int(options.get("k", values[0] if values else default[name]) if name != "adaptive" else 7),
-            )
-        elif name == "rerank" and options.get("k"):
-            many = min(many, int(options["k"]))
+        name = read_call(text).name
+        if step_of(text) == "retrieve":
+            many = _number(text, 0, "k", 100)
+        elif name in LIMITS:
+            many = min(many, _number(text, *LIMITS[name], many))
+        elif name == "adaptive":
+            many = min(many, SIMPLE[-1][1])
         elif name == "budget":
             # Chunks are half as long as they may be, or longer.
-            tokens = int(options.get("tokens", values[0] if values else 0))
-            many = min(many, -(-2 * tokens // chunker(recipe.chunker).size))
+            many = min(many, -(-2 * _number(text, 0, "tokens", 1) // chunker(recipe.chunker).size))
     return many
+
+
+def _number(text: str, place: int, key: str, default: int) -> int:
+    """A whole number among the values of a stage. Raises UsageError for anything else."""
+    _, values, options = read_call(text)
+    found = options.get(key, values[place] if len(values) > place else None)
+    if found is None:
+        return min(default, DEFAULTS.get(read_call(text).name, default))
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise UsageError(f'the stage "{text}" cannot be made: {key} is a whole number, got {found}.')
+    return found
 
 
 def _watched(place: Path | None) -> Pitfall:
@@ -159,11 +172,10 @@ def _embedded(recipe: Recipe, index: str | Path | None) -> Pitfall:
         made = msgspec.json.decode((Path(index) / "index.json").read_bytes(), type=Making)
     except (OSError, msgspec.MsgspecError) as error:
         raise RunError(f"no index at {index}: {error}.") from None
-    asked = wanted.fingerprint.removesuffix(" unfitted") if wanted else None
-    same = made.embedder == asked or bool(asked and made.embedder and made.embedder.startswith(asked))
-    said = (
-        f"the pipeline embeds with {asked or 'nothing'}, the index was made with {made.embedder or 'nothing'}"
-    )
+    asked = wanted.fingerprint if wanted else ""
+    same = bool(made.embedder) and made_by(asked, made.embedder or "")
+    named = asked.removesuffix(UNFITTED) or "nothing"
+    said = f"the pipeline embeds with {named}, the index was made with {made.embedder or 'nothing'}"
     return _made("embedder changed", bool(asked) and not same, said)
 
 

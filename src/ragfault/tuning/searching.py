@@ -79,7 +79,7 @@ class Search:
             try:
                 self.best = search() or self.best
             except Spent:
-                return Found(self.best[0], tuple(self.tried), step, self._broken())
+                return Found(self._kept(), tuple(self.tried), step, self._broken())
             finally:
                 self.bench.store.flush()
             if len(self.tried) > before:

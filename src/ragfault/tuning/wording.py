@@ -77,7 +77,7 @@ def sentences(found: Tuned) -> tuple[str, ...]:
 def _refused(gain: Gain, metric: str) -> str:
     """A candidate that was not taken: the gain is of what was taken, so that its own is the opposite."""
     found = gain.difference
-    own = f"{-found.mean:+.3f} [{-found.high:+.3f}, {-found.low:+.3f}]"
+    own = f"{0 - found.mean:+.3f} [{-found.high:+.3f}, {-found.low:+.3f}]"
     name = f"{NAMES.get(gain.what, gain.what)} by {gain.theirs}"
     instead = "" if gain.ours == "none" else f" in place of {gain.ours}"
     if gain.shown == "no gain shown":
