@@ -193,3 +193,14 @@ def test_a_service_that_is_not_there_is_named():
     """After all tries the error says where it was, and why it failed."""
     with pytest.raises(ServiceFailed, match=r"http://127.0.0.1:9/x gave no answer"):
         post("http://127.0.0.1:9/x", {}, tries=1)
+
+
+def test_every_service_is_named_as_the_catalogue_says():
+    """vertex stands before a project, cohere and voyage alone or before a model; without its project vertex says so."""
+    from ragfault.retrieval.stages import load_reranker
+
+    assert load_reranker("cohere").fingerprint == "cohere rerank-v3.5"
+    assert load_reranker("voyage:rerank-lite").fingerprint == "voyage rerank-lite"
+    assert "my-project" in load_reranker("vertex:my-project")._url
+    with pytest.raises(UsageError, match="vertex:PROJECT"):
+        load_reranker("vertex")

@@ -69,13 +69,15 @@ class Vertex:
 
     def __init__(
         self,
-        project: str,
+        project: str = "",
         model: str = "semantic-ranker-default@latest",
         location: str = "global",
         base_url: str = "https://discoveryengine.googleapis.com",
     ) -> None:
         if not all(part and part.replace("-", "").replace("_", "").isalnum() for part in (project, location)):
-            raise UsageError(f'"{project}" in "{location}" is no project of Google Cloud in a location.')
+            raise UsageError(
+                f'"{project}" in "{location}" is no project of Google Cloud in a location. Write vertex:PROJECT.'
+            )
         self.model, self._project = model, project
         self._url = (
             f"{base_url.rstrip('/')}/v1/projects/{project}/locations/{location}"

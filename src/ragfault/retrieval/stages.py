@@ -36,7 +36,16 @@ Step = Literal["query", "filter", "retrieve", "rerank", "select", "reorder", "co
 STEPS: tuple[Step, ...] = get_args(Step)
 
 SERVICES = {"cohere": "Cohere", "voyage": "Voyage", "vertex": "Vertex"}
-RERANKERS = ("embedded", "lexical", "minilm", "onnx:FOLDER", "cohere", "voyage", "vertex", "llm:MODEL")
+RERANKERS = (
+    "embedded",
+    "lexical",
+    "minilm",
+    "onnx:FOLDER",
+    "cohere",
+    "voyage",
+    "vertex:PROJECT",
+    "llm:MODEL",
+)
 """Who reranks: a judge by its name, a service (`cohere:MODEL`), or a language model."""
 ASKED = "llm"
 
