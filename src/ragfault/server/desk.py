@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar, cast
