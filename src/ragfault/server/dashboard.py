@@ -303,7 +303,15 @@ def alerts(request: Request) -> Response:
     """Alerts, and what happened to them."""
     desk = _desk(request)
     view = views.alerts(desk)
-    return render(request, "alerts", view=view, told=_told(view.events), layer=_layers(desk))
+    known = desk.store.measures()
+    return render(
+        request,
+        "alerts",
+        view=view,
+        told=_told(view.events),
+        layer={measure.name: TITLES[measure.layer][0] for measure in known},
+        costs={measure.name for measure in known if measure.better == "lower"},
+    )
 
 
 def _told(events: tuple[Event, ...]) -> dict[str, dict[str, Any]]:
@@ -313,11 +321,6 @@ def _told(events: tuple[Event, ...]) -> dict[str, dict[str, Any]]:
         if event.kind in ("firing", "reminder"):
             found.setdefault(event.alert, event.body)
     return found
-
-
-def _layers(desk: Desk) -> dict[str, str]:
-    """The layer of each metric, in words."""
-    return {measure.name: TITLES[measure.layer][0] for measure in desk.store.measures()}
 
 
 @router.get("/clusters")
