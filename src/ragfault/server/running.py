@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ragfault.errors import MissingExtra, OutputError
 from ragfault.server.application import app
@@ -41,15 +42,10 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
         http="h11",
     )
     try:
-        listening = config.bind_socket()
-    except SystemExit:
+        listening = _listening(config)
+    except OutputError:
         made.state.desk.store.close()
-        raise OutputError(
-            f"cannot listen on {settings.host}:{settings.port}: the port is taken. Name another with --port."
-        ) from None
-    listening.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-    )  # connections take it over: no waiting for more
+        raise
     host, port = listening.getsockname()[:2]
     told = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -63,6 +59,20 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
 
     with _quietly():
         Server(config).run(sockets=[listening])
+
+
+def _listening(config: Any) -> socket.socket:
+    """The socket that the server listens on; raises OutputError where the port is taken."""
+    try:
+        found: socket.socket = config.bind_socket()
+    except SystemExit:
+        raise OutputError(
+            f"cannot listen on {config.host}:{config.port}: the port is taken. Name another with --port."
+        ) from None
+    found.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # connections take it over: no waiting for more
+    return found
 
 
 @contextlib.contextmanager
