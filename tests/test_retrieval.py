@@ -307,3 +307,30 @@ def test_compression_keeps_the_sentences_of_the_document():
     assert kept[0].text == "Dogs ride free. … Cats ride free."
     assert document[kept[0].start : kept[0].end].startswith("Dogs ride free.")
     assert kept[1] == table
+
+
+def test_each_sum_of_scores_by_hand():
+    """CombSUM, MNZ, ANZ, MAX, MIN and MED of an item that two rankings hold, and of one that only one holds."""
+    rankings = [{"a": 3.0, "b": 1.0}, {"b": 9.0}]
+    expected = {"sum": (3, 10), "mnz": (3, 20), "anz": (3, 5), "max": (3, 9), "min": (3, 1), "med": (3, 5)}
+    for method, (one, both) in expected.items():
+        assert fused(rankings, method, norm="none") == {"a": one, "b": both}
+
+
+def test_marginal_relevance_by_hand():
+    """Relevance counts by its weight, likeness to what is kept by the rest of it."""
+    import numpy as np
+
+    rows = np.array([[0.8, 0.6], [0.8, -0.6], [0.6, 0.8], [0.1, -0.995]], np.float32)
+
+    class Fixed:
+        fingerprint, dimensions = "fixed", 2
+
+        def embed(self, texts, *, query=False):
+            return np.array([[1.0, 0.0]], np.float32) if query else rows[[int(text) for text in texts]]
+
+    hits = tuple(Chunk(id=name, text=str(place)) for place, name in enumerate("abcd"))
+    kept = diverse(3, Fixed(), weight=0.8)(Query(text="?"), hits).hits
+    assert [hit.id for hit in kept] == ["a", "b", "c"]
+    kept = diverse(3, Fixed(), weight=0.5)(Query(text="?"), hits).hits
+    assert [hit.id for hit in kept][:2] == ["a", "d"]

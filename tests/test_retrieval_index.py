@@ -231,3 +231,12 @@ def test_a_file_in_the_place_of_an_index_is_kept(index: Index, tmp_path):
     with pytest.raises(OutputError):
         index.save(tmp_path / "note")
     assert (tmp_path / "note").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid"])
+def test_an_empty_query_finds_nothing_and_says_so(index: Index, kind: str):
+    """Nothing is searched for, and one note tells it."""
+    found = index.retrieve(kind)(Query(text=" "), ())
+    assert found.hits == ()
+    assert len(found.query.notes) == 1
+    assert "empty" in found.query.notes[0]

@@ -541,3 +541,22 @@ def test_the_page_is_silent_in_a_browser(tuned: Tuned, scheme: str, tmp_path: Pa
         browser.close()
     assert noise == []
     assert requests == [(tmp_path / "tuning.html").as_uri()]
+
+
+def test_comparisons_of_a_kind_are_corrected_together(documents, questions):
+    """What is said to be shown is so after Holm's correction over all comparisons of its kind."""
+    from ragfault.stats import holm
+    from ragfault.tuning.proving import Prover
+
+    held = [replace(one, group=one.id) for one in gather(questions, documents).questions[:12]]
+    bench = Bench(Store(None, documents), tuned_metric("ndcg@10"))
+    recipes = [replace(START, chunker=f"fixed({size})") for size in (64, 65, 66, 67)]
+    for rank, recipe in enumerate(recipes):
+        values = [0.5 - (0.1 * rank if at < 6 else 0.0) for at in range(12)]
+        made = [Outcome(value, 1, 1, 1, 1, 1) for value in values]
+        bench.outcomes[recipe.name] = {one.id: outcome for one, outcome in zip(held, made, strict=True)}
+    pairs = [("chunker", recipes[0], other, "ours", "theirs") for other in recipes[1:]]
+    gains = Prover(bench, held).gains(pairs)
+    assert [gain.adjusted for gain in gains] == holm([gain.p for gain in gains])
+    assert all(gain.p < 0.05 < gain.adjusted for gain in gains)
+    assert {gain.shown for gain in gains} == {"no gain shown"}

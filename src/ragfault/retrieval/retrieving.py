@@ -50,8 +50,12 @@ def retrieving(index: Searched, kind: Kind = "hybrid", k: int = 100, **fusion: A
         return fuse(both, **{"top": k, **fusion})
 
     def stage(query: Query, hits: Hits) -> Found:  # noqa: ARG001 - the first stage of a pipeline
+        texts = [text for text in query.searched if text.strip()]
+        if not texts:
+            said = "the query is empty: nothing was searched for"
+            return Found(replace(query, notes=(*query.notes, said)), ())
         try:
-            each = [index.find(kind, text, k, query) for text in query.searched if text.strip()]
+            each = [index.find(kind, text, k, query) for text in texts]
         except ServiceFailed as error:
             return Found(query.failing(f"the {kind} search failed and found nothing: {error}"), ())
         found = each[0] if len(each) == 1 else _joined(each, k)
