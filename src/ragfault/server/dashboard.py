@@ -191,12 +191,12 @@ def compare(request: Request) -> Response:
     return render(
         request,
         "compare",
+        alone=found is None,
         found=found,
         asked=asked,
         routes=desk.store.routes(),
         now=math.floor(desk.now() / 60) + 1,
         forest=forest(found.blame.changes, "Second window less first") if found else None,
-        **({} if found else {"twin": None}),
     )
 
 

@@ -170,12 +170,12 @@ def _plain(value: Any) -> str:
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def render(request: Request, name: str, status: int = 200, **content: Any) -> Response:
-    """A page of this server; `content` is what its template asks for."""
+def render(request: Request, name: str, status: int = 200, alone: bool = False, **content: Any) -> Response:
+    """A page of this server; `content` is what its template asks for, `alone` says that it has no JSON twin."""
     access = request.app.state.access
     around = {
         "path": request.url.path,
-        "twin": None if name in PLACES or status != 200 else _twin(request),
+        "twin": None if alone or name in PLACES or status != 200 else _twin(request),
         "stamp": access.stamp(request),
         "signed": COOKIE in request.cookies and not access.open,
     }
