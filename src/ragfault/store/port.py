@@ -94,7 +94,7 @@ class Store(Protocol):
         grain: int = 1,
         bins: bool = True,
     ) -> tuple[Rollup, ...]:
-        """The roll-ups from minute `since` to before `until`, merged over stretches of `grain` minutes from `since`, by key.
+        """The roll-ups from minute `since` to before `until`, merged over stretches of `grain` minutes, by key.
 
         `cohort`: the empty text for whole routes, None for everything, "*" for cohorts alone. Their `worst` are empty:
         see `worst`. Without `bins` their histograms are empty too, which is read faster.
