@@ -1,7 +1,6 @@
 """The dashboard: pages made on the server, that work without a script and ask for nothing from anywhere else.
 
-Every page shows a view, and the view itself is at the same address with `.json` behind it.
-"""
+Every page shows a view; the view itself is at the same address with `.json` behind it."""
 
 from __future__ import annotations
 
