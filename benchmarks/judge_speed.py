@@ -212,7 +212,7 @@ def table(found: dict[tuple[str, bool], list[Spent]]) -> None:
     )
     for (name, few), each in found.items():
         rate, memory_ = middle[name, few], statistics.median(one.memory for one in each)
-        kind, ratio = "few" if few else "all", rate / middle[MEASURE, few]
+        kind, ratio = "few" if few else "all", rate / (middle[MEASURE, few] or float("nan"))
         print(f"| `{name}` | {kind} | {figure(rate)} | {figure(ratio)} | {memory_:,.0f} |")
 
 
