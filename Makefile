@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST ?= --numprocesses=auto --dist=loadfile
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
@@ -20,7 +21,7 @@ demo: $(VENV)/demo.stamp ## evaluate and bisect the demo: scorecard here, HTML r
 	$(BIN)/ragfault report demo/v2 -o demo/v2.html
 	@echo; $(BIN)/ragfault bisect demo/v1 demo/v2 -o demo/bisect.html; test $$? -eq 1  # 1: a fault was found
 
-test: $(VENV)/test.stamp ## run every test, doctests included
+test: $(VENV)/test.stamp ## run every test on all cores, doctests included
 	$(BIN)/python -m pytest $(PYTEST)
 
 check: $(VENV)/test.stamp ## formatting, lint, types, and whether the docs are true to the code
