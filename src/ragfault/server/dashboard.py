@@ -26,7 +26,7 @@ from ragfault.server.access import require
 from ragfault.server.dashboard_forms import forms, run_at
 from ragfault.server.dashboard_rendering import PageRoute, local, render
 from ragfault.server.desk import Desk
-from ragfault.server.twins import as_json
+from ragfault.server.twins import compared
 from ragfault.store import STATES, Event, Wanted
 
 __all__ = ["pages"]
@@ -186,7 +186,7 @@ def _whole(text: str, low: int, high: int) -> int:
 def compare(request: Request) -> Response:
     """Two windows of a route beside each other."""
     desk, asked = _desk(request), request.query_params
-    found = _compared(request) if asked.get("since") else None
+    found = compared(desk, dict(asked)) if asked.get("since") else None
     return render(
         request,
         "compare",
@@ -197,24 +197,6 @@ def compare(request: Request) -> Response:
         now=math.floor(desk.now() / 60) + 1,
         forest=forest(found.blame.changes, "Second window less first") if found else None,
     )
-
-
-@router.get("/compare.json")
-def compare_json(request: Request) -> Response:
-    """The same as JSON."""
-    return as_json(_compared(request))
-
-
-def _compared(request: Request) -> seen.Compared:
-    """The windows that the parameters ask for: since to until, and since2 to until2."""
-    asked = request.query_params
-    ends = [
-        math.floor((seen.selection([("since", asked.get(name, ""))]).since or 0) / 60)
-        for name in ("since", "until", "since2", "until2")
-    ]
-    route = asked.get("route", "")
-    wanted = None if route in ("", seen.UNROUTED) else route
-    return seen.compare(_desk(request), wanted, (ends[0], ends[1]), (ends[2], ends[3]))
 
 
 # --- traces ----------------------------------------------------------------------------------------
@@ -328,12 +310,6 @@ def clusters(request: Request) -> Response:
     return render(request, "clusters", view=seen.grouped(_desk(request)))
 
 
-@router.get("/clusters.json")
-def clusters_json(request: Request) -> Response:
-    """The same as JSON."""
-    return as_json(seen.grouped(_desk(request)))
-
-
 @router.get("/runs")
 def runs(request: Request) -> Response:
     """Runs that were exported or imported."""
@@ -375,22 +351,10 @@ def judge(request: Request) -> Response:
     return render(request, "judge", view=seen.judge(_desk(request)))
 
 
-@router.get("/judge.json")
-def judge_json(request: Request) -> Response:
-    """The same as JSON."""
-    return as_json(seen.judge(_desk(request)))
-
-
 @router.get("/settings")
 def settings(request: Request) -> Response:
     """What the server was told when it started."""
     return render(request, "settings", view=seen.settings(_desk(request)))
-
-
-@router.get("/settings.json")
-def settings_json(request: Request) -> Response:
-    """The same as JSON."""
-    return as_json(seen.settings(_desk(request)))
 
 
 @router.get("/help")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,12 +12,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ragfault.findings.monitoring_windows import DAY
+from ragfault.server import dashboard_views as seen
 from ragfault.server import views
 from ragfault.server.access import require
+from ragfault.server.desk import Desk
 from ragfault.server.exposition import exposition
 from ragfault.store import State, Wanted
 
-__all__ = ["as_json", "asked", "public", "router"]
+__all__ = ["as_json", "asked", "compared", "public", "router"]
 
 public = APIRouter()
 router = APIRouter(dependencies=[Depends(require("read"))])
@@ -23,6 +27,8 @@ router = APIRouter(dependencies=[Depends(require("read"))])
 Seconds = Annotated[float | None, Query(allow_inf_nan=False)]
 Value = Annotated[float | None, Query(allow_inf_nan=False)]
 Text = Annotated[str | None, Query(max_length=1000)]
+Moment = Annotated[str, Query(max_length=40)]
+"""Seconds since 1970, or a day and a time of day in UTC."""
 
 
 def asked(  # noqa: PLR0913, PLR0917 - the parameters of a page
@@ -78,7 +84,33 @@ async def metric(
     window: Annotated[int, Query(ge=1, le=366 * DAY)] = DAY,
 ) -> Response:
     """How one metric went."""
-    return as_json(await run_in_threadpool(views.metric, request.app.state.desk, name, route, window))
+    found = "" if route == seen.UNROUTED else route
+    return as_json(await run_in_threadpool(views.metric, request.app.state.desk, name, found, window))
+
+
+@router.get("/compare.json")
+async def compare(
+    request: Request,
+    since: Moment,
+    until: Moment,
+    since2: Moment,
+    until2: Moment,
+    route: Text = None,
+) -> Response:
+    """Two windows of a route beside each other: from since to until, and from since2 to until2."""
+    asked = {"since": since, "until": until, "since2": since2, "until2": until2, "route": route or ""}
+    return as_json(await run_in_threadpool(compared, request.app.state.desk, asked))
+
+
+def compared(desk: Desk, asked: Mapping[str, str]) -> seen.Compared:
+    """The windows that parameters ask for. Raises UsageError for what is no time, and for windows without length."""
+    ends = [
+        math.floor((seen.selection([("since", asked.get(name, ""))]).since or 0) / 60)
+        for name in ("since", "until", "since2", "until2")
+    ]
+    route = asked.get("route", "")
+    wanted = None if route in ("", seen.UNROUTED) else route
+    return seen.compare(desk, wanted, (ends[0], ends[1]), (ends[2], ends[3]))
 
 
 @router.get("/traces.json")
@@ -88,15 +120,34 @@ async def traces(request: Request, wanted: Annotated[Wanted, Depends(asked)]) ->
 
 
 @router.get("/traces/{id:path}.json")
-async def trace(request: Request, id: str) -> Response:
-    """One trace with all that is known of it."""
-    return as_json(await run_in_threadpool(views.trace, request.app.state.desk, id))
+async def trace(request: Request, id: str, named: Annotated[Text, Query(alias="id")] = None) -> Response:
+    """One trace with all that is known of it; one whose id no path can hold is asked for as `-`, with its id behind."""
+    wanted = named if id == "-" and named is not None else id
+    return as_json(await run_in_threadpool(views.trace, request.app.state.desk, wanted))
 
 
 @router.get("/alerts.json")
 async def alerts(request: Request) -> Response:
     """Alerts, and what happened to them."""
     return as_json(await run_in_threadpool(views.alerts, request.app.state.desk))
+
+
+@router.get("/clusters.json")
+async def clusters(request: Request) -> Response:
+    """Failing traces that fail alike, as they were found last."""
+    return as_json(await run_in_threadpool(seen.grouped, request.app.state.desk))
+
+
+@router.get("/judge.json")
+async def judge(request: Request) -> Response:
+    """How far the judge can be trusted."""
+    return as_json(await run_in_threadpool(seen.judge, request.app.state.desk))
+
+
+@router.get("/settings.json")
+async def settings(request: Request) -> Response:
+    """What the server was told when it started, without anything secret."""
+    return as_json(await run_in_threadpool(seen.settings, request.app.state.desk))
 
 
 @router.get("/runs.json")
