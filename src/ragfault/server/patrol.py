@@ -22,7 +22,7 @@ from ragfault.server.desk import ALARMS, Desk
 from ragfault.server.sending import Notice, Sender
 from ragfault.server.vigil import Called, Vigil, beat, fault, opened, packed
 from ragfault.store import Event
-from ragfault.store.traces import moment
+from ragfault.store.counting import moment
 
 __all__ = ["VIGIL", "Patrol"]
 

@@ -17,6 +17,7 @@ from ragfault.runs.labels import Label
 from ragfault.sources.seen import Seen
 from ragfault.store import forgetting, keeping, selecting, watching
 from ragfault.store import traces as tracing
+from ragfault.store.counting import count as count_up
 from ragfault.store.records import (
     Appended,
     Count,
@@ -98,7 +99,8 @@ class Duck:
     def score(
         self, outcomes: Sequence[Outcome], measures: Sequence[Measure], by: Sequence[str] = ()
     ) -> Future[int]:
-        return self._writer.submit(lambda con: watching.score(con, outcomes, measures, by))
+        counted = count_up(outcomes, by)  # by whoever calls: the writer only writes
+        return self._writer.submit(lambda con: watching.score(con, counted, measures))
 
     def unscored(self, after: int = 0, limit: int = 256) -> Sequence[Kept]:
         with self._reading() as con:

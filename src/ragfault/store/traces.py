@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC
 from itertools import count
 from typing import Any
 
@@ -12,10 +11,11 @@ import msgspec
 
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.sources.seen import Seen
-from ragfault.store.records import Appended, Held, Kept, Outcome, State, Wanted, Whole
+from ragfault.store.counting import moment
+from ragfault.store.records import Appended, Held, Kept, Wanted, Whole
 from ragfault.store.selecting import conditions
 
-__all__ = ["append", "hold", "insert", "moment", "outcome_state", "read_held", "trace", "unscored", "walk"]
+__all__ = ["append", "hold", "insert", "read_held", "trace", "unscored", "walk"]
 
 CHUNK = 256
 """Traces that are read at once."""
@@ -27,21 +27,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 def insert(con: Any, table: str, columns: dict[str, list[Any]]) -> None:
-    """Add rows, given as columns in the order of the table's."""
+    """Add rows, given as columns in the order of the table's; none where they are empty."""
     import pyarrow as pa
 
+    if not all(map(len, columns.values())):
+        return
     con.register("rows_to_add", pa.table(columns))
     try:
         con.execute(f"INSERT INTO {table} SELECT * FROM rows_to_add")
     finally:
         con.unregister("rows_to_add")
-
-
-def moment(trace: Trace, received: float) -> float:
-    """When a trace was, in seconds since 1970: its own time, else that of its arrival."""
-    if trace.time is None:
-        return received
-    return (trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)).timestamp()
 
 
 def append(
@@ -97,14 +92,6 @@ def _present(con: Any, ids: Sequence[str]) -> Iterator[str]:
     marks = ", ".join("?" * len(ids))
     for (name,) in con.execute(f"SELECT id FROM traces WHERE id IN ({marks})", list(ids)).fetchall():
         yield name
-
-
-def outcome_state(outcome: Outcome) -> State:
-    """The state of a trace that was judged."""
-    if outcome.trace.error:
-        return "error"
-    lost = outcome.verdicts.failures or any(score.status == "failed" for score in outcome.scores)
-    return "failed" if lost else "scored"
 
 
 # --- reading ---------------------------------------------------------------------------------------

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ragfault.findings.monitoring_observing import DERIVED, observations
-from ragfault.findings.monitoring_rollups import Observation, Products, Rollup, Worst, multiply, roll
+from ragfault.findings.monitoring_observing import DERIVED
+from ragfault.findings.monitoring_rollups import Products, Rollup, Worst
 from ragfault.runs import Measure
-from ragfault.store.records import Outcome
-from ragfault.store.schema import BIN_NAMES, SUMS
-from ragfault.store.traces import insert, moment, outcome_state
-
-__all__ = ["PAIRED", "measures", "products", "rollups", "score", "tidy", "worst"]
-
-PAIRED = tuple(
-    combinations(("answer_relevance", "chunk_utilization", "context_relevance", "groundedness", "latency"), 2)
+from ragfault.store.counting import (
+    Counted,
+    Fresh,
+    outcome_columns,
+    product_columns,
+    rolled,
+    rollup_columns,
+    value_columns,
 )
-"""The pairs of metrics whose correlation is watched."""
+from ragfault.store.schema import BIN_NAMES, SUMS
+from ragfault.store.traces import insert
+
+__all__ = ["measures", "products", "rollups", "score", "tidy", "worst"]
 
 KEYS = "metric, route, cohort, minute"
 
@@ -31,14 +31,24 @@ NO_BINS = (0,) * len(BIN_NAMES)
 _encode = msgspec.json.Encoder().encode
 
 
-def score(con: Any, outcomes: Sequence[Outcome], known: Sequence[Measure], by: Sequence[str]) -> int:
-    """Add the outcomes of traces that have none, and count them."""
-    first: dict[str, Outcome] = {}
-    for outcome in outcomes:
-        first.setdefault(outcome.trace.id, outcome)
+def score(con: Any, counted: Sequence[Counted], known: Sequence[Measure]) -> int:
+    """Add what was counted of traces that have no outcome yet."""
+    fresh = _fresh(con, {each.trace: each for each in counted})
+    if fresh:
+        insert(con, "outcomes", outcome_columns(fresh))
+        insert(con, "scores", value_columns(fresh))
+        _add_measures(con, [*known, *DERIVED])
+        rollups, products = rolled(fresh, known)
+        insert(con, "deltas", rollup_columns(rollups))
+        insert(con, "products", product_columns(products))
+    return len(fresh)
+
+
+def _fresh(con: Any, counted: Mapping[str, Counted]) -> Fresh:
+    """Those that are in the store and not judged, in the order of arrival."""
     rows = con.execute(
-        f"SELECT id, number, received FROM traces WHERE id IN ({', '.join('?' * len(first)) or 'NULL'})",
-        list(first),
+        f"SELECT id, number, received FROM traces WHERE id IN ({', '.join('?' * len(counted)) or 'NULL'})",
+        list(counted),
     ).fetchall()
     numbers = [number for _, number, _ in rows]
     judged = {
@@ -48,85 +58,10 @@ def score(con: Any, outcomes: Sequence[Outcome], known: Sequence[Measure], by: S
             numbers,
         ).fetchall()
     }
-    fresh = sorted(
-        ((number, received, first[name]) for name, number, received in rows if number not in judged),
+    return sorted(
+        ((number, received, counted[name]) for name, number, received in rows if number not in judged),
         key=lambda each: each[0],
     )
-    if fresh:
-        _add_outcomes(con, fresh)
-        _add_values(con, fresh)
-        _count(con, fresh, known, by)
-    return len(fresh)
-
-
-Fresh = Sequence[tuple[int, float, Outcome]]
-
-
-def _add_outcomes(con: Any, fresh: Fresh) -> None:
-    now = time.time()
-    insert(
-        con,
-        "outcomes",
-        {
-            "number": [number for number, _, _ in fresh],
-            "judge": [each.verdicts.judge for _, _, each in fresh],
-            "scored": [now for _ in fresh],
-            "state": [outcome_state(each) for _, _, each in fresh],
-            "verdicts": [_encode(each.verdicts).decode() for _, _, each in fresh],
-            "scores": [_encode(each.scores).decode() for _, _, each in fresh],
-        },
-    )
-
-
-def _add_values(con: Any, fresh: Fresh) -> None:
-    """The values of all metrics as rows."""
-    rows = [
-        (number, moment(each.trace, received), each.trace.route or "", one.metric, one.value)
-        for number, received, each in fresh
-        for one in each.scores
-        if one.value is not None
-    ]
-    if rows:
-        names = ("number", "time", "route", "metric", "value")
-        insert(con, "scores", dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-
-
-def _count(con: Any, fresh: Fresh, known: Sequence[Measure], by: Sequence[str]) -> None:
-    """Count outcomes into the roll-ups."""
-    seen: list[Observation] = []
-    for _, received, each in fresh:
-        trace = each.trace
-        if trace.time is None:
-            trace = msgspec.structs.replace(trace, time=datetime.fromtimestamp(received, UTC))
-        seen += observations(trace, each.verdicts, each.scores, by)
-    _add_measures(con, [*known, *DERIVED])
-    _add_rollups(con, roll(seen, [*known, *DERIVED]))
-    made = multiply(seen, PAIRED)
-    if made:
-        names = Products.__struct_fields__
-        columns = {
-            name: [(getattr(each, name) or "") if name == "route" else getattr(each, name) for each in made]
-            for name in names
-        }
-        insert(con, "products", columns)
-
-
-def _add_rollups(con: Any, made: Sequence[Rollup]) -> None:
-    if not made:
-        return
-    columns: dict[str, list[Any]] = {
-        "metric": [each.metric for each in made],
-        "route": [each.route or "" for each in made],
-        "cohort": [each.cohort or "" for each in made],
-        "minute": [each.minute for each in made],
-        "n": [each.n for each in made],
-        "total": [each.sum for each in made],
-        "squares": [each.squares for each in made],
-        "undefined": [each.undefined for each in made],
-        "failed": [each.failed for each in made],
-    }
-    columns |= {name: [each.bins[at] for each in made] for at, name in enumerate(BIN_NAMES)}
-    insert(con, "deltas", columns)
 
 
 def _add_measures(con: Any, known: Iterable[Measure]) -> None:
