@@ -91,6 +91,7 @@ Examples:
 @click.option(
     "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
 )
+@click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
 def start(keep: str | None, size: str | None, metrics: str, by: str, reference: str, **options: Any) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
 

@@ -43,12 +43,12 @@ def app(settings: Settings, clock: Callable[[], float] | None = None) -> FastAPI
     >>> made.state.desk.store.close()
     """
     if clock is None:
-        clock = Clock() if settings.demo else time.time
+        clock = Clock(settings.speed) if settings.demo else time.time
     desk = Desk(settings, open_store(settings.store), clock)
     patrol = Patrol(desk)
     beside: list[Patrol | Streamer] = [patrol]
     if settings.demo:
-        beside.append(Streamer(desk, clock()))
+        beside.append(Streamer(desk, clock(), clock=clock if isinstance(clock, Clock) else None))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -63,6 +63,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     secret: str | None = None
     """What they are signed with (HMAC-SHA256)."""
     demo: bool = False
+    speed: float = 60.0
+    """Seconds of the demo to a second."""
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
@@ -73,6 +75,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             )
         if self.workers < 0:
             raise UsageError(f"workers are 0 or more, got {self.workers}.")
+        if not 1 <= self.speed <= 3600:
+            raise UsageError(f"a second is 1 to 3,600 seconds of the demo, got {self.speed:g}.")
 
     @property
     def runs(self) -> Path:
