@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +12,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from ragfault.cli import cli
 from ragfault.cli import run as command
 from ragfault.errors import RunError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
@@ -596,15 +593,3 @@ def test_the_settings_of_the_gate_are_checked(tmp_path, capsys, monkeypatch):
         Path("ragfault.toml").write_text(f"[gate]\n{text}\n", "utf-8")
         code, shown = told(capsys, "old/run", "--baseline", "old/run")
         assert (code, says in shown) == (2, True), shown
-
-
-def test_the_example_workflow_names_real_options():
-    """Every `ragfault` command of the template is one that the command line takes."""
-    text = (Path(__file__).parent.parent / "ci-templates/github-workflow.yml").read_text("utf-8")
-    text = text.replace("\\\n", " ")
-    lines = re.findall(r"^\s*ragfault (\w+) (.*)$", text, re.MULTILINE)
-    assert {verb for verb, _ in lines} == {"evaluate", "gate"}
-    for verb, rest in lines:
-        given = [word for word in shlex.split(rest.replace("$", "")) if word.startswith("-")]
-        there = {name for option in cli.get_command(None, verb).params for name in option.opts}
-        assert set(given) <= there

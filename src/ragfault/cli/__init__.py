@@ -22,6 +22,7 @@ VERBS = {
     "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
     "diagnose": ("ragfault.cli.report", "Show what is wrong with single traces of a run."),
     "gate": ("ragfault.cli.gate", "Hold a run against bars: pass, fail, or cannot tell."),
+    "ci": ("ragfault.cli.ci", "Evaluate, gate and bisect in one, for a job on every pull request."),
     "compare": (
         "ragfault.cli.compare",
         "Compare two runs: each metric worse, better, steady, or cannot tell.",
