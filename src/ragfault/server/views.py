@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,7 @@ from ragfault.findings.monitoring_windows import DAY, Distribution, Rolling, dis
 from ragfault.records import Layer
 from ragfault.runs import Manifest, Measure
 from ragfault.server.desk import Desk
+from ragfault.server.estimating import Estimate
 from ragfault.store import Count, Event, Mark, Page, Totals, Wanted, Whole, export
 
 __all__ = [
@@ -66,6 +67,9 @@ class Moved(Struct, frozen=True, kw_only=True):
     """Against the window of the same length before."""
     delta_low: float | None = None
     delta_high: float | None = None
+    rectified: Estimate | None = None
+    """The mean by a better judge on a sample; of whole routes over a day, and on the page of a metric; None: no such
+    judge is asked."""
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -85,6 +89,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     scoring: dict[str, float]
     """Traces a second, milliseconds a trace, how many wait."""
     judge: str
+    checking: dict[str, Any] | None = None
+    """How the better judge fares on its sample; None: none is asked."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
