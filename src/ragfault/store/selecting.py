@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import math
 from typing import Any
 
-import msgspec
-
-from ragfault.errors import UsageError
-from ragfault.store.records import Line, Page, State, Wanted
+from ragfault.store.paging import SHOWN, check_limit, closed, line, opened
+from ragfault.store.records import Line, Page, Wanted
 
 __all__ = ["conditions", "count", "find"]
-
-SHOWN = 300
-"""Characters of query and answer in a list."""
-
-MOST = 1000
-"""Lines to a page, at most."""
 
 
 def conditions(wanted: Wanted, table: str, *, judged: bool = False) -> tuple[str, list[Any]]:
@@ -90,8 +80,7 @@ def count(con: Any, wanted: Wanted) -> int:
 
 def find(con: Any, wanted: Wanted) -> Page:
     """A page of a selection. Raises UsageError for a limit or a key that is none."""
-    if not 1 <= wanted.limit <= MOST:
-        raise UsageError(f"a page has 1 to {MOST:,} lines, got {wanted.limit}.")
+    check_limit(wanted)
     where, given = conditions(wanted, "t")
     key, source = "t.time", "traces t"
     if wanted.sort != "time":
@@ -99,7 +88,7 @@ def find(con: Any, wanted: Wanted) -> Page:
         where, given = f"s.metric = ? AND {where}", [wanted.sort, *given]
     down = wanted.order == "descending"
     if wanted.after is not None:
-        last, number = _opened(wanted.after)
+        last, number = opened(wanted.after)
         sign = "<" if down else ">"
         where += f" AND ({key} {sign} ? OR ({key} = ? AND t.number {sign} ?))"
         given += [last, last, number]
@@ -109,27 +98,8 @@ def find(con: Any, wanted: Wanted) -> Page:
         [*given, wanted.limit + 1],
     ).fetchall()
     shown = rows[: wanted.limit]
-    following = _closed(shown[-1][1], shown[-1][0]) if len(rows) > wanted.limit else None
+    following = closed(shown[-1][1], shown[-1][0]) if len(rows) > wanted.limit else None
     return Page(lines=_lines(con, [number for number, _ in shown]), next=following)
-
-
-def _closed(value: float, number: int) -> str:
-    """The key of a line, as text."""
-    return base64.urlsafe_b64encode(msgspec.json.encode([value, number])).decode().rstrip("=")
-
-
-def _opened(text: str) -> tuple[float, int]:
-    """The key that a text is."""
-    try:
-        packed = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-        value, number = msgspec.json.decode(packed, type=tuple[float, int])
-    except (ValueError, msgspec.MsgspecError):
-        raise UsageError(
-            f'"{text[:60]}" is the key of no page. Take the `next` of the page before.'
-        ) from None
-    if not math.isfinite(value) or abs(number) >= 2**63:
-        raise UsageError("the key of a page is out of range. Take the `next` of the page before.")
-    return value, number
 
 
 def _lines(con: Any, numbers: list[int]) -> tuple[Line, ...]:
@@ -153,20 +123,5 @@ def _lines(con: Any, numbers: list[int]) -> tuple[Line, ...]:
         f"SELECT number, metric, value FROM scores WHERE number IN ({marks}) AND number BETWEEN ? AND ?", more
     ).fetchall():
         values.setdefault(number, {})[metric] = value
-    found = {row[0]: _line(row, states.get(row[0]), values.get(row[0], {})) for row in rows}
+    found = {row[0]: line(row, states.get(row[0]), values.get(row[0], {})) for row in rows}
     return tuple(found[number] for number in numbers if number in found)
-
-
-def _line(row: tuple[Any, ...], state: State | None, values: dict[str, float]) -> Line:
-    _, id, time, route, model, query, answer, error = row
-    return Line(
-        id=id,
-        time=time,
-        route=route or None,
-        model=model,
-        query=query,
-        answer=answer,
-        error=error,
-        state=state or ("error" if error else "waiting"),
-        values=dict(sorted(values.items())),
-    )
