@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ragfault.rules import RELEVANT
 from ragfault.runs import Run
+from ragfault.sources.remote import readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +94,7 @@ def _sizes(column: pa.Array) -> Ints:
 def _batches(run: Run, name: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(run.path / f"{name}.parquet") as file:
+    with pq.ParquetFile(readable(run.path / f"{name}.parquet")) as file:
         yield from file.iter_batches(batch_size=ROWS, columns=columns)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ragfault.errors import RunError
 from ragfault.findings.grid import NONE, bare, encode
 from ragfault.runs import Run
+from ragfault.sources.remote import readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +110,7 @@ def _marks(run: Run) -> tuple[Rows, Rows]:
 
     chunks: list[int] = []
     answers: list[int] = []
-    with pq.ParquetFile(run.path / "traces.parquet") as file:
+    with pq.ParquetFile(readable(run.path / "traces.parquet")) as file:
         for batch in file.iter_batches(batch_size=2048, columns=["chunks", "answer", "citations"]):
             for row in batch.to_pylist():
                 chunks.append(_mark([(chunk["id"], chunk["text"]) for chunk in row["chunks"] or ()]))

@@ -1,19 +1,37 @@
-"""The places a run is made in and moved to; nothing there that is not ragfault's own is ever touched."""
+"""The places a run is made in and moved to; nothing there that is not ragfault's own is ever touched.
+
+On a disk things appear by a rename, in an object store by a put; both whole or not at all.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
 from ragfault.errors import OutputError
 from ragfault.runs.run import Manifest
+from ragfault.sources.remote import Place, Remote, as_place
 
-__all__ = ["check_free", "clear", "desk", "partial_path", "resolved", "settle", "writing"]
+__all__ = [
+    "check_free",
+    "clear",
+    "desk",
+    "drop",
+    "partial_path",
+    "placed",
+    "put",
+    "resolved",
+    "settle",
+    "token",
+    "writing",
+]
 
 RUN = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
 """What a run holds; a folder that holds anything else is never replaced."""
@@ -28,16 +46,28 @@ def resolved(out: str | Path) -> Path:
     return out.resolve() if out.is_symlink() or out.name in ("", ".", "..") else out
 
 
-def partial_path(out: Path) -> Path:
+def placed(out: str | Place) -> Place:
+    """The same of a place that may be in an object store."""
+    out = as_place(out)
+    return out if isinstance(out, Remote) else resolved(out)
+
+
+def partial_path(out: Place) -> Place:
     """Where a run is made before it is whole."""
     return out.with_name(out.name + ".partial")
 
 
-def check_free(out: Path, *, force: bool = False) -> None:
-    """Refuse a place that is taken: by a run unless forced, by anything else always."""
-    if not out.exists():
-        return
+def check_free(out: Place, *, force: bool = False) -> None:
+    """Refuse a place that is taken: by a run unless forced, by anything else always.
+
+    Raises OutputError; also where a store cannot be asked.
+    """
+    with writing(out):
+        if not out.exists():
+            return
     if not _is_run(out):
+        if isinstance(out, Remote) and _left(out):
+            return
         raise OutputError(f"{out} exists and is not a run. Choose another place with -o.")
     others = sorted(path.name for path in out.iterdir() if path.name not in RUN)
     if others and force:
@@ -49,7 +79,12 @@ def check_free(out: Path, *, force: bool = False) -> None:
         raise OutputError(f"{out} exists already. Choose another place with -o, or replace it with --force.")
 
 
-def _is_run(place: Path) -> bool:
+def _left(out: Remote) -> bool:
+    """Whether nothing is there but what a commit left that was broken off: tables without a manifest."""
+    return {one.name for one in out.iterdir()} <= RUN and partial_path(out).exists()
+
+
+def _is_run(place: Place) -> bool:
     """Whether a folder has the manifest of a run."""
     try:
         msgspec.json.decode((place / "manifest.json").read_bytes(), type=Manifest)
@@ -59,24 +94,27 @@ def _is_run(place: Path) -> bool:
 
 
 @contextlib.contextmanager
-def desk(out: Path) -> Iterator[Path]:
-    """The folder where the run for `out` is made, held by this process alone.
+def desk(out: Place) -> Iterator[Place]:
+    """The folder where the run for `out` is made; on a disk it is held by this process alone.
 
-    Raises OutputError where another evaluation is at work there, or the folder holds what is not ragfault's.
+    In an object store nothing can be held: two evaluations of the same traces, judge and metrics write the very same
+    parts there, and one of anything else is refused by its plan. Raises OutputError where another evaluation is at
+    work there, or the folder holds what is not ragfault's.
     """
     place = partial_path(out)
-    if place.exists():
-        foreign = sorted({path.name for path in place.iterdir()} - DESK) if place.is_dir() else [place.name]
-        if foreign:
-            raise OutputError(
-                f"{place} is needed to make the run, and it holds something else ({', '.join(foreign[:3])}). "
-                "Move that away, or choose another place with -o."
-            )
+    with writing(place):
+        _ours(place)
+    if isinstance(place, Remote):
+        yield place
+        return
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
-        lock = (place / "lock").open("wb")
+        lock = (place / "lock").open("ab")
     with lock:
         _hold(lock.fileno(), out)
+        lock.truncate(0)
+        lock.write(uuid4().hex.encode())
+        lock.flush()
         try:
             yield place
         finally:
@@ -84,7 +122,29 @@ def desk(out: Path) -> Iterator[Path]:
                 clear(place)
 
 
-def _hold(handle: int, out: Path) -> None:
+def _ours(place: Place) -> None:
+    """Refuse a folder that holds what is not ragfault's."""
+    if not place.exists():
+        return
+    foreign = sorted({path.name for path in place.iterdir()} - DESK) if place.is_dir() else [place.name]
+    if foreign:
+        raise OutputError(
+            f"{place} is needed to make the run, and it holds something else ({', '.join(foreign[:3])}). "
+            "Move that away, or choose another place with -o."
+        )
+
+
+def token(place: Place) -> str:
+    """What the process that holds a desk wrote there: who reads the same stands before the same disk."""
+    if isinstance(place, Remote):
+        return place.url
+    try:
+        return (place / "lock").read_text()
+    except OSError:
+        return ""
+
+
+def _hold(handle: int, out: Place) -> None:
     """Lock a file for this process; where the system has no such locks, trust the user."""
     try:
         import fcntl
@@ -98,8 +158,11 @@ def _hold(handle: int, out: Path) -> None:
         ) from None
 
 
-def clear(place: Path) -> None:
+def clear(place: Place) -> None:
     """Remove what ragfault made in a folder, and the folder if that was all."""
+    if isinstance(place, Remote):
+        place.remove()
+        return
     for name in DESK:
         path = place / name
         if path.is_dir() and not path.is_symlink():
@@ -108,6 +171,24 @@ def clear(place: Path) -> None:
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         place.rmdir()
+
+
+def drop(place: Place) -> None:
+    """Remove a folder that ragfault made, with all that is in it."""
+    if isinstance(place, Remote):
+        place.remove()
+    else:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def put(place: Place, content: bytes) -> None:
+    """Write a small file whole or not at all."""
+    if isinstance(place, Remote):
+        place.write_bytes(content)
+        return
+    draft = place.with_name(place.name + ".draft")
+    draft.write_bytes(content)
+    os.replace(draft, place)
 
 
 def settle(draft: Path, out: Path, *, force: bool) -> None:
@@ -121,7 +202,7 @@ def settle(draft: Path, out: Path, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def writing(place: Path) -> Iterator[None]:
+def writing(place: Place) -> Iterator[None]:
     """Turn what the operating system says while writing into an OutputError that says what to do."""
     try:
         yield

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
 from ragfault.records import Layer, Score, Trace, Usage, Verdicts
+from ragfault.sources.remote import Place, as_place, readable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,20 +78,21 @@ class Run:
     Open one with `Run.open`; make one with `ragfault.evaluate`.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(self, path: Place, manifest: Manifest) -> None:
+        # A place in a store has the methods of a path that are used on runs.
+        self.path, self.manifest = cast(Path, path), manifest
 
     def __repr__(self) -> str:
         made = self.manifest
         return f"<Run {self.path}: {made.traces:,} traces × {len(made.metrics)} metrics by {made.judge}>"
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
-        """Open the run at a path.
+    def open(cls, path: str | Place) -> Run:
+        """Open the run at a path, or in an object store (`s3://bucket/run`).
 
         Raises RunError where there is none, where it was never finished, or where a later version made it.
         """
-        path = Path(path)
+        path = as_place(path)
         try:
             manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
         except FileNotFoundError:
@@ -99,6 +101,8 @@ class Run:
             raise RunError(
                 f"{path} is a file, not a run. Make one with: ragfault evaluate {path} -o RUN"
             ) from None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
         except msgspec.MsgspecError as error:
             raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
         if manifest.format > FORMAT:
@@ -138,7 +142,7 @@ class Run:
         import pyarrow.parquet as pq
 
         wanted = None if ids is None else pa.array(ids, pa.string())
-        with self._reading(name), pq.ParquetFile(self.path / f"{name}.parquet") as file:
+        with self._reading(name), pq.ParquetFile(readable(self.path / f"{name}.parquet")) as file:
             for batch in file.iter_batches(batch_size=ROWS):
                 table = pa.Table.from_batches([batch])
                 if wanted is not None:
@@ -154,7 +158,7 @@ class Run:
 
         with self._reading(table):
             return pq.read_table(
-                self.path / f"{table}.parquet",
+                readable(self.path / f"{table}.parquet"),
                 columns=list(columns) if columns else None,
                 read_dictionary=list(encoded),
                 partitioning=None,
@@ -178,13 +182,18 @@ class Run:
         return self.to_arrow(table).to_pandas(**options)
 
 
-def _missing(path: Path) -> str:
+def _missing(path: Place) -> str:
     """What to say where no run is."""
     partial = path.with_name(path.name + ".partial")
     if partial.is_dir():
         return f"{path} was never finished. Run the same evaluate command again to resume it."
     if path.is_dir():
         return f"{path} is not a run: it holds no manifest.json."
-    near = sorted(place.parent.name for place in path.parent.glob("*/manifest.json"))[:5]
+    near = _near(path.parent) if isinstance(path, Path) else []
     there = f" There is: {', '.join(near)}." if near else ""
     return f"no run at {path}.{there} Make one with: ragfault evaluate TRACES -o {path}"
+
+
+def _near(folder: Path) -> list[str]:
+    """Some of the runs in a folder."""
+    return sorted(place.parent.name for place in folder.glob("*/manifest.json"))[:5]

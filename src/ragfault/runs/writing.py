@@ -1,27 +1,50 @@
-"""Writing a run: in parts, so that a killed evaluation goes on where it stopped."""
+"""Writing a run: in parts, so that a killed evaluation goes on where it stopped, and many machines can write one."""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import io
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
 from ragfault.records import Score, Trace, Usage, Verdicts
-from ragfault.runs.places import check_free, clear, partial_path, resolved, settle, writing
+from ragfault.runs.places import (
+    check_free,
+    clear,
+    drop,
+    partial_path,
+    placed,
+    put,
+    settle,
+    token,
+    writing,
+)
 from ragfault.runs.run import Manifest, Measure, Run
+from ragfault.sources.remote import Place, Remote, contents
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Partial", "Plan"]
+
+TABLES = ("traces", "verdicts", "scores")
+"""The tables of a part, in the order in which they are put: where the last one is, the part is whole."""
+
+AT_ONCE = 16
+"""Parts that are fetched at once from an object store."""
+
+Blobs = Mapping[str, bytes]
+"""The tables of a part, each as the bytes of a Parquet file."""
 
 GROUP = {"traces": 2048, "verdicts": 2048, "scores": 65536}
 """Rows of a row group; the files come out the same whatever the parts were."""
@@ -49,33 +72,35 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Partial:
     """A run in the making: `RUN.partial/` beside the place where it will stand."""
 
-    def __init__(self, out: Path, plan: Plan, *, resumed: bool = False) -> None:
+    def __init__(self, out: Place, plan: Plan, *, resumed: bool = False) -> None:
         self.out, self.plan = out, plan
         self.path = partial_path(out)
         self.resumed = resumed
         """Whether it was begun by an earlier command."""
+        self.token = token(self.path)
 
     @classmethod
-    def begin(cls, out: str | Path, plan: Plan, *, force: bool = False) -> Partial:
+    def begin(cls, out: str | Place, plan: Plan, *, force: bool = False) -> Partial:
         """Begin a run, or take up the one that was begun here with the same plan.
 
         Raises OutputError where the place is taken or cannot be written, and RunError where a run with
         another plan was begun here and some of it is done (`force` drops it).
         """
-        out = resolved(out)
+        out = placed(out)
         check_free(out, force=force)
         partial = cls(out, plan)
         begun = partial._begun()
         if begun is not None and not plan.continues(begun):
             if not force and partial.done():
                 raise RunError(_other(partial.path, begun, plan))
-            shutil.rmtree(partial.path / "parts", ignore_errors=True)
+            drop(partial.path / "parts")
             begun = None
         if begun is not None:
             return cls(out, begun, resumed=True)
         with writing(partial.path):
-            (partial.path / "parts").mkdir(parents=True, exist_ok=True)
-            _replace(partial.path / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+            if isinstance(partial.path, Path):
+                (partial.path / "parts").mkdir(parents=True, exist_ok=True)
+            put(partial.path / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
         return partial
 
     def _begun(self) -> Plan | None:
@@ -87,53 +112,110 @@ class Partial:
 
     def done(self) -> frozenset[int]:
         """The numbers of the parts that are whole."""
-        return frozenset(int(place.name) for place in (self.path / "parts").iterdir() if place.name.isdigit())
+        parts = self.path / "parts"
+        if isinstance(parts, Remote):
+            last = [one for one in parts.below() if one.name == f"{TABLES[-1]}.parquet"]
+            return frozenset(int(one.parent.name) for one in last)
+        return frozenset(int(place.name) for place in parts.iterdir() if place.name.isdigit())
+
+    def here(self) -> bool:
+        """Whether this process stands before the disk, or the store, where the run is made."""
+        return token(self.path) == self.token
 
     def write(
         self, number: int, traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]
     ) -> None:
         """Write one part; it is there whole or not at all."""
-        import pyarrow.parquet as pq
+        self.lay(number, packed(traces, verdicts, scores))
 
-        from ragfault.runs.tables import SCORE_SCHEMA, VERDICTS_SCHEMA, to_table
-        from ragfault.sources.arrow import to_table as trace_table
-
-        place = self.path / "parts" / f"{number:07d}"
-        draft = place.with_suffix(".draft")
-        tables = {
-            "traces": trace_table(traces),
-            "verdicts": to_table(verdicts, VERDICTS_SCHEMA),
-            "scores": to_table(scores, SCORE_SCHEMA),
-        }
+    def lay(self, number: int, blobs: Blobs) -> None:
+        """Write one part from the bytes of its tables; one that is there already stays as it is."""
+        place = self._part(number)
         with writing(self.path):
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            for name, table in tables.items():
-                pq.write_table(table, draft / f"{name}.parquet", compression="lz4")
-            draft.rename(place)
+            if isinstance(place, Remote):
+                for name in TABLES:
+                    (place / f"{name}.parquet").write_bytes(blobs[name])
+            elif not place.is_dir():
+                draft = place.with_name(f"{place.name}.{uuid4().hex[:8]}.draft")
+                draft.mkdir()
+                for name in TABLES:
+                    (draft / f"{name}.parquet").write_bytes(blobs[name])
+                _become(draft, place)
+
+    def _part(self, number: int) -> Place:
+        return self.path / "parts" / f"{number:07d}"
 
     def finish(self, *, force: bool = False, usage: Usage | None = None) -> Run:
         """Put the parts together, write the manifest, and move the run to its place.
 
-        `usage` is what the calls of a judge came to that is paid for.
+        In an object store the tables are written where they will stand, and the manifest last: a run is there when
+        its manifest is. `usage` is what the calls of a judge came to that is paid for.
         """
         count = -(-self.plan.traces // self.plan.batch)
-        missing = sorted(set(range(count)) - self.done())
-        if missing:
-            raise RunError(f"{self.path} lacks {len(missing)} of {count} parts. Run the same command again.")
-        draft = self.path / "run"
+        missing = count - len(self.done())
+        if missing > 0:
+            raise RunError(f"{self.path} lacks {missing} of {count} parts. Run the same command again.")
+        draft = self.out if isinstance(self.out, Remote) else self.path / "run"
         with writing(self.path):
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            parts = [self.path / "parts" / f"{number:07d}" for number in range(count)]
-            states = {
-                name: merge([part / f"{name}.parquet" for part in parts], draft / f"{name}.parquet", name)
-                for name in ("traces", "verdicts", "scores")
-            }["scores"]
+            if isinstance(draft, Remote):
+                check_free(draft, force=force)
+                (draft / "manifest.json").unlink(missing_ok=True)
+            else:
+                drop(draft)
+                draft.mkdir()
+            states = {name: self._merge(name, count, draft) for name in TABLES}["scores"]
             write_manifest(draft, manifest(self.plan, states, usage))
-            settle(draft, self.out, force=force)
+            if isinstance(draft, Path) and isinstance(self.out, Path):
+                settle(draft, self.out, force=force)
         clear(self.path)
         return Run.open(self.out)
+
+    def _merge(self, name: str, count: int, draft: Place) -> dict[str, int]:
+        """Put the parts of one table together; return how many scores are in each state."""
+        parts = (self._part(number) / f"{name}.parquet" for number in range(count))
+        return write_groups(_read(parts), draft / f"{name}.parquet", GROUP[name])
+
+
+def packed(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]) -> Blobs:
+    """The tables of a part, each as the bytes of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    from ragfault.runs.tables import SCORE_SCHEMA, VERDICTS_SCHEMA, to_table
+    from ragfault.sources.arrow import to_table as trace_table
+
+    tables = {
+        "traces": trace_table(traces),
+        "verdicts": to_table(verdicts, VERDICTS_SCHEMA),
+        "scores": to_table(scores, SCORE_SCHEMA),
+    }
+    blobs = {}
+    for name, table in tables.items():
+        file = io.BytesIO()
+        pq.write_table(table, file, compression="lz4")
+        blobs[name] = file.getvalue()
+    return blobs
+
+
+def _become(draft: Path, place: Path) -> None:
+    """Give a part its name; where another worker was first, its part, which is the same, stays."""
+    try:
+        draft.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _read(parts: Iterator[Place]) -> Iterator[pa.Table]:
+    """The tables of parts, in order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    while some := list(islice(parts, AT_ONCE)):
+        far = [part for part in some if isinstance(part, Remote)]
+        for part in [pa.BufferReader(blob) for blob in contents(far)] or some:
+            with pq.ParquetFile(part) as file:
+                yield file.read()
 
 
 def manifest(plan: Plan, states: dict[str, int], usage: Usage | None = None) -> Manifest:
@@ -154,19 +236,12 @@ def manifest(plan: Plan, states: dict[str, int], usage: Usage | None = None) -> 
     )
 
 
-def write_manifest(folder: Path, made: Manifest) -> None:
+def write_manifest(folder: Place, made: Manifest) -> None:
     """Write a run's manifest into its folder."""
     (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(made)) + b"\n")
 
 
-def merge(files: Sequence[Path], target: Path, name: str) -> dict[str, int]:
-    """Write the rows of many Parquet files into one; return how many scores are in each state."""
-    import pyarrow.parquet as pq
-
-    return write_groups((pq.read_table(file, partitioning=None) for file in files), target, GROUP[name])
-
-
-def write_groups(tables: Iterable[pa.Table], target: Path, rows: int) -> dict[str, int]:
+def write_groups(tables: Iterable[pa.Table], target: Place, rows: int) -> dict[str, int]:
     """Write tables into one Parquet file, with row groups of a fixed size; count the states of scores."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -174,33 +249,43 @@ def write_groups(tables: Iterable[pa.Table], target: Path, rows: int) -> dict[st
     states: Counter[str] = Counter()
     held: pa.Table | None = None
     writer: pq.ParquetWriter | None = None
-    try:
-        for table in tables:
-            if "status" in table.column_names:
-                states.update(
-                    {row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()}
-                )
-            writer = writer or pq.ParquetWriter(target, table.schema, compression="zstd")
-            held = table if held is None else pa.concat_tables([held, table])
-            while held.num_rows >= rows:
-                writer.write_table(held.slice(0, rows).combine_chunks(), row_group_size=rows)
-                held = held.slice(rows)
-        if writer is not None and held is not None and held.num_rows:
-            writer.write_table(held.combine_chunks(), row_group_size=rows)
-    finally:
-        if writer is not None:
-            writer.close()
+    with _sink(target) as sink:
+        try:
+            for table in tables:
+                if "status" in table.column_names:
+                    states.update(
+                        {row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()}
+                    )
+                writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+                held = table if held is None else pa.concat_tables([held, table])
+                while held.num_rows >= rows:
+                    writer.write_table(held.slice(0, rows).combine_chunks(), row_group_size=rows)
+                    held = held.slice(rows)
+            if writer is not None and held is not None and held.num_rows:
+                writer.write_table(held.combine_chunks(), row_group_size=rows)
+        finally:
+            if writer is not None:
+                writer.close()
     return dict(states)
 
 
-def _replace(target: Path, content: bytes) -> None:
-    """Write a small file whole or not at all."""
-    draft = target.with_name(target.name + ".draft")
-    draft.write_bytes(content)
-    os.replace(draft, target)
+@contextlib.contextmanager
+def _sink(target: Place) -> Iterator[Path | IO[bytes]]:
+    """What pyarrow writes to: a path, or a file that appears in its store when all is well."""
+    if isinstance(target, Path):
+        yield target
+        return
+    file: Any = target.open("wb")
+    try:
+        yield file
+    except BaseException:
+        with contextlib.suppress(Exception):
+            file.discard()
+        raise
+    file.close()
 
 
-def _other(place: Path, begun: Plan, asked: Plan) -> str:
+def _other(place: Place, begun: Plan, asked: Plan) -> str:
     """What to say where a run with another plan was begun."""
     words = {"traces": "traces", "fingerprint": "their fingerprint"}
     differing = [

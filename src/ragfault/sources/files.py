@@ -15,9 +15,10 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple, cast
 
 from ragfault.errors import InputError
+from ragfault.sources.remote import Remote, is_remote
 
 __all__ = [
     "FORMS",
@@ -68,6 +69,8 @@ class Stream(NamedTuple):
 
     body: io.BufferedReader
     raw: _Guard
+    packed: bool = False
+    """Whether the file is compressed."""
 
     @property
     def broken(self) -> str | None:
@@ -96,13 +99,15 @@ def expand(where: Where) -> list[str]:
     A directory stands for its files (and those below it) of a known ending, in the order of their names;
     hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth, and
     the bad lines that were kept of an input (`*.bad.jsonl`). A run stands for its traces where it is named;
-    runs below a directory are passed over. Raises `InputError` where nothing is there.
+    runs below a directory are passed over. What begins as `s3://`, `gs://` or `az://` is looked for in that
+    store. Raises `InputError` where nothing is there.
     """
     parts = [where] if isinstance(where, (str, os.PathLike)) else where
     found: list[str] = []
     for part in parts:
+        name = os.fspath(part)
         try:
-            found += _one(os.fspath(part))
+            found += _stored(Remote(name)) if is_remote(name) else _one(name)
         except OSError as error:
             raise InputError(f"{part} cannot be read: {error.strerror or error}") from None
     if not found:
@@ -124,6 +129,23 @@ def _one(name: str) -> list[str]:
             return found
         raise InputError(f"no file matches {name}")
     raise InputError(f"there is no file {name}")
+
+
+def _stored(place: Remote) -> list[str]:
+    """The files that a name in an object store stands for."""
+    if glob.has_magic(place.url) and not place.is_file():
+        found = [str(one) for one in place.glob()]
+        if found:
+            return found
+        raise InputError(f"no file matches {place}")
+    if place.is_file():
+        return [str(place)]
+    if (place / "manifest.json").is_file() and (place / "traces.parquet").is_file():
+        return [str(place / "traces.parquet")]
+    found = [str(one) for one in place.below() if ending(one.name) in FORMS and not BAD.search(one.name)]
+    if not found:
+        raise InputError(f"there is no file {place}, and none of traces below it")
+    return found
 
 
 def _inside(folder: Path) -> list[str]:
@@ -241,7 +263,7 @@ def open_bytes(name: str) -> Stream:
     Raises `InputError` where the file is not there or may not be read.
     """
     try:
-        raw = open(0 if name == "-" else name, "rb", closefd=name != "-")  # noqa: SIM115
+        raw = Remote(name).open() if is_remote(name) else _opened(name)
     except FileNotFoundError:
         raise InputError(f"there is no file {name}") from None
     except OSError as error:
@@ -257,7 +279,11 @@ def open_bytes(name: str) -> Stream:
         guard = _Guard(pa.CompressedInputStream(pa.PythonFile(plain, mode="r"), "zstd"))
     else:
         return Stream(cast("io.BufferedReader", plain), guard)
-    return Stream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard)
+    return Stream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard, packed=True)
+
+
+def _opened(name: str) -> IO[bytes]:
+    return open(0 if name == "-" else name, "rb", closefd=name != "-")
 
 
 def lines(body: io.BufferedReader, limit: int = MAX_LINE) -> Iterator[tuple[int, bytes, bool]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ragfault.errors import InputError
 from ragfault.records import Trace
+from ragfault.sources.remote import readable
 from ragfault.sources.values import Wrong
 
 __all__ = ["guard", "parquet_rows", "text_rows", "unguard"]
@@ -129,9 +130,10 @@ def _texts(body: io.BufferedReader, limit: int, kept: list[str]) -> Iterator[str
 # --- Parquet ---------------------------------------------------------------------------------------
 
 
-def parquet_rows(name: str) -> Iterator[tuple[int, Any]]:
+def parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator[tuple[int, Any]]:
     """The column names (as row 0), then each row by its number: a Trace where the table is one of traces.
 
+    The rows come from a row group on, without the first few of it, and are numbered from there.
     Raises `InputError` where the file is no Parquet file or breaks off.
     """
     import pyarrow as pa
@@ -140,16 +142,25 @@ def parquet_rows(name: str) -> Iterator[tuple[int, Any]]:
     if name == "-":
         raise InputError("Parquet cannot be read from standard input: name the file")
     try:
-        with pq.ParquetFile(name) as file:
+        with pq.ParquetFile(readable(name)) as file:
             yield 0, file.schema_arrow.names
             native = _native(file.schema_arrow)
             row = 0
-            for batch in file.iter_batches(batch_size=ROWS):
+            groups = range(from_group, file.num_row_groups)
+            for batch in _without(file.iter_batches(batch_size=ROWS, row_groups=groups), skip):
                 for record in _records(batch, native):
                     row += 1
                     yield row, record
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from None
+
+
+def _without(batches: Iterator[Any], skip: int) -> Iterator[Any]:
+    """The batches without their first few rows."""
+    for batch in batches:
+        if skip < batch.num_rows:
+            yield batch.slice(skip)
+        skip = max(0, skip - batch.num_rows)
 
 
 def _records(batch: Any, native: bool) -> Iterator[Trace | dict[str, Any]]:
