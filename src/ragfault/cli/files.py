@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,12 +26,18 @@ Examples:
   ragfault convert ragas.jsonl traces.jsonl
   ragfault convert traces.jsonl traces.parquet
   ragfault convert traces.jsonl deepeval.json --to deepeval
+  ragfault convert traces.jsonl shared.jsonl --redact all
   ragfault convert traces.jsonl run.trec --to trec --to-qrels qrels.txt"""
 )
 @click.argument("traces", nargs=-1, required=True)
 @click.argument("out", type=click.Path())
 @reading
 @click.option("--to", default="ragfault", show_default=True, help="The shape to write.")
+@click.option(
+    "--redact",
+    help="Replace email, phone, card, key (a,b), or all, by placeholders. With RAGFAULT_REDACT_KEY set, "
+    "ids that are replaced are so in the same way each time.",
+)
 @click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
@@ -41,6 +49,7 @@ def convert(
     maps: tuple[str, ...],
     shape: str | None,
     qrels: str | None,
+    redact: str | None,
     to: str,
     to_qrels: str | None,
     skip_bad: bool,
@@ -65,8 +74,24 @@ def convert(
             on_bad=side.keep if skip_bad else "raise",
             notice=say,
         )
+        counts: Counter[str] = Counter()
+        if redact is not None:
+            found = _redacted(found, redact, counts)
         count = write_traces(_some(found, out, side), out, shape=to, qrels=to_qrels, force=force)
+    if redact is not None:
+        say("redacted: " + (", ".join(f"{n:,} {kind}" for kind, n in sorted(counts.items())) or "nothing"))
     click.echo(f"{count:,} traces in {out}")
+
+
+def _redacted(traces: Iterator[Trace], kinds: str, counts: Counter[str]) -> Iterator[Trace]:
+    """The traces without what was to go, which is counted."""
+    from ragfault.sources.redacting import Redactor
+
+    redactor = Redactor(kinds, os.environ.get("RAGFAULT_REDACT_KEY"))
+    for trace in traces:
+        made = redactor.trace(trace)
+        counts.update(made.counts)
+        yield made.trace
 
 
 def _some(traces: Iterator[Trace], out: str, side: Side) -> Iterator[Trace]:
