@@ -339,7 +339,7 @@ def test_traces_without_rag_are_passed_over(tmp_path):
     path = tmp_path / "spans.jsonl"
     other = [span(0, 0, 1, "GET /", trace=9, held={"http.request.method": "GET"})]
     assert len(list(read_traces(lines(path, [*spans_of(1), other])))) == 1
-    with pytest.raises(InputError, match="1 trace of OpenTelemetry, and none of a RAG system"):
+    with pytest.raises(InputError, match="1 trace of spans, and none of a RAG system"):
         list(read_traces(lines(path, [other])))
 
 

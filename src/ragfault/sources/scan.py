@@ -19,7 +19,18 @@ Element = tuple[int, bytes | Wrong, bool]
 
 BLOCK = 2**18
 LISTS = frozenset(
-    {b"results", b"data", b"traces", b"records", b"samples", b"rows", b"examples", b"test_cases"}
+    {
+        b"results",
+        b"data",
+        b"traces",
+        b"records",
+        b"samples",
+        b"rows",
+        b"examples",
+        b"test_cases",
+        b"testCases",
+        b"goldens",
+    }
 )
 """The keys under which a document that is one object keeps its list."""
 

@@ -14,8 +14,9 @@ import msgspec
 
 from ragfault.errors import InputError, UnknownName
 from ragfault.records import Chunk, Gold, Latency, Tokens, Trace
+from ragfault.sources.values import content_id
 
-__all__ = ["FIELDS", "NATIVE", "SHAPES", "Shape", "columns", "flat", "named", "opened", "recognise"]
+__all__ = ["FIELDS", "NATIVE", "SHAPES", "SPANS", "Shape", "columns", "flat", "named", "opened", "recognise"]
 
 FIELDS = tuple(Trace.__struct_fields__)
 """The fields of a trace, in order."""
@@ -65,10 +66,21 @@ def _trulens(record: Record) -> Record:
     }
     if any(value is not None for value in spent.values()):
         whole["tokens"] = spent
+    expected = whole.pop("expected_chunks", None)
+    if isinstance(expected, list):
+        whole["gold"] = _expected(expected)
     seconds = whole.pop("latency", None)
     if isinstance(seconds, (int, float)):
         whole["latency"] = {"total": seconds * 1000}
     return whole
+
+
+def _expected(chunks: list[Any]) -> dict[str, Any]:
+    """The chunks that a golden set expects, named by their texts as chunks without an id are."""
+    texts = [chunk if isinstance(chunk, dict) else {"text": chunk} for chunk in chunks]
+    return {
+        content_id(str(chunk["text"])): chunk.get("expected_score", 1.0) for chunk in texts if "text" in chunk
+    }
 
 
 def _contexts(calls: list[Any]) -> list[Any] | None:
@@ -94,7 +106,25 @@ def _json(value: object) -> Record:
     return value if isinstance(value, dict) else {}
 
 
+# --- DeepEval --------------------------------------------------------------------------------------
+
+
+def _deepeval(record: Record) -> Record:
+    """A test case, with the passages of a CSV apart, which stand in one cell with bars between, and times in ms."""
+    flat = dict(record)
+    for name in ("retrieval_context", "retrievalContext"):
+        if isinstance(text := flat.get(name), str) and not text.lstrip().startswith("["):
+            flat[name] = text.split("|")
+    for name in ("completion_time", "completionTime"):
+        if isinstance(seconds := flat.get(name), (int, float)):
+            flat[name] = {"generation": seconds * 1000}
+    return flat
+
+
 # --- the table -------------------------------------------------------------------------------------
+
+SPANS = ("otlp", "langfuse", "langsmith")
+"""The shapes whose records are pieces of traces, which are joined."""
 
 NATIVE = Shape("ragfault", "ragfault", _marks("query"), {name: (name,) for name in FIELDS})
 
@@ -154,19 +184,25 @@ SHAPES: dict[str, Shape] = {
                 "id": ("id",),
                 "query": ("input",),
                 "chunks": ("retrieval_context", "retrievalContext"),
+                "latency": ("completion_time", "completionTime"),
                 "answer": ("actual_output", "actualOutput"),
                 "reference": ("expected_output", "expectedOutput"),
             },
+            _deepeval,
         ),
         Shape(
             "trulens",
             "TruLens",
-            _marks("record_id input", "record_id main_input"),
+            _marks(
+                "record_id input", "record_id main_input", "query expected_response", "query expected_chunks"
+            ),
             {
-                "id": ("record_id",),
-                "query": ("input", "main_input"),
+                "id": ("record_id", "query_id"),
+                "query": ("input", "main_input", "query"),
                 "chunks": ("contexts", "retrieved_contexts"),
                 "answer": ("output", "main_output"),
+                "reference": ("expected_response", "ground_truth_output"),
+                "gold": ("gold",),
                 "error": ("main_error",),
                 "time": ("ts",),
                 "latency": ("latency",),
@@ -174,6 +210,25 @@ SHAPES: dict[str, Shape] = {
                 "route": ("app_id",),
             },
             _trulens,
+        ),
+        Shape(
+            "langfuse",
+            "Langfuse",
+            _marks(
+                "traceId type startTime",
+                "trace_id type start_time",
+                "id timestamp sessionId",
+                "id timestamp session_id",
+                "id timestamp observations",
+                "trace observations",
+            ),
+            {"query": ()},
+        ),
+        Shape(
+            "langsmith",
+            "runs of LangSmith",
+            _marks("id run_type inputs", "id run_type child_runs"),
+            {"query": ()},
         ),
         Shape(
             "otlp",
@@ -185,6 +240,8 @@ SHAPES: dict[str, Shape] = {
                 "trace_id span_id",
                 "context.trace_id context.span_id",
                 "context name start_time",
+                "traceId spans",
+                "trace_id spans",
             ),
             {"query": ()},
         ),

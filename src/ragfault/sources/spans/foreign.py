@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ragfault.errors import InputError
+from ragfault.sources.remote import readable
 from ragfault.sources.spans.contents import opened
 from ragfault.sources.spans.operation import LIMITS, VECTOR, Event, Operation, Result, lacking
 from ragfault.sources.values import Wrong
 
-__all__ = ["operation_of", "table_rows"]
+__all__ = ["nanoseconds", "operation_of", "operations_of", "table_rows"]
 
 WHOLE = (
     "input.value",
@@ -34,6 +35,19 @@ ROWS = 256
 """Rows of a table that are held at once."""
 
 
+def operations_of(record: dict[str, Any]) -> tuple[Operation, ...]:
+    """The operations that a record stands for: a span, or all spans of a trace, as Phoenix's CLI prints it.
+
+    >>> span = {"name": "ask", "context": {"trace_id": "a" * 32, "span_id": "b" * 16}, "parent_id": None}
+    >>> [one.name for one in operations_of({"traceId": "a" * 32, "spans": [span]})]
+    ['ask']
+    """
+    spans = opened(record.get("spans"))
+    if isinstance(spans, list) and _field(record, "span_id", "spanId") is None:
+        return tuple(operation_of(span) for span in spans if isinstance(span, dict))
+    return (operation_of(record),)
+
+
 def operation_of(record: dict[str, Any]) -> Operation:
     """The operation that a record of a span stands for; raises `Wrong` where it names no trace or span.
 
@@ -51,7 +65,7 @@ def operation_of(record: dict[str, Any]) -> Operation:
     if wrong:
         raise Wrong(f"a span with {wrong}")
     parent = _hex(_field(record, "parent_id", "parent_span_id", "parentSpanId"))
-    start = _nanoseconds(_field(record, "start_time", "startTimeUnixNano", "start_time_unix_nano"))
+    start = nanoseconds(_field(record, "start_time", "startTimeUnixNano", "start_time_unix_nano"))
     status, message = _status(record)
     return Operation(
         trace=trace,
@@ -59,7 +73,7 @@ def operation_of(record: dict[str, Any]) -> Operation:
         parent=parent if parent.strip("0") else None,
         name=str(record.get("name") or ""),
         start=start,
-        end=_nanoseconds(_field(record, "end_time", "endTimeUnixNano", "end_time_unix_nano")) or start,
+        end=nanoseconds(_field(record, "end_time", "endTimeUnixNano", "end_time_unix_nano")) or start,
         status=status,
         message=message,
         attributes=_attributes(record),
@@ -86,7 +100,7 @@ def _hex(value: Any) -> str:
     return str(value or "").lower().removeprefix("0x").replace("-", "")
 
 
-def _nanoseconds(value: Any) -> int:
+def nanoseconds(value: Any) -> int:
     """A moment in nanoseconds; none where it is not to be read."""
     if isinstance(value, str):
         if value.isdecimal() and len(value) < 20:
@@ -157,7 +171,7 @@ def _events(found: Any) -> Iterator[Event]:
         if isinstance(event := opened(event), dict):
             held: dict[str, Any] = {}
             _flatten(opened(event.get("attributes")), "", held)
-            time = _nanoseconds(event.get("timestamp") or event.get("timeUnixNano"))
+            time = nanoseconds(event.get("timestamp") or event.get("timeUnixNano"))
             yield Event(name=str(event.get("name") or ""), time=time, attributes=held)
 
 
@@ -175,7 +189,7 @@ def table_rows(name: str) -> Iterator[tuple[int, Any]]:
 
     row = 0
     try:
-        with pq.ParquetFile(name) as file:
+        with pq.ParquetFile(readable(name)) as file:
             for batch in file.iter_batches(batch_size=ROWS):
                 names = batch.schema.names
                 for values in zip(*map(_column, batch.columns), strict=True):

@@ -208,8 +208,15 @@ def _latency(outline: Outline, writers: Sequence[Step]) -> Latency:
     return Latency(
         retrieval=_covered(outline.of(*RETRIEVAL)),
         generation=_covered(writers),
-        total=outline.root.took / 1e6,
+        total=_whole(outline),
     )
+
+
+def _whole(outline: Outline) -> float:
+    """Milliseconds that the root took; where it is not there, or does not say, from the first begin to the last end."""
+    if outline.root.took and outline.root.parent is None:
+        return outline.root.took / 1e6
+    return max(0, max(one.end for one in outline.operations) - outline.root.start) / 1e6
 
 
 def _covered(steps: Sequence[Step]) -> float | None:

@@ -12,9 +12,11 @@ from ragfault.records import Trace
 from ragfault.sources.desk import Desk
 from ragfault.sources.mould import Plan, parse
 from ragfault.sources.normalise import settle
-from ragfault.sources.shapes import recognise
-from ragfault.sources.spans.foreign import operation_of
+from ragfault.sources.shapes import SHAPES, SPANS, recognise
+from ragfault.sources.spans.foreign import operations_of
 from ragfault.sources.spans.joining import Joined, Window
+from ragfault.sources.spans.langfuse import observed
+from ragfault.sources.spans.langsmith import run_through
 from ragfault.sources.spans.mapping import to_trace
 from ragfault.sources.spans.operation import LIMITS, Decoded
 from ragfault.sources.spans.otlp_json import read_logs_json, read_spans_json
@@ -29,6 +31,10 @@ SENT = {"resourceSpans": read_spans_json, "resourceLogs": read_logs_json}
 """What a line of the collector's file exporter holds."""
 
 
+READERS = {"langfuse": observed, "langsmith": run_through, "otlp": operations_of}
+"""Shape → what makes operations of one record."""
+
+
 def holds_spans(payload: Any, plan: Plan) -> bool | None:
     """Whether a line, a row or the header of a table is one of spans; None where that cannot be told.
 
@@ -36,7 +42,7 @@ def holds_spans(payload: Any, plan: Plan) -> bool | None:
     True
     """
     if plan.shape is not None or plan.given:
-        return plan.shape is not None and plan.shape.name == "otlp"
+        return plan.shape is not None and plan.shape.name in SPANS
     if isinstance(payload, bytes):
         try:
             payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
@@ -45,7 +51,7 @@ def holds_spans(payload: Any, plan: Plan) -> bool | None:
     if not isinstance(payload, (dict, list)):
         return None
     shape = recognise(map(str, payload))
-    return shape is not None and shape.name == "otlp"
+    return shape is not None and shape.name in SPANS
 
 
 class Spans:
@@ -65,7 +71,6 @@ class Spans:
         """The traces that are complete while the file is read."""
         if self.plan.given:
             raise InputError("a column map has no say over spans: leave --map out, or --shape otlp")
-        self.plan.tell("read as OpenTelemetry spans")
         last = 0
         for number, payload in payloads:
             if number == 0:
@@ -83,7 +88,7 @@ class Spans:
         yield from self._traces(self.window.flush())
         if self.foreign and not self.desk.good and not self.desk.bad:
             raise InputError(
-                f"{self.foreign:,} {'trace' if self.foreign == 1 else 'traces'} of OpenTelemetry, and none of a RAG "
+                f"{self.foreign:,} {'trace' if self.foreign == 1 else 'traces'} of spans, and none of a RAG "
                 "system: no span says that it retrieves or asks a model (docs/spans.md names the attributes)"
             )
 
@@ -113,14 +118,16 @@ class Spans:
         if isinstance(payload, bytes):
             for key, read in SENT.items():
                 if key.encode() in payload[:200]:
+                    self.plan.tell(f"read as {SHAPES['otlp'].title}")
                     return read(payload, self.limits)
             payload = parse(payload)
+        shape = self.plan.shape or recognise(map(str, payload))
+        shape = shape if shape is not None and shape.name in READERS else SHAPES["otlp"]
+        self.plan.tell(f"read as {shape.title}")
         for key, read in SENT.items():
             if key in payload:
                 return read(msgspec.json.encode(payload), self.limits)
-        if "resourceMetrics" in payload:
-            return Decoded()
-        return Decoded((operation_of(payload),))
+        return Decoded() if "resourceMetrics" in payload else Decoded(READERS[shape.name](payload))
 
     def _doubt(self, name: str) -> None:
         """Give up on files whose first lines are all no spans; raises `InputError`."""
