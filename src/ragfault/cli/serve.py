@@ -80,6 +80,10 @@ Examples:
     help="How much of the beginning is what later traffic is held against.  [with --demo: 2h]",
 )
 @click.option("--rules", type=click.Path(path_type=Path), help="A TOML file of alert rules.")
+@click.option(
+    "--redact",
+    help="What is replaced before anything is kept: email, phone, card, key (a,b), or all.  [default: nothing]",
+)
 @click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="Where alerts are sent.")
 @click.option(
     "--webhook-shape",
@@ -92,10 +96,19 @@ Examples:
     "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
 )
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
-def start(keep: str | None, size: str | None, metrics: str, by: str, reference: str, **options: Any) -> None:
+def start(
+    keep: str | None,
+    size: str | None,
+    metrics: str,
+    by: str,
+    reference: str,
+    redact: str | None,
+    **options: Any,
+) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
 
-    The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET.
+    The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET, the one by which redacted ids
+    stay the same from RAGFAULT_REDACT_KEY.
     """
     from ragfault.server import Settings, run
 
@@ -106,6 +119,8 @@ def start(keep: str | None, size: str | None, metrics: str, by: str, reference: 
             reference=min(120, _minutes(reference)) if options["demo"] else _minutes(reference),
             days=None if keep is None else _days(keep),
             bytes=None if size is None else _bytes(size),
+            redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
+            redact_key=os.environ.get("RAGFAULT_REDACT_KEY"),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
             **options,
         ),

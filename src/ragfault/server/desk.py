@@ -12,6 +12,7 @@ import msgspec
 from ragfault.findings.alerting import State
 from ragfault.server.bodies import Rates
 from ragfault.server.joining import Joiner
+from ragfault.server.redacting import Redaction
 from ragfault.server.scorers import Scorers
 from ragfault.server.settings import Settings
 from ragfault.server.tallies import Tallies
@@ -41,7 +42,8 @@ class Desk:
         self.scorers = Scorers(settings, store)
         self.alarming = threading.Lock()
         """Held by whoever changes the state of the alerts."""
-        self.joiner = Joiner(store, self.tallies, self.scorers.called)
+        self.redaction = Redaction(settings, self.tallies)
+        self.joiner = Joiner(store, self.tallies, self.scorers.called, self.redaction.trace)
 
     def lately(self, name: str, make: Callable[[], T]) -> T:
         """What was made under a name a moment ago, or is made now: many who look at once cost as much as one."""

@@ -17,7 +17,7 @@ from ragfault.server.bodies import read_body
 from ragfault.server.desk import Desk
 from ragfault.server.native import Read, read_marks, read_traces
 from ragfault.server.problems import problem
-from ragfault.sources.spans import decode
+from ragfault.sources.spans import Decoded, decode
 
 __all__ = ["router"]
 
@@ -58,7 +58,7 @@ async def post_traces(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     body = await _body(request)
     try:
-        read: Read = await run_in_threadpool(read_traces, body, desk.settings.limits)
+        read: Read = await run_in_threadpool(_read, desk, body)
     except InputError as error:
         desk.tallies.add("rejected")
         return problem(400, str(error))
@@ -73,6 +73,12 @@ async def post_traces(request: Request) -> Response:
     desk.tallies.add("repeated", found.repeated)
     desk.scorers.called(found.taken)
     return _json({**found._asdict(), "rejected": len(read.refused), "refused": faults})
+
+
+def _read(desk: Desk, body: bytes) -> Read:
+    """The traces of a body as they may be kept."""
+    found = read_traces(body, desk.settings.limits)
+    return found._replace(traces=desk.redaction.traces(found.traces))
 
 
 @router.post("/v1/ragfault/marks", openapi_extra={"requestBody": {"content": {JSON: {"schema": {}}}}})
@@ -108,7 +114,7 @@ async def _otlp(request: Request, signal: Any) -> Response:
     kind = JSON if content.split(";")[0].strip().lower() == JSON else PROTOBUF
     try:
         body = await _body(request)
-        found = await run_in_threadpool(decode, body, signal, content=content)
+        found = await run_in_threadpool(_decoded, desk, body, signal, content)
     except InputError as error:
         desk.tallies.add("rejected")
         return _status(400, str(error), kind)
@@ -120,6 +126,11 @@ async def _otlp(request: Request, signal: Any) -> Response:
     if found.operations or found.events:
         await asyncio.wrap_future(desk.joiner.take(found.operations, found.events))
     return _partial(found.refused, found.message, signal, kind)
+
+
+def _decoded(desk: Desk, body: bytes, signal: Any, content: str) -> Decoded:
+    """What an export request holds, as it may be held."""
+    return desk.redaction.decoded(decode(body, signal, content=content))
 
 
 def _partial(refused: int, message: str, signal: str, kind: str) -> Response:

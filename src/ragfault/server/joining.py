@@ -63,9 +63,15 @@ class Joiner:
     """Keeps spans until their trace is whole, then brings the trace to the store."""
 
     def __init__(
-        self, store: Store, tallies: Tallies, called: Callable[[int], None], quiet: float = QUIET
+        self,
+        store: Store,
+        tallies: Tallies,
+        called: Callable[[int], None],
+        redact: Callable[[Trace], Trace],
+        quiet: float = QUIET,
     ) -> None:
         self._store, self._tallies, self._called, self._quiet = store, tallies, called, quiet
+        self._redact = redact
         self._drafts: OrderedDict[str, Draft] = OrderedDict()
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -139,4 +145,4 @@ class Joiner:
         elif unsound(trace):
             self._tallies.add("rejected")
             return None
-        return trace
+        return trace and self._redact(trace)

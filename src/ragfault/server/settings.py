@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ragfault import judges
 from ragfault.errors import UsageError
+from ragfault.text.redacting import kinds
 
 __all__ = ["Limits", "Settings", "loopback"]
 
@@ -62,6 +63,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What they look like there: "ragfault", "slack" or "alertmanager"."""
     secret: str | None = None
     """What they are signed with (HMAC-SHA256)."""
+    redact: tuple[str, ...] = ()
+    """The kinds of values that are replaced before anything is kept: "email", "phone", "card", "key", or "all"."""
+    redact_key: str | None = None
+    """A secret by which ids that are replaced stay the same from one start to the next."""
     demo: bool = False
     speed: float = 60.0
     """Seconds of the demo to a second."""
@@ -75,6 +80,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             )
         if self.workers < 0:
             raise UsageError(f"workers are 0 or more, got {self.workers}.")
+        kinds(self.redact)
         if not 1 <= self.speed <= 3600:
             raise UsageError(f"a second is 1 to 3,600 seconds of the demo, got {self.speed:g}.")
 
