@@ -129,4 +129,5 @@ def unsure(verdicts: Verdicts) -> bool:
     >>> unsure(Verdicts(trace="1", claim=(claim,)))
     True
     """
-    return any(each.unsure for each in (*(verdicts.claim or ()), *(verdicts.citation or ())))
+    claims = any(each.unsure for each in verdicts.claim or ())
+    return claims or any(each.unsure for each in verdicts.citation or ())

@@ -1,4 +1,4 @@
-"""Estimates: what a better judge would say of all traffic, from what it said of a sample (prediction-powered inference)."""
+"""Estimates: what a better judge would say of all traffic, from what it said of a sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Estimate"]
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The mean of a metric on a route by a better judge, from its checks and the judge of every trace, or why there is none."""
+    """The mean of a metric on a route by a better judge, from its checks on a sample, or why there is none."""
 
     judge: str
     """The fingerprint of the better judge."""

@@ -5,10 +5,12 @@
 
 from ragfault.store.exporting import export, import_run
 from ragfault.store.opening import open_store
-from ragfault.store.port import Store
+from ragfault.store.port import Checking, Store
 from ragfault.store.records import (
     STATES,
     Appended,
+    Check,
+    Checks,
     Count,
     Event,
     Held,
@@ -18,6 +20,7 @@ from ragfault.store.records import (
     Outcome,
     Page,
     Role,
+    Sample,
     State,
     Token,
     Totals,
@@ -28,6 +31,9 @@ from ragfault.store.records import (
 __all__ = [
     "STATES",
     "Appended",
+    "Check",
+    "Checking",
+    "Checks",
     "Count",
     "Event",
     "Held",
@@ -37,6 +43,7 @@ __all__ = [
     "Outcome",
     "Page",
     "Role",
+    "Sample",
     "State",
     "Store",
     "Token",

@@ -18,6 +18,7 @@ from ragfault.sources.seen import Seen
 from ragfault.store import forgetting, keeping, selecting, watching
 from ragfault.store import traces as tracing
 from ragfault.store.counting import count as count_up
+from ragfault.store.duck_checking import DuckChecking
 from ragfault.store.records import (
     Appended,
     Count,
@@ -74,6 +75,7 @@ class Duck:
         last = (_rows(self._con, f"SELECT coalesce(max(number), 0) FROM {name}") for name in tables)
         self._numbers = count(max(number for each in last for (number,) in each) + 1)
         self._writer = Writer(self._con.cursor())
+        self.checking = DuckChecking(self._reading, self._writer)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Any]:

@@ -53,7 +53,7 @@ def _remove(con: Any, where: str, bound: float) -> int:
     gone = int(con.execute(f"SELECT count(*) FROM traces WHERE {where}", [bound]).fetchone()[0])
     if gone:
         inner = f"(SELECT number FROM traces WHERE {where})"
-        for table in ("scores", "outcomes"):
+        for table in ("scores", "outcomes", "draws", "checks", "checked"):
             con.execute(f"DELETE FROM {table} WHERE number IN {inner}", [bound])
         con.execute(f"DELETE FROM labels WHERE trace IN (SELECT id FROM traces WHERE {where})", [bound])
         con.execute(f"DELETE FROM traces WHERE {where}", [bound])

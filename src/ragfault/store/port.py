@@ -12,20 +12,24 @@ from ragfault.runs import Measure
 from ragfault.runs.labels import Label
 from ragfault.store.records import (
     Appended,
+    Check,
+    Checks,
     Count,
+    Drawn,
     Event,
     Held,
     Kept,
     Mark,
     Outcome,
     Page,
+    Sample,
     Token,
     Totals,
     Wanted,
     Whole,
 )
 
-__all__ = ["Store"]
+__all__ = ["Checking", "Store"]
 
 
 class Store(Protocol):
@@ -174,6 +178,11 @@ class Store(Protocol):
         ...
 
     @property
+    def checking(self) -> Checking | None:
+        """Where what a better judge says of a sample is kept; None: this store keeps nothing of the kind."""
+        ...
+
+    @property
     def pending(self) -> int:
         """Deeds that wait to be written, about."""
         ...
@@ -194,4 +203,43 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Write what waits to be written, and let the place go. Safe to call twice."""
+        ...
+
+
+class Checking(Protocol):
+    """Where the sample that a better judge is asked about is kept; a part of a store, with its manners.
+
+    A judge is named by its fingerprint: what was drawn for one is not asked of another.
+    """
+
+    def draw(self, draws: Sequence[Drawn]) -> Future[None]:
+        """Keep what became of traces in the draw, those that were not taken as well."""
+        ...
+
+    def drawn(self) -> dict[str, int]:
+        """How many traces of each route were drawn from."""
+        ...
+
+    def waiting(self, judge: str, limit: int = 256) -> Sequence[Kept]:
+        """Traces that were taken for a judge and wait for it, in the order of arrival."""
+        ...
+
+    def add(self, done: Sequence[Check], numbers: Sequence[int]) -> Future[None]:
+        """Keep what a judge said of the traces with these numbers."""
+        ...
+
+    def leave(self, judge: str, now: float) -> Future[int]:
+        """Leave out all that waits for a judge, as of now; how many traces that were."""
+        ...
+
+    def checks(self, judge: str, since: float = 0.0) -> Checks:
+        """How many checks a judge made since a time, how many were left out, and how many wait."""
+        ...
+
+    def checks_of(self, trace: str) -> tuple[Check, ...]:
+        """What better judges said of a trace."""
+        ...
+
+    def sample(self, judge: str, metric: str, since: float, until: float, route: str | None = None) -> Sample:
+        """The values of a metric by both judges, of traces from a time to before another."""
         ...

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
 from ragfault.records import Score, Trace, Verdicts
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 __all__ = [
     "STATES",
     "Appended",
+    "Check",
+    "Checks",
     "Count",
+    "Drawn",
     "Event",
     "Held",
     "Kept",
@@ -21,6 +28,7 @@ __all__ = [
     "Outcome",
     "Page",
     "Role",
+    "Sample",
     "State",
     "Token",
     "Totals",
@@ -50,6 +58,19 @@ class Outcome(Protocol):
     def verdicts(self) -> Verdicts: ...
     @property
     def scores(self) -> tuple[Score, ...]: ...
+
+
+class Drawn(Protocol):
+    """What became of a trace in the draw for a better judge; `ragfault.online.sampling.Draw` is one."""
+
+    @property
+    def trace(self) -> str: ...
+    @property
+    def judge(self) -> str: ...
+    @property
+    def chance(self) -> float: ...
+    @property
+    def taken(self) -> bool: ...
 
 
 class Kept(NamedTuple):
@@ -207,3 +228,56 @@ class Totals(Record, frozen=True, kw_only=True, omit_defaults=False):
     """On the disk."""
     schema: int = 0
     """The number of the last migration."""
+
+
+# --- what a better judge said of a sample ------------------------------------------------------------
+
+
+class Check(Record, frozen=True, kw_only=True):
+    """What a better judge said of a trace that was drawn for it."""
+
+    trace: str
+    judge: str
+    """Its fingerprint."""
+    time: float
+    """When it was asked, or left out, in seconds since 1970, UTC."""
+    chance: float = 1.0
+    """With which the trace was drawn."""
+    state: Literal["checked", "failed", "left"] = "checked"
+    """Asked, and all or some of it answered; asked in vain; left out, as the money of the day was spent."""
+    cost: float | None = 0.0
+    """US$ that asking came to; None: no price is known."""
+    verdicts: Verdicts | None = None
+    scores: tuple[Score, ...] = ()
+
+
+class Checks(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """How many traces a better judge was asked about, and what became of the others that were drawn."""
+
+    checked: int = 0
+    failed: int = 0
+    left: int = 0
+    waiting: int = 0
+    """Drawn and not asked about yet, since whenever."""
+    cost: float | None = 0.0
+    """US$; None where the price of some is not known."""
+
+
+class Sample(NamedTuple):
+    """The values of one metric by both judges, one place for each trace that the judge of every trace scored."""
+
+    routes: tuple[str, ...]
+    route: NDArray[np.intp]
+    """Which of `routes` each trace is of."""
+    judged: NDArray[np.float64]
+    said: NDArray[np.float64]
+    """By the better judge; NaN where it gave none."""
+    chance: NDArray[np.float64]
+    """With which each trace was drawn; NaN where it was not drawn from."""
+    taken: NDArray[np.bool_]
+    cost: NDArray[np.float64]
+    """US$ that asking came to; NaN where nobody asked, or the price is not known."""
+    conversation: NDArray[np.uint64]
+    """A code that the turns of a conversation share; 0: of none."""
+    covered: NDArray[np.bool_]
+    """Whether it was drawn from, and every draw of its day (UTC, by arrival) before it is settled."""

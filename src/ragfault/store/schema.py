@@ -47,6 +47,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "created DOUBLE NOT NULL)",
         "CREATE TABLE counts (name VARCHAR NOT NULL, minute INTEGER NOT NULL, n BIGINT NOT NULL)",
     ),
+    (
+        "CREATE TABLE draws (number BIGINT NOT NULL, received DOUBLE NOT NULL, route VARCHAR NOT NULL, "
+        "conversation VARCHAR NOT NULL, judge VARCHAR NOT NULL, chance DOUBLE NOT NULL, taken BOOLEAN NOT NULL)",
+        "CREATE TABLE checks (number BIGINT NOT NULL, judge VARCHAR NOT NULL, time DOUBLE NOT NULL, "
+        "state VARCHAR NOT NULL, cost DOUBLE, verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
+        "CREATE TABLE checked (number BIGINT NOT NULL, judge VARCHAR NOT NULL, metric VARCHAR NOT NULL, "
+        "value DOUBLE NOT NULL)",
+    ),
 )
 """Statements by number, from 1. What stands here never changes: what is to be different is a migration behind it."""
 

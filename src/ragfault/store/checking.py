@@ -1,0 +1,180 @@
+"""The sample that a better judge is asked about: draws, checks, and both judges' values side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.store.records import Check, Checks, Drawn, Kept, Sample
+from ragfault.store.traces import insert
+
+__all__ = [
+    "add_checks",
+    "add_draws",
+    "checks",
+    "checks_of",
+    "drawn",
+    "leave",
+    "sample",
+    "unchecked",
+]
+
+SETTLED = "SELECT 1 FROM checks c WHERE c.number = d.number AND c.judge = d.judge AND c.state IN ('checked', 'failed')"
+"""A draw that was taken is settled when the judge was asked, whatever came of it; not where it was left out."""
+
+_trace = msgspec.json.Decoder(Trace).decode
+_verdicts = msgspec.json.Decoder(Verdicts).decode
+_scores = msgspec.json.Decoder(tuple[Score, ...]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def add_draws(con: Any, draws: Sequence[Drawn]) -> None:
+    """Keep the draws of traces that were scored; one that was drawn for the same judge before stays as it is."""
+    import pyarrow as pa
+
+    if not draws:
+        return
+    names = ("trace", "judge", "chance", "taken")
+    rows = pa.table({name: [getattr(each, name) for each in draws] for name in names})
+    con.register("draws_to_add", rows)
+    try:
+        con.execute(
+            "INSERT INTO draws SELECT t.number, t.received, t.route, coalesce(t.conversation, ''), a.judge, a.chance, "
+            "a.taken FROM draws_to_add a JOIN traces t ON t.id = a.trace WHERE NOT EXISTS "
+            "(SELECT 1 FROM draws d WHERE d.number = t.number AND d.judge = a.judge)"
+        )
+    finally:
+        con.unregister("draws_to_add")
+
+
+def drawn(con: Any) -> dict[str, int]:
+    """How many traces of each route were drawn from."""
+    return dict(con.execute("SELECT route, count(*) FROM draws GROUP BY route").fetchall())
+
+
+def unchecked(con: Any, judge: str, limit: int) -> list[Kept]:
+    """Traces that were taken for a judge and wait for it, in the order of arrival."""
+    rows = con.execute(
+        "SELECT t.number, t.received, t.body FROM traces t WHERE t.number IN (SELECT d.number FROM draws d WHERE "
+        "d.taken AND d.judge = ? AND NOT EXISTS (SELECT 1 FROM checks c WHERE c.number = d.number AND c.judge = "
+        "d.judge) ORDER BY d.number LIMIT ?) ORDER BY t.number",
+        [judge, limit],
+    ).fetchall()
+    return [Kept(number, received, _trace(body)) for number, received, body in rows]
+
+
+def add_checks(con: Any, done: Sequence[Check], numbers: Sequence[int]) -> None:
+    """Keep what a better judge said of traces with these numbers."""
+    insert(
+        con,
+        "checks",
+        {
+            "number": list(numbers),
+            "judge": [each.judge for each in done],
+            "time": [each.time for each in done],
+            "state": [each.state for each in done],
+            "cost": _floats([each.cost for each in done]),
+            "verdicts": ["" if each.verdicts is None else _encode(each.verdicts).decode() for each in done],
+            "scores": [_encode(each.scores).decode() for each in done],
+        },
+    )
+    values = [
+        (number, each.judge, one.metric, one.value)
+        for number, each in zip(numbers, done, strict=True)
+        for one in each.scores
+        if one.value is not None
+    ]
+    names = ("number", "judge", "metric", "value")
+    insert(con, "checked", {name: [row[at] for row in values] for at, name in enumerate(names)})
+
+
+def _floats(values: list[float | None]) -> Any:
+    """A column of numbers that may all be absent."""
+    import pyarrow as pa
+
+    return pa.array(values, pa.float64())
+
+
+def leave(con: Any, judge: str, now: float) -> int:
+    """Leave out what waits for a judge; how many traces that were."""
+    found = con.execute(
+        "INSERT INTO checks SELECT d.number, d.judge, ?, 'left', 0, '', '[]' FROM draws d WHERE d.taken "
+        "AND d.judge = ? AND NOT EXISTS (SELECT 1 FROM checks c WHERE c.number = d.number AND c.judge = d.judge)",
+        [now, judge],
+    ).fetchone()
+    return int(found[0])
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def checks_of(con: Any, trace: str) -> tuple[Check, ...]:
+    """What better judges said of a trace, in the order of time."""
+    rows = con.execute(
+        "SELECT c.judge, c.time, d.chance, c.state, c.cost, c.verdicts, c.scores FROM checks c JOIN traces t ON "
+        "t.number = c.number JOIN draws d ON d.number = c.number AND d.judge = c.judge WHERE t.id = ? ORDER BY c.time",
+        [trace],
+    ).fetchall()
+    return tuple(
+        Check(
+            trace=trace,
+            judge=judge,
+            time=time,
+            chance=chance,
+            state=state,
+            cost=cost,
+            verdicts=_verdicts(verdicts) if verdicts else None,
+            scores=_scores(scores),
+        )
+        for judge, time, chance, state, cost, verdicts, scores in rows
+    )
+
+
+def checks(con: Any, judge: str, since: float) -> Checks:
+    """How many checks a judge made since a time, how many were left out, and how many wait."""
+    found = con.execute(
+        "SELECT count(*) FILTER (state = 'checked'), count(*) FILTER (state = 'failed'), "
+        "count(*) FILTER (state = 'left'), coalesce(sum(cost), 0), count(*) - count(cost) FROM checks "
+        "WHERE judge = ? AND time >= ?",
+        [judge, since],
+    ).fetchone()
+    [waiting] = con.execute(
+        "SELECT count(*) FROM draws d WHERE d.taken AND d.judge = ? AND NOT EXISTS "
+        "(SELECT 1 FROM checks c WHERE c.number = d.number AND c.judge = d.judge)",
+        [judge],
+    ).fetchone()
+    checked, failed, left, cost, unpriced = found
+    return Checks(
+        checked=checked, failed=failed, left=left, waiting=waiting, cost=None if unpriced else float(cost)
+    )
+
+
+def sample(con: Any, judge: str, metric: str, since: float, until: float, route: str | None) -> Sample:
+    """The values of a metric by the judge of every trace, and those by a better judge where it was asked.
+
+    A trace is covered where it was drawn from, and no draw of its day (UTC, by arrival) before it is unsettled.
+    """
+    found = con.sql(
+        "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken AND "
+        f"d.judge = $judge AND NOT EXISTS ({SETTLED}) GROUP BY day) "
+        "SELECT s.route AS route, s.value AS judged, k.value AS said, d.chance AS chance, "
+        "coalesce(d.taken, false) AS taken, c.cost AS cost, "
+        "CASE WHEN coalesce(d.conversation, '') = '' THEN 0 ELSE hash(d.conversation) END::UBIGINT AS conversation, "
+        "d.number IS NOT NULL AND (cut.first IS NULL OR d.number < cut.first) AS covered "
+        "FROM scores s LEFT JOIN draws d ON d.number = s.number AND d.judge = $judge "
+        "LEFT JOIN cut ON cut.day = floor(d.received / 86400) "
+        "LEFT JOIN checked k ON k.number = s.number AND k.judge = $judge AND k.metric = s.metric "
+        "LEFT JOIN checks c ON c.number = s.number AND c.judge = $judge "
+        "WHERE s.metric = $metric AND s.time >= $since AND s.time < $until AND ($route IS NULL OR s.route = $route)",
+        params={"judge": judge, "metric": metric, "since": since, "until": until, "route": route},
+    ).to_arrow_table()
+    routes = found.column("route").combine_chunks().dictionary_encode()
+    names = ("judged", "said", "chance", "taken", "cost", "conversation", "covered")
+    return Sample(
+        tuple(routes.dictionary.to_pylist()),
+        routes.indices.to_numpy(zero_copy_only=False).astype("intp"),
+        *(found.column(name).to_numpy() for name in names),
+    )
