@@ -57,6 +57,7 @@ HEAVY = {
     "lancedb": {"retrieval"},
     "sentence_transformers": {"retrieval"},
     "langchain_core": {"plugins"},
+    "mcp": {"plugins"},
     "llama_index": {"plugins"},
     "scipy": {"retrieval"},
     "sklearn": {"clustering"},

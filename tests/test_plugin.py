@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ragfault.records import Chunk, Trace
 from ragfault.runs import Run
 from ragfault.sources import write_traces
 from ran import pair, ran
@@ -203,3 +204,34 @@ def test_a_passing_test_carries_its_report(session):
     result = session(BARS, "-rP", "-k", "0.85")
     result.assert_outcomes(passed=1, deselected=2)
     result.stdout.fnmatch_lines(["*Captured ragfault call*", "pass *groundedness>=0.85"])
+
+
+EACH = """
+@pytest.mark.ragfault_traces("traces.jsonl", metrics=["groundedness", "error"])
+def test_answer(scored):
+    assert scored.values["groundedness"] >= 0.9
+
+def test_unmarked(scored):
+    pass
+"""
+
+
+def test_every_trace_is_a_test(session, runs, pytester):
+    """A test of each trace under its id, one evaluation for all; it carries its scores, and what is wrong with it."""
+    chunk = Chunk(id="a", text="The harbour office opens at 7:30 on weekdays.")
+    answers = {
+        "good": "The harbour office opens at 7:30 on weekdays.",
+        "bad": "The mayor lives in a lighthouse.",
+    }
+    asked = "When does the harbour office open?"
+    made = [Trace(id=name, query=asked, chunks=(chunk,), answer=text) for name, text in answers.items()]
+    write_traces(made, pytester.path / "traces.jsonl")
+    result = session(EACH, "--junitxml=junit.xml", "-rP")
+    result.assert_outcomes(passed=1, failed=1, errors=1)
+    kept = properties(pytester.path / "junit.xml")
+    assert kept["test_answer[good]"]["ragfault groundedness"] == "1"
+    assert kept["test_answer[bad]"]["ragfault groundedness"] == "0"
+    text = result.stdout.str()
+    assert "which traces? Mark the test" in text
+    assert f"{asked}\n  groundedness = 0" in text
+    assert "unsupported_claim: " in text

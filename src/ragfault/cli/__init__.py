@@ -41,6 +41,10 @@ VERBS = {
     "judge": ("ragfault.cli.judge", "Measure a judge against people."),
     "label": ("ragfault.cli.label", "Label traces in the terminal, one keystroke a verdict."),
     "serve": ("ragfault.cli.serve", "Take live traces, score them, watch them, and show what was seen."),
+    "mcp": (
+        "ragfault.cli.mcp",
+        "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
+    ),
     "cache": ("ragfault.cli.cache", "Look after the replies of models that were paid for."),
     "metrics": ("ragfault.cli.catalogue", "List the metrics, or explain one."),
     "lens": ("ragfault.cli.catalogue", "List the lenses of the domains, or print one as TOML."),

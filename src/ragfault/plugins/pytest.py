@@ -16,6 +16,7 @@ from ragfault.errors import RagfaultError, UsageError
 
 if TYPE_CHECKING:
     from ragfault.findings import Gate
+    from ragfault.online import Scored
     from ragfault.records import Trace
     from ragfault.runs import Run
 
@@ -27,6 +28,8 @@ Unsure = Literal["fail", "skip", "pass"]
 """What becomes of a test where the data cannot tell."""
 
 WIDTH = 100
+READING = ("map", "shape", "qrels")
+"""The options of an evaluation that say how traces are read."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,6 +57,26 @@ def pytest_configure(config: pytest.Config) -> None:
         "ragfault(traces, bars=(), baseline=False, evaluate={}, unsure=None, **terms): evaluate these traces and hold "
         "the run against bars, a baseline (a path; True: the one of --ragfault-baseline), or both.",
     )
+    config.addinivalue_line(
+        "markers",
+        "ragfault_traces(traces, **evaluate): run the test once for each trace, which the fixture `scored` gives "
+        "with its verdicts and scores; all are evaluated together, once.",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each trace, under its id; nothing is judged yet."""
+    mark = metafunc.definition.get_closest_marker("ragfault_traces")
+    if mark is None or "scored" not in metafunc.fixturenames:
+        return
+    from ragfault.sources import read_traces
+
+    (traces,), options = mark.args, mark.kwargs
+    where = metafunc.config.rootpath / traces if isinstance(traces, str | Path) else list(traces)
+    reading = {name: options[name] for name in READING if name in options}
+    found = read_traces(where, **reading) if isinstance(where, Path) else where
+    made = [pytest.param((where, options, trace.id), id=trace.id) for trace in found]
+    metafunc.parametrize("scored", made, indirect=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -102,6 +125,25 @@ def ragfault(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     return checks
 
 
+@pytest.fixture
+def scored(request: pytest.FixtureRequest, ragfault: Ragfault) -> Scored:
+    """One trace of the marker `ragfault_traces` with its verdicts, scores and values; they are attached to the test."""
+    if not hasattr(request, "param"):
+        raise UsageError('which traces? Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
+    where, options, name = request.param
+    found = ragfault._scored(where, options)[name]
+    from ragfault.findings import diagnose
+
+    said = {one.metric: one.reason if one.value is None else f"{one.value:.6g}" for one in found.scores}
+    request.node.user_properties.extend((f"ragfault {metric}", value) for metric, value in said.items())
+    problems = [
+        f"  {problem.kind}: {problem.text}" for problem in diagnose(found.trace, found.verdicts).problems
+    ]
+    lines = [found.trace.query, *(f"  {metric} = {value}" for metric, value in said.items()), *problems]
+    request.node.add_report_section("setup", "ragfault", "\n".join(map(_printable, lines)))
+    return found
+
+
 class Ragfault:
     """What the fixture `ragfault` gives: it evaluates traces, holds runs against bars or a baseline, and reports.
 
@@ -114,6 +156,8 @@ class Ragfault:
         self._runs: dict[tuple[str, str], tuple[Run, Mapping[str, Any]]] = {}
         self._pages: dict[Path, Path] = {}
         self._notes: dict[str, list[str]] = {}
+        self._listed: dict[int, Run] = {}
+        self._traces: dict[Path, dict[str, Scored]] = {}
         self.written: set[Path] = set()
         """The reports that were written."""
 
@@ -165,6 +209,27 @@ class Ragfault:
         return self._check(
             run, (), True if baseline is None else baseline, unsure, max_drop=max_drop, **terms
         )
+
+    def _scored(self, traces: Traces, options: Mapping[str, Any]) -> Mapping[str, Scored]:
+        """Id → the trace with its verdicts and scores, of all traces, which are evaluated once."""
+        from itertools import groupby
+
+        from ragfault.online import Scored
+
+        key = None if isinstance(traces, Path) else id(traces)
+        run = self._listed.get(key) if key else None
+        if run is None:
+            run = self.evaluate(traces, **options)
+            if key:
+                self._listed[key] = run
+        if run.path not in self._traces:
+            seen = zip(
+                run.traces(), run.verdicts(), groupby(run.scores(), lambda one: one.trace), strict=True
+            )
+            self._traces[run.path] = {
+                trace.id: Scored(trace, verdicts, tuple(scores)) for trace, verdicts, (_, scores) in seen
+            }
+        return self._traces[run.path]
 
     def _marked(
         self,
@@ -293,6 +358,11 @@ def _named(traces: object) -> str:
     if isinstance(traces, str | Path):
         return _safe(Path(traces).name.split(".")[0]) or "traces"
     return "traces"
+
+
+def _printable(text: str) -> str:
+    """A text of a trace without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 def _safe(text: str) -> str:
