@@ -1,14 +1,18 @@
-"""LangChain: a retriever that is scored in the background, and stays a retriever of LangChain."""
+"""LangChain: chains whose runs become traces, and a retriever that is scored in the background."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
+    from langchain_core.messages import BaseMessage
     from langchain_core.retrievers import BaseRetriever
+    from langchain_core.tracers.base import BaseTracer
+    from langchain_core.tracers.schemas import Run
 except ImportError:
     from ragfault.errors import MissingExtra
 
@@ -16,8 +20,97 @@ except ImportError:
 
 from ragfault.online import Background
 from ragfault.online.retriever import failed, submit
+from ragfault.plugins.recording import Delivery, To
+from ragfault.records import Trace
+from ragfault.sources.spans import Operation
+from ragfault.sources.spans import to_trace as joined
+from ragfault.sources.spans.langsmith import run_through
 
-__all__ = ["MeasuredRetriever"]
+__all__ = ["MeasuredRetriever", "TraceHandler", "to_trace"]
+
+
+class TraceHandler(BaseTracer):
+    """A callback handler that makes a trace of each outermost run, and hands it to a background, a function or a file.
+
+    `chain.invoke(question, config={"callbacks": [TraceHandler(background)]})`. The trace holds query, documents, answer,
+    model, tokens, times and errors; a thread or session of the metadata is its conversation. Plain, async, batched and
+    streamed calls alike; nothing that goes wrong here reaches the caller.
+    """
+
+    run_inline = True
+    """Steps of async chains come in their order."""
+
+    def __init__(self, to: To, *, route: str | None = None) -> None:
+        super().__init__()
+        self.delivery = Delivery(to, route)
+
+    def _persist_run(self, run: Run) -> None:
+        """Hand on the trace of an outermost run, and forget the order of what was in it."""
+        try:
+            found = _operations(run)
+        except Exception as error:  # noqa: BLE001 - whatever a run holds, its caller goes on
+            self.delivery.pass_over(error)
+            return
+        finally:
+            _forget(run, self.order_map)
+        self.delivery.operations(found)
+
+
+def to_trace(run: Run) -> Trace | None:
+    """The trace of a run that a tracer of LangChain collected, with the runs within it; None where it is none of RAG.
+
+    For runs in a file, as LangSmith exports them: `ragfault evaluate runs.jsonl`. Raises `Wrong`, a ValueError, where
+    the run holds no query.
+    """
+    return joined(_operations(run))
+
+
+def _operations(run: Run) -> tuple[Operation, ...]:
+    return run_through(_plain(run))
+
+
+def _plain(run: Run) -> dict[str, Any]:
+    """A run as LangSmith would export it: inputs and outputs as plain objects."""
+    return {
+        "id": run.id,
+        "parent_run_id": None,
+        "name": run.name,
+        "run_type": run.run_type,
+        "start_time": run.start_time,
+        "end_time": run.end_time,
+        "error": run.error,
+        "inputs": _opened(run.inputs),
+        "outputs": _opened(run.outputs),
+        "extra": _opened(run.extra),
+        "tags": run.tags,
+        "child_runs": [_plain(child) for child in run.child_runs],
+    }
+
+
+def _opened(value: Any) -> Any:
+    """The value as plain objects: documents and messages by their fields, what else is no plain value left out."""
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _opened(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_opened(part) for part in value]
+    if isinstance(value, Document):
+        return {"id": value.id, "page_content": value.page_content, "metadata": _opened(value.metadata)}
+    if isinstance(value, BaseMessage):
+        names = ("type", "content", "usage_metadata", "response_metadata")
+        return {name: _opened(getattr(value, name, None)) for name in names}
+    if hasattr(value, "messages"):
+        return _opened(value.messages)
+    return None
+
+
+def _forget(run: Run, orders: dict[Any, Any]) -> None:
+    orders.pop(run.id, None)
+    for child in run.child_runs:
+        _forget(child, orders)
 
 
 class MeasuredRetriever(BaseRetriever):
