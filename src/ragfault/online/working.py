@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from ragfault.records import Trace, Verdicts
 
 __all__ = ["Config", "Worker", "lost", "read_frame", "serve", "write_frame"]
 
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}
+"""A worker is one of several processes: threads of its own within each would only wait for each other."""
 HEAD = struct.Struct("<I")
 END = b""
 """The frame after which no more come."""
@@ -85,7 +88,10 @@ class Process:
 
     def __init__(self, config: Config, take: Take, died: Callable[[], None]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ragfault.online"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "ragfault.online"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**ALONE, **os.environ},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

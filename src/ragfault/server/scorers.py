@@ -6,7 +6,6 @@ memory alone, so that a server that was killed goes on where it was.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from queue import Empty, SimpleQueue
@@ -19,12 +18,16 @@ from ragfault.store import Store
 
 __all__ = ["Scorers"]
 
-AHEAD = 128
+AHEAD = 256
 """Traces that a worker may have before it."""
-TOGETHER = 256
+TOGETHER = 128
 """Outcomes that are stored at once, at most."""
+GATHER = 0.5
+"""Seconds for which outcomes are gathered: to store a hundred at once costs little more than to store one."""
 PAUSE = 0.5
-"""Seconds between looks where nobody calls."""
+"""Seconds between looks at whether it is time to end."""
+IDLE = 30.0
+"""Seconds between looks at the store where nobody calls."""
 
 
 class Scorers:
@@ -116,21 +119,28 @@ class Scorers:
                 self._workers[turn % len(self._workers)].submit(kept.trace)
                 turn, after = turn + 1, kept.number
             if not found:
-                self._call.wait(PAUSE)
+                self._call.wait(IDLE)
 
     def _keep(self) -> None:
         """Bring outcomes to the store, until None says that no more come."""
-        while (first := self._outcomes.get()) is not None:
-            outcomes = [first]
-            with contextlib.suppress(Empty):
-                while len(outcomes) < TOGETHER:
-                    following = self._outcomes.get_nowait()
-                    if following is None:
-                        self._outcomes.put(None)
-                        break
-                    outcomes.append(following)
+        open_ = True
+        while open_ and (first := self._outcomes.get()) is not None:
+            outcomes, open_ = self._gathered(first)
             self._store.score(outcomes, self.measures, self._settings.by).result()
             self._free.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(outcomes)
                 self._done += len(outcomes)
+
+    def _gathered(self, first: Scored) -> tuple[list[Scored], bool]:
+        """An outcome and those that come soon after it; and whether more may come."""
+        outcomes, until = [first], time.monotonic() + GATHER
+        while len(outcomes) < TOGETHER:
+            try:
+                following = self._outcomes.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if following is None:
+                return outcomes, False
+            outcomes.append(following)
+        return outcomes, True

@@ -40,6 +40,9 @@ __all__ = ["Duck"]
 
 FILE = "ragfault.duckdb"
 
+HANDED = 100_000
+"""Traces that were handed out to be judged whose place is remembered, at most."""
+
 CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -74,6 +77,7 @@ class Duck:
         tables = ("traces", "held", "events", "labels")
         last = (_rows(self._con, f"SELECT coalesce(max(number), 0) FROM {name}") for name in tables)
         self._numbers = count(max(number for each in last for (number,) in each) + 1)
+        self._handed: watching.Handed = {}
         self._writer = Writer(self._con.cursor())
         self.checking = DuckChecking(self._reading, self._writer)
 
@@ -102,11 +106,15 @@ class Duck:
         self, outcomes: Sequence[Outcome], measures: Sequence[Measure], by: Sequence[str] = ()
     ) -> Future[int]:
         counted = count_up(outcomes, by)  # by whoever calls: the writer only writes
-        return self._writer.submit(lambda con: watching.score(con, counted, measures))
+        return self._writer.submit(lambda con: watching.score(con, counted, measures, self._handed))
 
     def unscored(self, after: int = 0, limit: int = 256) -> Sequence[Kept]:
         with self._reading() as con:
-            return tracing.unscored(con, after, limit)
+            found = tracing.unscored(con, after, limit)
+        if len(self._handed) > HANDED:
+            self._handed.clear()
+        self._handed.update((each.trace.id, each.number) for each in found)
+        return found
 
     def find(self, wanted: Wanted) -> Page:
         with self._reading() as con:

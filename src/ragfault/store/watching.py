@@ -22,7 +22,7 @@ from ragfault.store.counting import (
 from ragfault.store.schema import BIN_NAMES, SUMS
 from ragfault.store.traces import insert
 
-__all__ = ["measures", "products", "rollups", "score", "tidy", "worst"]
+__all__ = ["Handed", "measures", "products", "rollups", "score", "tidy", "worst"]
 
 KEYS = "metric, route, cohort, minute"
 
@@ -31,9 +31,13 @@ NO_BINS = (0,) * len(BIN_NAMES)
 _encode = msgspec.json.Encoder().encode
 
 
-def score(con: Any, counted: Sequence[Counted], known: Sequence[Measure]) -> int:
+Handed = dict[str, int]
+"""The numbers of traces that were handed out to be judged, by id: where they lie, so that not all are searched."""
+
+
+def score(con: Any, counted: Sequence[Counted], known: Sequence[Measure], handed: Handed) -> int:
     """Add what was counted of traces that have no outcome yet."""
-    fresh = _fresh(con, {each.trace: each for each in counted})
+    fresh = _fresh(con, {each.trace: each for each in counted}, handed)
     if fresh:
         insert(con, "outcomes", outcome_columns(fresh))
         insert(con, "scores", value_columns(fresh))
@@ -44,22 +48,25 @@ def score(con: Any, counted: Sequence[Counted], known: Sequence[Measure]) -> int
     return len(fresh)
 
 
-def _fresh(con: Any, counted: Mapping[str, Counted]) -> Fresh:
+def _fresh(con: Any, counted: Mapping[str, Counted], handed: Handed) -> Fresh:
     """Those that are in the store and not judged, in the order of arrival."""
-    rows = con.execute(
-        f"SELECT id, number, received FROM traces WHERE id IN ({', '.join('?' * len(counted)) or 'NULL'})",
-        list(counted),
+    places = [handed.pop(name, None) for name in counted]
+    known = [place for place in places if place is not None]
+    low, high = (min(known), max(known)) if len(known) == len(places) > 0 else (0, 2**62)
+    there = con.execute(
+        "SELECT id, number, received FROM traces WHERE number BETWEEN ? AND ? AND id IN (SELECT unnest(?::VARCHAR[]))",
+        [low, high, list(counted)],
     ).fetchall()
-    numbers = [number for _, number, _ in rows]
+    numbers = [number for _, number, _ in there]
     judged = {
         number
         for (number,) in con.execute(
-            f"SELECT number FROM outcomes WHERE number IN ({', '.join('?' * len(numbers)) or 'NULL'})",
-            numbers,
+            "SELECT number FROM outcomes WHERE number BETWEEN ? AND ? AND number IN (SELECT unnest(?::BIGINT[]))",
+            [min(numbers, default=0), max(numbers, default=0), numbers],
         ).fetchall()
     }
     return sorted(
-        ((number, received, counted[name]) for name, number, received in rows if number not in judged),
+        ((number, received, counted[name]) for name, number, received in there if number not in judged),
         key=lambda each: each[0],
     )
 
