@@ -6,8 +6,10 @@ They need no script and no style of their own, so that the strictest content sec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from ragfault.records import Trace
 from ragfault.report.markup import Markup, label, number, tag
@@ -15,10 +17,13 @@ from ragfault.runs import Measure
 from ragfault.server.views import Point
 from ragfault.store import Mark
 
-__all__ = ["LINES", "bars", "course", "spark", "stages", "waterfall", "whisker"]
+__all__ = ["LINES", "bars", "by_route", "coarser", "course", "spark", "stages", "waterfall", "whisker"]
 
 LINES = 6
 """Routes that one course shows; each has a colour and a dash of its own."""
+
+LEAST, FEWEST = 8, 24
+"""Values that a point holds on average, and stretches that a line has all the same."""
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 44, 14, 26
 
@@ -27,17 +32,25 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 44, 14, 26
 
 
 def course(
-    points: Sequence[Point], measure: Measure, marks: Sequence[Mark], times: tuple[int, int]
+    lines: Mapping[str, Sequence[Point]],
+    measure: Measure,
+    marks: Sequence[Mark],
+    times: tuple[int, int],
+    name: str | None = None,
 ) -> Markup | None:
-    """The means of a metric over time, a line for each route, with marks as upright lines; None without a value.
+    """Means over time, a line under each name, with marks as upright lines; None without a value.
 
-    `times` are the first and the last minute.
+    `measure` gives the range, `times` are the first and the last minute, `name` is what is drawn, else the metric.
+    Before the first value nothing is drawn.
     """
-    known = [point for point in points if point.mean is not None]
-    if not known:
+    known = {each: [point for point in points if point.mean is not None] for each, points in lines.items()}
+    values = [point.mean or 0.0 for points in known.values() for point in points]
+    if not values:
         return None
-    low, high = _range(measure, [point.mean or 0.0 for point in known])
-    first, last = times
+    low, high = _range(measure, values)
+    last = times[1]
+    start = min(point.minute for points in known.values() for point in points)
+    first = max(times[0], start - max(1, (last - start) // 20))
 
     def x(minute: float) -> float:
         return round(LEFT + (WIDTH - LEFT - 10) * (minute - first) / max(1, last - first), 1)
@@ -45,22 +58,72 @@ def course(
     def y(value: float) -> float:
         return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
 
-    routes = list(dict.fromkeys(point.route for point in known))[:LINES]
-    lines = [
-        _line([(x(p.minute), y(p.mean or 0.0), p) for p in known if p.route == route], at)
-        for at, route in enumerate(routes)
+    drawn = [
+        _line(each, [(x(p.minute), y(p.mean or 0.0), p) for p in points], at)
+        for at, (each, points) in enumerate(list(known.items())[:LINES])
     ]
     return tag(
         "svg",
         _grid(low, high, y),
         [_clock(first + (last - first) * at / 4, x) for at in range(5)],
-        [_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _within(mark, times)],
-        lines,
+        [_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _within(mark, (first, last))],
+        drawn,
         class_="course",
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_label=f"{label(measure.name, 80)} over time, from {number(low)} to {number(high)}",
+        aria_label=f"{label(name or measure.name, 160)} over time, from {number(low)} to {number(high)}",
     )
+
+
+def by_route(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """The points of each route, those of no route under a name that says so."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.route or "no route", []).append(point)
+    return {name: those for name, those in found.items() if any(one.mean is not None for one in those)}
+
+
+def coarser(lines: Mapping[str, Sequence[Point]], grain: int) -> tuple[int, dict[str, list[Point]]]:
+    """Lines whose points hold eight values on average, as far as 24 stretches are left; and minutes to a point.
+
+    >>> few = [Point(minute=at, route=None, n=1, mean=at % 2, undefined=0, failed=0) for at in range(96)]
+    >>> found, lines = coarser({"m": few}, 1)
+    >>> found, lines["m"][0].n, lines["m"][0].mean
+    (4, 4, 0.5)
+    """
+    all_ = [point for points in lines.values() for point in points]
+    if not all_:
+        return grain, {}
+    first, last = min(point.minute for point in all_), max(point.minute for point in all_)
+    found = {name: list(points) for name, points in lines.items()}
+    while (last - first) / (2 * grain) >= FEWEST - 1 and _thin(found):
+        grain *= 2
+        found = {name: _together(points, first, grain) for name, points in found.items()}
+    return grain, found
+
+
+def _thin(lines: Mapping[str, Sequence[Point]]) -> bool:
+    sizes = [point.n for points in lines.values() for point in points if point.n]
+    return bool(sizes) and sum(sizes) < LEAST * len(sizes)
+
+
+def _together(points: Sequence[Point], first: int, grain: int) -> list[Point]:
+    """The points of each stretch as one."""
+    found: dict[int, Point] = {}
+    for each in points:
+        minute = each.minute - (each.minute - first) % grain
+        there = found.get(minute)
+        found[minute] = replace(each, minute=minute) if there is None else _both(there, each)
+    return list(found.values())
+
+
+def _both(one: Point, two: Point) -> Point:
+    n = one.n + two.n
+    total = (one.mean or 0.0) * one.n + (two.mean or 0.0) * two.n
+    return replace(
+        one, n=n, mean=total / n if n else None,
+        undefined=one.undefined + two.undefined, failed=one.failed + two.failed,
+    )  # fmt: skip
 
 
 def _range(measure: Measure, values: Sequence[float]) -> tuple[float, float]:
@@ -70,18 +133,18 @@ def _range(measure: Measure, values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def _line(placed: Sequence[tuple[float, float, Point]], at: int) -> Markup:
+def _line(name: str, placed: Sequence[tuple[float, float, Point]], at: int) -> Markup:
     path = " ".join(f"{x},{y}" for x, y, _ in placed)
     dots = [
-        tag("circle", tag("title", _told(point)), cx=x, cy=y, r=3 if len(placed) < 80 else 2)
+        tag("circle", tag("title", _told(name, point)), cx=x, cy=y, r=3 if len(placed) < 80 else 2)
         for x, y, point in placed
     ]
     return tag("g", tag("polyline", points=path), dots, class_=f"line-{at}")
 
 
-def _told(point: Point) -> str:
+def _told(name: str, point: Point) -> str:
     moment = datetime.fromtimestamp(60 * point.minute, UTC)
-    return f"{label(point.route or 'no route', 60)}, {moment:%Y-%m-%d %H:%M}: {number(point.mean)}, n {point.n:,}"
+    return f"{label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {number(point.mean)}, n {point.n:,}"
 
 
 def _grid(low: float, high: float, y: object) -> list[Markup]:
@@ -133,6 +196,7 @@ def spark(values: Sequence[float | None], low: float | None, high: float | None)
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return None
+    values = values[next(at for at, value in enumerate(values) if value is not None) :]
     start = min(known) if low is None else low
     end = max(known) if high is None else high
     reach = end - start or 1.0

@@ -20,19 +20,18 @@ from starlette.responses import RedirectResponse, Response
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.findings import alerting
-from ragfault.runs import Run
 from ragfault.runs.labels import Label, fingerprint
 from ragfault.server import views
 from ragfault.server.access import COOKIE
 from ragfault.server.bodies import read_body
 from ragfault.server.dashboard_reading import said
 from ragfault.server.dashboard_rendering import PageRoute, address, local, render
-from ragfault.server.dashboard_views import CLUSTERS, selection
+from ragfault.server.dashboard_views import CLUSTERS, last_judge, run_at, selection
 from ragfault.server.desk import ALARMS, Desk
 from ragfault.server.settings import Limits
 from ragfault.store import Event, Wanted, export, import_run
 
-__all__ = ["forms", "run_at"]
+__all__ = ["forms"]
 
 SMALL = Limits(body=64_000, unpacked=64_000)
 """What a form may weigh."""
@@ -184,22 +183,13 @@ def _cluster(desk: Desk, hours: int) -> None:
     since = now - 3600 * hours
     moment = datetime.fromtimestamp(now, UTC)
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
-        wanted = Wanted(since=since, judge=_last_judge(desk))
+        wanted = Wanted(since=since, judge=last_judge(desk))
         run = export(desk.store, wanted, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
         found = cluster([run])
         kept = desk.store.setting(CLUSTERS, {})
         registry = msgspec.convert(kept["registry"], Registry) if kept else Registry()
         registry, found = remember(registry, found, [whole(run)], moment.isoformat())
     _keep(desk, {"time": now, "since": since, "found": found, "registry": registry})
-
-
-def _last_judge(desk: Desk) -> str | None:
-    """The judge of the trace that was judged last in time: figures of several judges do not go together."""
-    for line in desk.store.find(Wanted(limit=1, state="scored")).lines:
-        whole = desk.store.trace(line.id)
-        if whole is not None and whole.verdicts is not None:
-            return whole.verdicts.judge
-    return None
 
 
 def _keep(desk: Desk, content: dict[str, Any]) -> None:
@@ -267,14 +257,6 @@ def _promote(desk: Desk, id: str) -> None:
 
 
 # --- runs ------------------------------------------------------------------------------------------
-
-
-def run_at(desk: Desk, name: str) -> Run:
-    """A run of the folder of the store. Raises UnknownName for a name that is none."""
-    known = [line.name for line in views.runs(desk)]
-    if name not in known:
-        raise UnknownName("run", name, known, hint="Export traces, and it is there.")
-    return Run.open(desk.settings.runs / name)
 
 
 @forms.post("/runs")

@@ -21,16 +21,19 @@ from ragfault import __version__
 from ragfault.errors import OutputError, RagfaultError, UnknownName
 from ragfault.report import markup
 from ragfault.server.access import COOKIE
+from ragfault.server.desk import Desk
 from ragfault.store import Wanted
 
-__all__ = ["PageRoute", "address", "local", "query", "render", "visible"]
+__all__ = ["PageRoute", "address", "desk_of", "local", "query", "render", "visible"]
 
 PAGES = (
     ("/", "Overview"),
+    ("/insights", "Insights"),
     ("/traces", "Traces"),
     ("/alerts", "Alerts"),
     ("/clusters", "Clusters"),
     ("/runs", "Runs"),
+    ("/drift", "Drift"),
     ("/judge", "Judge"),
     ("/settings", "Settings"),
     ("/help", "Help"),
@@ -87,6 +90,12 @@ def local(path: str) -> str:
     ('/traces?sort=triad', '/', '/')
     """
     return path if re.fullmatch(r"/(?![/\\])[\x21-\x7e]*", path) else "/"
+
+
+def desk_of(request: Request) -> Desk:
+    """The desk of the server that was asked."""
+    desk: Desk = request.app.state.desk
+    return desk
 
 
 # --- what stands in templates -----------------------------------------------------------------------
@@ -171,12 +180,16 @@ def _plain(value: Any) -> str:
 
 
 def render(request: Request, name: str, status: int = 200, alone: bool = False, **content: Any) -> Response:
-    """A page of this server; `content` is what its template asks for, `alone` says that it has no JSON twin."""
+    """A page of this server; `content` is what its template asks for, `alone` says that it has no JSON twin.
+
+    A page that is given `renew` fetches itself anew every so many seconds, where scripts run.
+    """
     access = request.app.state.access
     around = {
         "path": request.url.path,
         "twin": None if alone or name in PLACES or status != 200 else _twin(request),
         "stamp": access.stamp(request),
+        "renew": None,
         "signed": COOKIE in request.cookies and not access.open,
     }
     text = _environment().get_template(f"{name}.html").render(around | content)

@@ -1,4 +1,4 @@
-"""What the pages of the dashboard show beside the views that every reader has: layers, windows, clusters, judge."""
+"""What the pages of the dashboard show beside the views that every reader has: two windows, clusters, judge."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from ragfault.cards import Card, known_cards, load_card
-from ragfault.errors import UsageError
-from ragfault.findings.alerting_rules import RULES, Rule, load_rules
-from ragfault.findings.health import PARTS
+from ragfault.errors import UnknownName, UsageError
+from ragfault.findings.alerting import Alarm
+from ragfault.findings.alerting_rules import RULES, SEVERITIES, Rule, load_rules
 from ragfault.findings.monitoring_blaming import Blame, blame
 from ragfault.findings.monitoring_windows import DAY, series
-from ragfault.records import Layer
+from ragfault.report.markup import number
+from ragfault.runs import Run
 from ragfault.runs.labels import Label
+from ragfault.server import views
 from ragfault.server.dashboard_reading import spoken
 from ragfault.server.desk import Desk
-from ragfault.server.views import Moved
 from ragfault.stats.intervals import wilson
-from ragfault.store import Role, Totals, Wanted
+from ragfault.store import Event, Role, Totals, Wanted
 
 if TYPE_CHECKING:
     from ragfault.clustering import Clusters, Registry
@@ -37,15 +38,17 @@ __all__ = [
     "Grouped",
     "Judged",
     "Kept",
-    "Standing",
     "clusters_of",
     "compare",
+    "details",
+    "gravest",
     "grouped",
     "judge",
+    "last_judge",
+    "run_at",
     "selection",
     "settings",
-    "standing",
-    "stirred",
+    "told",
 ]
 
 CLUSTERS = "clusters"
@@ -53,115 +56,6 @@ CLUSTERS = "clusters"
 
 LABELLED = 500
 """Labelled traces that the page of the judge looks at, the latest."""
-
-PARTS_OF: dict[Layer, tuple[str, ...]] = {
-    **{layer: parts for _, layer, parts in PARTS},
-    "crosscut": ("triad",),
-    "operation": ("latency",),
-}
-"""What stands for each layer on the first page; the first two have a health made of them."""
-
-
-# --- layers ----------------------------------------------------------------------------------------
-
-
-class Standing(Struct, frozen=True, kw_only=True):
-    """A mean over all routes, and how it moved."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
-    delta: float | None = None
-    delta_low: float | None = None
-    delta_high: float | None = None
-
-
-def standing(moved: Iterable[Moved], metrics: Sequence[str], window: int) -> Standing | None:
-    """The mean of some metrics' means over all routes in a window; None where no one has a value.
-
-    Routes count by their values and are taken as independent; the metrics count alike and are taken as moving
-    together, so that the interval is, if anything, too wide.
-    """
-    found = [each for each in moved if each.window == window and each.mean is not None and each.n]
-    parts = [_pooled([each for each in found if each.metric == name]) for name in metrics]
-    known = [each for each in parts if each is not None]
-    if not known:
-        return None
-    return Standing(
-        mean=_mean([each.mean for each in known]) or 0.0,
-        low=_mean([each.low for each in known]),
-        high=_mean([each.high for each in known]),
-        n=max(each.n for each in known),
-        delta=_mean([each.delta for each in known]),
-        delta_low=_mean([each.delta_low for each in known]),
-        delta_high=_mean([each.delta_high for each in known]),
-    )
-
-
-def _pooled(routes: Sequence[Moved]) -> Standing | None:
-    """One metric over its routes."""
-    if not routes:
-        return None
-    n = sum(each.n for each in routes)
-    share = [each.n / n for each in routes]
-    mean = sum(part * (each.mean or 0.0) for part, each in zip(share, routes, strict=True))
-    low, high = _ends(mean, share, [(each.mean, each.low, each.high) for each in routes])
-    there = [each for each in routes if each.delta is not None]
-    size = sum(each.n for each in there)
-    parts = [each.n / size for each in there]
-    delta = (
-        sum(part * (each.delta or 0.0) for part, each in zip(parts, there, strict=True)) if there else None
-    )
-    ends = _ends(delta or 0.0, parts, [(each.delta, each.delta_low, each.delta_high) for each in there])
-    known = delta is not None
-    return Standing(
-        mean=mean, low=low, high=high, n=n, delta=delta,
-        delta_low=ends[0] if known else None, delta_high=ends[1] if known else None,
-    )  # fmt: skip
-
-
-def _ends(
-    mean: float, share: Sequence[float], parts: Sequence[tuple[float | None, float | None, float | None]]
-) -> tuple[float | None, float | None]:
-    """The ends of the interval of a weighted mean of independent parts; unknown where that of a part is."""
-    if any(low is None or high is None for _, low, high in parts):
-        return None, None
-    down = math.sqrt(
-        sum((w * ((m or 0) - (low or 0))) ** 2 for w, (m, low, _) in zip(share, parts, strict=True))
-    )
-    up = math.sqrt(
-        sum((w * ((high or 0) - (m or 0))) ** 2 for w, (m, _, high) in zip(share, parts, strict=True))
-    )
-    return mean - down, mean + up
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean; None where a value is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def stirred(moved: Iterable[Moved], most: int = 8) -> list[Moved]:
-    """What certainly moved: differences whose interval leaves out zero, for the worse first, the surest first."""
-
-    def sure(each: Moved) -> float:
-        half = ((each.delta_high or 0.0) - (each.delta_low or 0.0)) / 2
-        return abs(each.delta or 0.0) / half if half else math.inf
-
-    found = [
-        each
-        for each in moved
-        if each.delta_low is not None
-        and each.delta_high is not None
-        and (each.delta_low > 0 or each.delta_high < 0)
-    ]
-    return sorted(found, key=lambda each: (not _worse(each), -sure(each), each.metric))[:most]
-
-
-def _worse(each: Moved) -> bool:
-    return ((each.delta or 0.0) < 0) == (each.better == "higher")
-
 
 # --- two windows -----------------------------------------------------------------------------------
 
@@ -237,6 +131,74 @@ def _time(text: str) -> float:
     if not math.isfinite(made):
         raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.')
     return made
+
+
+# --- runs ------------------------------------------------------------------------------------------
+
+
+def run_at(desk: Desk, name: str) -> Run:
+    """A run of the folder of the store. Raises UnknownName for a name that is none."""
+    known = [line.name for line in views.runs(desk)]
+    if name not in known:
+        raise UnknownName("run", name, known, hint="Export traces, and it is there.")
+    return Run.open(desk.settings.runs / name)
+
+
+def last_judge(desk: Desk) -> str | None:
+    """The judge of the trace that was judged last in time: figures of several judges do not go together."""
+    for line in desk.store.find(Wanted(limit=1, state="scored")).lines:
+        whole = desk.store.trace(line.id)
+        if whole is not None and whole.verdicts is not None:
+            return whole.verdicts.judge
+    return None
+
+
+# --- alerts ----------------------------------------------------------------------------------------
+
+
+STATUSES = ("firing", "pending", "resolved")
+
+
+def gravest(alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Alerts in the order in which they are looked at: those that fire first, the most severe first."""
+
+    def order(each: Alarm) -> tuple[int, int, float]:
+        return STATUSES.index(each.status), SEVERITIES.index(each.rule.severity), each.since
+
+    return sorted(alarms, key=order)
+
+
+def details(body: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What an event says beyond what names it, in words.
+
+    >>> details({"rule": "DROP", "value": 0.25, "since": 60.0, "layer": "retrieval", "remedies": []})
+    [('value', '0.25'), ('since', '1970-01-01 00:01 UTC'), ('layer', 'retrieval')]
+    """
+    found = []
+    for name, value in body.items():
+        if name in NAMING or value in (None, "", (), []):
+            continue
+        if name in ("since", "began", "until") and isinstance(value, float):
+            text = f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M} UTC"
+        elif isinstance(value, float):
+            text = number(value)
+        else:
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        found.append((name, text))
+    return found
+
+
+NAMING = ("kind", "rule", "severity", "metric", "route", "time", "blamed", "traces", "remedies", "suspects")
+"""What an event says that its line says already, or that stands with the alert."""
+
+
+def told(events: tuple[Event, ...]) -> dict[str, dict[str, Any]]:
+    """What was last told of each alert: the layer that the decision tree names, and what to do."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if event.kind in ("firing", "reminder"):
+            found.setdefault(event.alert, event.body)
+    return found
 
 
 # --- clusters --------------------------------------------------------------------------------------

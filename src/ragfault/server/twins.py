@@ -15,6 +15,8 @@ from ragfault.findings.monitoring_windows import DAY
 from ragfault.server import dashboard_views as seen
 from ragfault.server import views
 from ragfault.server.access import require
+from ragfault.server.dashboard_drift import drifted
+from ragfault.server.dashboard_insights import together
 from ragfault.server.desk import Desk
 from ragfault.server.exposition import exposition
 from ragfault.store import State, Wanted
@@ -111,6 +113,29 @@ def compared(desk: Desk, asked: Mapping[str, str]) -> seen.Compared:
     route = asked.get("route", "")
     wanted = None if route in ("", seen.UNROUTED) else route
     return seen.compare(desk, wanted, (ends[0], ends[1]), (ends[2], ends[3]))
+
+
+@router.get("/insights.json")
+async def insights(
+    request: Request,
+    route: Text = None,
+    window: Annotated[int, Query(ge=1, le=7 * DAY)] = DAY,
+) -> Response:
+    """What goes together: the triad over time, how values lie, and what they go with."""
+    found = "" if route == seen.UNROUTED else route or None
+    return as_json(await run_in_threadpool(together, request.app.state.desk, found, window))
+
+
+@router.get("/drift.json")
+async def drift(
+    request: Request,
+    run: Annotated[str, Query(max_length=400)],
+    route: Text = None,
+    window: Annotated[int, Query(ge=1, le=366 * DAY)] = DAY,
+) -> Response:
+    """How far live traffic has moved from a run of the store."""
+    found = "" if route == seen.UNROUTED else route or None
+    return as_json(await run_in_threadpool(drifted, request.app.state.desk, run, found, window))
 
 
 @router.get("/traces.json")

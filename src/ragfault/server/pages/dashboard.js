@@ -25,7 +25,7 @@ function openTheme() {
 
 // --- keys -------------------------------------------------------------------------------------------
 
-const PLACES = { o: "/", t: "/traces", a: "/alerts", c: "/clusters", r: "/runs" };
+const PLACES = { o: "/", i: "/insights", t: "/traces", a: "/alerts", c: "/clusters", r: "/runs", d: "/drift" };
 let going = false;
 
 function move(step) {
