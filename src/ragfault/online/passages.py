@@ -16,7 +16,7 @@ KEPT = (str, int, float, bool, type(None))
 
 
 def chunks_of(found: Iterable[Any]) -> tuple[Chunk, ...]:
-    """The chunks that a retriever returned: texts, mappings, documents of LangChain, nodes of LlamaIndex.
+    """The chunks that a retriever returned: texts, mappings, documents of LangChain or Haystack, nodes of LlamaIndex.
 
     An id is the one that a chunk has, else made from its text. Raises UsageError for what holds no text.
 
@@ -38,10 +38,11 @@ def _chunk(given: Any) -> Chunk:
         return _made(given.get("id"), text, given.get("score"), given.get("metadata"), given)
     node, score = getattr(given, "node", given), getattr(given, "score", None)
     text = getattr(node, "page_content", None)
-    if text is None and hasattr(node, "get_content"):
-        text = node.get_content()
+    if text is None:
+        text = node.get_content() if hasattr(node, "get_content") else getattr(node, "content", None)
     name = getattr(node, "node_id", None) or getattr(node, "id", None)
-    return _made(name, text, score, getattr(node, "metadata", None), given)
+    held = getattr(node, "metadata", None) or getattr(node, "meta", None)
+    return _made(name, text, score, held if isinstance(held, Mapping) else None, given)
 
 
 def _made(name: Any, text: Any, score: Any, metadata: Any, given: Any) -> Chunk:

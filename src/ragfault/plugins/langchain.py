@@ -32,9 +32,9 @@ __all__ = ["MeasuredRetriever", "TraceHandler", "to_trace"]
 class TraceHandler(BaseTracer):
     """A callback handler that makes a trace of each outermost run, and hands it to a background, a function or a file.
 
-    `chain.invoke(question, config={"callbacks": [TraceHandler(background)]})`. The trace holds query, documents, answer,
-    model, tokens, times and errors; a thread or session of the metadata is its conversation. Plain, async, batched and
-    streamed calls alike; nothing that goes wrong here reaches the caller.
+    `chain.invoke(question, config={"callbacks": [TraceHandler(background)]})`. The trace holds query, documents,
+    answer, model, tokens, times and errors; a thread or session of the metadata is its conversation. Plain, async,
+    batched and streamed calls alike; nothing that goes wrong here reaches the caller.
     """
 
     run_inline = True

@@ -27,6 +27,7 @@ __all__ = ["Delivery", "Recorder", "To", "documents"]
 To = Background | Callable[[Trace], object] | str | Path
 """Where traces go: to a background that scores them, to a function, or as lines to a file of JSON."""
 
+KIND = "openinference.span.kind"
 OPEN = 10_000
 """How many traces are put together at once; of more, the oldest, which may never end, are let go."""
 
@@ -45,6 +46,9 @@ class Delivery:
 
     def operations(self, found: Iterable[Operation]) -> None:
         """Hand on the trace that operations make, if they have to do with RAG."""
+        found = tuple(found)
+        if {one.attributes.get(KIND) for one in found} <= {None, "EMBEDDING", "PROMPT"}:
+            return
         try:
             trace = to_trace(found)
             if trace is not None:
@@ -166,7 +170,7 @@ class Recorder:
 
 
 def documents(found: Any) -> list[dict[str, Any]] | None:
-    """What a retriever gave, as the attribute `gen_ai.retrieval.documents` has it; None for what is no list of chunks."""
+    """What a retriever gave, as `gen_ai.retrieval.documents` has it; None for what is no list of chunks."""
     try:
         chunks = chunks_of(found)
     except Exception:  # noqa: BLE001 - what is no list of chunks is told by its absence

@@ -1,7 +1,7 @@
 """Langfuse: traces and observations as its API, its UI and its exports to a bucket write them, as operations.
 
 Names come in camelCase (API, UI) and in snake_case (bucket); a trace may hold its observations, or they stand in
-rows of their own, which are joined by the trace that they name. Inputs and outputs are values, or texts of JSON in a table.
+rows of their own, which are joined by the trace that they name. Inputs and outputs are values, or texts of JSON.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def _trace(record: dict[str, Any], name: str, inner: list[Operation]) -> Operati
     start = nanoseconds(record.get("timestamp"))
     begun = [one.start for one in inner if one.start]
     start = min([start, *begun]) if start else min(begun, default=0)
-    seconds = record.get("latency")
-    took = int(float(seconds) * 1e9) if _number(seconds) else 0
+    took = int(_seconds(record.get("latency")) * 1e9)
     attributes = _taken(record, {**TRACE, **AROUND})
     if _first(record, ("name",)) is not None:
         attributes["langfuse.trace.name"] = str(record["name"])
@@ -154,8 +153,10 @@ def _first(record: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((record[name] for name in names if record.get(name) not in (None, "")), None)
 
 
-def _number(value: Any) -> bool:
+def _seconds(value: Any) -> float:
+    """A time that a trace took; none where it is not to be read."""
     try:
-        return value is not None and 0 <= float(value) < 1e9
+        found = float(value)
     except (TypeError, ValueError):
-        return False
+        return 0.0
+    return found if 0 <= found < 1e9 else 0.0
