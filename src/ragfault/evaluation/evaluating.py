@@ -9,23 +9,28 @@ from typing import Any
 
 from ragfault import __version__, judges
 from ragfault.errors import BadTraces, InputError, UsageError
+from ragfault.evaluation.executors import Processes
 from ragfault.evaluation.paying import paying, usage
-from ragfault.evaluation.spool import Side, Where, settled
+from ragfault.evaluation.spool import Side, Where, settled, spooling
 from ragfault.evaluation.work import Job, work_off
 from ragfault.judges.lens import Lens
 from ragfault.judges.llm.settings import Settings
 from ragfault.metrics import Metric, choose, definitions
-from ragfault.ports import Judge, Metered
+from ragfault.ports import Executor, Judge, Metered
 from ragfault.records import Trace, Usage
 from ragfault.runs import Measure, Partial, Plan, Run
-from ragfault.runs.places import check_free, desk, resolved
+from ragfault.runs.places import check_free, desk, placed
 from ragfault.sources import Digest, Survey, read_traces, survey
 from ragfault.sources.files import named
+from ragfault.sources.remote import Place, is_remote
+from ragfault.sources.slices import Index, index, marks
 
 __all__ = ["evaluate", "measure"]
 
-BATCH = 64
-"""Traces to a part: at most so many are lost, for each worker, when an evaluation is killed."""
+BATCH, LARGE = 64, 1024
+"""Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
+PARTS = 256
+"""Parts that a cluster's work is cut into at the least, before they are made larger than here."""
 
 
 def _quiet(*_: object) -> None:
@@ -34,14 +39,15 @@ def _quiet(*_: object) -> None:
 
 def evaluate(  # noqa: PLR0913 - the options of one verb
     where: Where | Iterable[Trace],
-    out: str | Path,
+    out: str | Place,
     *,
     judge: str | Judge = judges.DEFAULT,
     options: Mapping[str, Any] | Settings | None = None,
     lens: str | Path | Lens = "general",
     metrics: str | Sequence[str] = "default",
     workers: int = 1,
-    batch: int = BATCH,
+    executor: Executor | None = None,
+    batch: int | None = None,
     force: bool = False,
     skip_bad: bool = False,
     progress: Callable[[int, int], None] = _quiet,
@@ -57,6 +63,9 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     or a TOML file of yours (see `ragfault lens`). `metrics` is a set ("default", "all", a layer), or texts
     such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `progress` is
     called with (traces done, traces in all), `notice` with lines worth telling.
+
+    An `executor` has the work done in the place of `workers`, on a cluster, say (`Ray`). Input and `out` may lie in an
+    object store ("s3://bucket/run"), where those who do the work read and write themselves.
 
     `options` go to a judge that is named: those of "llm:MODEL" are the fields of `Settings` (budget, concurrency …),
     or `Settings` themselves. A judge that is paid for asks from one process, `spent` is called with what it spent so
@@ -78,25 +87,50 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     ...     [(score.metric, score.value) for score in run.scores()]
     [('groundedness', 1.0), ('error', 0.0)]
     """
-    out = resolved(out)
+    out = placed(out)
     check_free(out, force=force)
     chosen = choose(metrics)
     judge = _judge(judge, options, lens, chosen)
-    _spread_as(workers, batch, judge)
+    _spread_as(workers, batch, judge, executor, notice)
     for line in _left_out(metrics):
         notice(line)
     source = named(where)
-    with desk(out) as place:
-        where = settled(where, place)
+    with desk(out) as place, spooling(place) as spool:
+        where = settled(where, spool)
+        by = executor or (Processes(workers) if workers > 1 else None)
+        marked = marks(where) if by is not None else {}
         found = _survey(where, source, skip_bad, notice, reading)
-        partial = Partial.begin(out, _plan(judge, chosen, found, source, batch), force=force)
-        if partial.done():
-            notice(f"resuming: {len(partial.done()):,} parts of {partial.plan.batch} traces are done already")
+        size = batch or _batch(found.count, far=executor is not None or is_remote(out))
+        partial = _begin(out, _plan(judge, chosen, found, source, size), force, notice)
         told = _telling(judge, progress, spent)
         with Side(out.with_name(out.name + ".bad.jsonl"), notice) as side, paying(judge, partial):
             traces = _same(read_traces(where, on_bad=side.keep, **reading), found)
-            work_off(Job.of(partial, judge, chosen), traces, workers, told)
+            places = _index(where, found, marked, reading) if by is not None else None
+            work_off(Job.of(partial, judge, chosen), traces, places, by, told)
         return partial.finish(force=force, usage=usage(judge))
+
+
+def _begin(out: Place, plan: Plan, force: bool, notice: Callable[[str], None]) -> Partial:
+    """Begin the run, or take up the one that was begun, and say so."""
+    partial = Partial.begin(out, plan, force=force)
+    if done := len(partial.done()):
+        notice(f"resuming: {done:,} parts of {partial.plan.batch} traces are done already")
+    return partial
+
+
+def _batch(count: int, *, far: bool) -> int:
+    """Traces to a part: where each costs a request to a store or a cluster, more of them the more there are."""
+    return min(LARGE, max(BATCH, count // PARTS)) if far else BATCH
+
+
+def _index(
+    where: Where, found: Survey, marked: Mapping[str, str], reading: Mapping[str, Any]
+) -> Index | None:
+    """Where the traces stand, for workers who read them themselves; None where only the whole can be read."""
+    given = {name for name, value in reading.items() if value is not None} - {"shape"}
+    if given or found.bad or found.named or reading.get("shape") not in (None, "ragfault"):
+        return None
+    return index(where, found.count, marked)
 
 
 def _judge(
@@ -117,11 +151,21 @@ def _judge(
     return judges.through(judge, lens)
 
 
-def _spread_as(workers: int, batch: int, judge: Judge) -> None:
-    """Refuse numbers of workers and sizes of parts that cannot be."""
-    if workers < 1 or batch < 1:
+def _spread_as(
+    workers: int,
+    batch: int | None,
+    judge: Judge,
+    executor: Executor | None,
+    notice: Callable[[str], None],
+) -> None:
+    """Refuse numbers of workers and sizes of parts that cannot be; say where a judge that is paid for is asked."""
+    if workers < 1 or (batch is not None and batch < 1):
         raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
-    if workers > 1 and isinstance(judge, Metered):
+    if not isinstance(judge, Metered):
+        return
+    if executor is not None:
+        notice("a judge that is paid for is asked from here alone, so that one budget and one pace hold")
+    elif workers > 1:
         raise UsageError(
             f"a judge that is paid for asks from one process, got workers={workers}. "
             "How many calls are under way at once is its concurrency: --concurrency, or options={'concurrency': 32}."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,10 +15,21 @@ from ragfault.errors import Fault, InputError, UsageError
 from ragfault.records import Trace
 from ragfault.runs.places import writing
 from ragfault.sources import write_traces
+from ragfault.sources.remote import Place, is_remote
 
-__all__ = ["Side", "Where", "settled"]
+__all__ = ["Side", "Where", "settled", "spooling"]
 
 Where = str | Path | Sequence[str | Path]
+
+
+@contextlib.contextmanager
+def spooling(desk: Place) -> Iterator[Path]:
+    """The desk of a run, or for a run in an object store a folder of this machine for so long."""
+    if isinstance(desk, Path):
+        yield desk
+        return
+    with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
+        yield Path(folder)
 
 
 def settled(where: Where | Iterable[Trace], desk: Path) -> Where:
@@ -40,6 +52,8 @@ def settled(where: Where | Iterable[Trace], desk: Path) -> Where:
 
 def _once(name: str | Path) -> bool:
     """Whether this can be read only once: standard input, a pipe, a device."""
+    if is_remote(name):
+        return False
     path = Path(name)
     return str(name) == "-" or (path.exists() and not path.is_file() and not path.is_dir())
 
@@ -68,7 +82,7 @@ class Side:
     It gets its name when the work is done; where that is taken, a number is added.
     """
 
-    def __init__(self, path: Path, notice: Callable[[str], None]) -> None:
+    def __init__(self, path: Place, notice: Callable[[str], None]) -> None:
         self.path, self.notice, self.count = path, notice, 0
         self._draft: Path | None = None
         self._file: Any = None
@@ -77,7 +91,8 @@ class Side:
         """Write down a bad line."""
         with writing(self.path):
             if self._file is None:
-                handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+                beside = self.path.parent if isinstance(self.path, Path) else None
+                handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=beside)
                 self._draft = Path(name)
                 self._file = os.fdopen(handle, "w", encoding="utf-8", errors="replace")
             self._file.write(fault.text.rstrip("\r\n") + "\n")
@@ -94,14 +109,24 @@ class Side:
             self._draft.unlink(missing_ok=True)
             return
         place = free(self.path)
-        self._draft.rename(place)
+        _move(self._draft, place)
         self.notice(f"left out {self.count:,} bad lines, kept in {place}")
 
 
-def free(path: Path) -> Path:
+def _move(draft: Path, place: Place) -> None:
+    if isinstance(place, Path):
+        draft.rename(place)
+        return
+    with writing(place), draft.open("rb") as file, place.open("wb") as there:
+        shutil.copyfileobj(file, there, 1 << 20)
+    draft.unlink()
+
+
+def free(path: Place) -> Place:
     """The path, or where it is taken the first free one with a number: `run.bad-2.jsonl`."""
     number, place = 1, path
+    stem, ending = os.path.splitext(path.name)
     while place.exists():
         number += 1
-        place = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        place = path.with_name(f"{stem}-{number}{ending}")
     return place

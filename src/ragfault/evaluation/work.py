@@ -1,25 +1,24 @@
-"""The work of an evaluation: parts of the traces, judged and scored, here or on worker processes."""
+"""The work of an evaluation: parts of the traces, judged and scored, here or wherever an executor has it done."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from importlib import import_module
-from itertools import islice
 
-import msgspec
 from msgspec import Struct
 
-from ragfault.errors import RunError
-from ragfault.judges.observing import observe, ready
+from ragfault.evaluation.pieces import Piece, Share, changed, cut, read, sent, shares
+from ragfault.judges.observing import observe
 from ragfault.metrics import Metric, parse, score
-from ragfault.ports import Judge, Metered
+from ragfault.ports import Executor, Judge, Metered
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.runs import Partial
+from ragfault.runs.writing import Blobs, packed
+from ragfault.sources.slices import Index
 
-__all__ = ["Job", "score_all", "work_off"]
+__all__ = ["Job", "prepare", "score_all", "work_off"]
 
 AHEAD, PARTS = 1024, 32
 """Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
@@ -48,33 +47,43 @@ class Job(Struct, frozen=True, kw_only=True):
         )
 
 
-def work_off(job: Job, traces: Iterator[Trace], workers: int, progress: Callable[[int, int], None]) -> None:
-    """Score every part that is not done yet."""
+def work_off(
+    job: Job,
+    traces: Iterator[Trace],
+    index: Index | None,
+    executor: Executor | None,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Score every part that is not done yet.
+
+    Without an executor the traces are worked on here; with one, by those it has, who read them themselves where
+    there is an `index` of them.
+    """
     total, size = job.partial.plan.traces, job.partial.plan.batch
     ready = job.partial.done()
     done = min(len(ready) * size, total)
     progress(done, total)
-    todo = ((number, part) for number, part in enumerate(_parts(traces, size)) if number not in ready)
-    for count in _worked(job, todo, workers):
+    todo = ((number, part) for number, part in enumerate(cut(traces, size)) if number not in ready)
+    for count in _worked(job, todo, index, ready, executor):
         done += count
         progress(done, total)
 
 
-def _parts(traces: Iterator[Trace], size: int) -> Iterator[list[Trace]]:
-    while part := list(islice(traces, size)):
-        yield part
-
-
-def _worked(job: Job, todo: Iterator[tuple[int, list[Trace]]], workers: int) -> Iterator[int]:
+def _worked(
+    job: Job,
+    todo: Iterator[tuple[int, list[Trace]]],
+    index: Index | None,
+    ready: frozenset[int],
+    executor: Executor | None,
+) -> Iterator[int]:
     """Do the parts, and say of each how many traces it has."""
     if isinstance(job.judge, Metered):
         return _together(job, job.judge, todo)
-    return _inline(job, todo) if workers == 1 else _spread(job, todo, workers)
-
-
-def _inline(job: Job, todo: Iterator[tuple[int, list[Trace]]]) -> Iterator[int]:
-    for number, part in todo:
-        yield _score_part(job, number, part)
+    if executor is None:
+        return (_score_part(job, number, part) for number, part in todo)
+    if index is None:
+        return _spread(job, executor, (sent(number, part) for number, part in todo), [])
+    return _shared(job, executor, index, ready)
 
 
 def _together(job: Job, judge: Metered, todo: Iterator[tuple[int, list[Trace]]]) -> Iterator[int]:
@@ -99,57 +108,91 @@ def _together(job: Job, judge: Metered, todo: Iterator[tuple[int, list[Trace]]])
         pool.shutdown(wait=True)
 
 
-def _spread(job: Job, todo: Iterator[tuple[int, list[Trace]]], workers: int) -> Iterator[int]:
-    """The same on worker processes, with a bounded number of parts under way."""
-    pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_enter, initargs=(job,)
-    )
-    under_way: set[Future[int]] = set()
-    try:
-        for number, part in todo:
-            under_way.add(pool.submit(_work, number, msgspec.msgpack.encode(part)))
-            if len(under_way) >= 3 * workers:
-                finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in finished)
-        while under_way:
-            finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in finished)
-    except BrokenProcessPool:
-        raise RunError(
-            "a worker process was killed (out of memory, perhaps). What was done is kept: "
-            "run the same command again, with fewer --workers or a smaller --batch."
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+def _shared(job: Job, executor: Executor, index: Index, ready: frozenset[int]) -> Iterator[int]:
+    """Do the parts where those who work on them read them; what they do not see is read here, and sent."""
+    unseen: list[Share] = []
+
+    def pieces() -> Iterator[Piece]:
+        for share in shares(index, job.partial.plan, ready):
+            if unseen:
+                yield from _sent(share, job.partial.plan.batch)
+            else:
+                yield share
+
+    yield from _spread(job, executor, pieces(), unseen)
+    if unseen:
+        left = (piece for share in unseen for piece in _sent(share, job.partial.plan.batch))
+        yield from _spread(job, executor, left, [])
+    if not index.same():
+        raise changed()
 
 
-_job: Job | None = None
+def _sent(share: Share, batch: int) -> Iterator[Piece]:
+    """The parts of a share, read here."""
+    if not share.slice.here():
+        raise changed()
+    for number, traces in read(share, batch):
+        yield sent(number, traces)
 
 
-def _enter(job: Job) -> None:
-    """Make a worker process ready for the job."""
-    global _job  # noqa: PLW0603 - one job for each worker process, given at its start
-    ready()
-    for module in job.modules:
+class Outcome(Struct, frozen=True):
+    """What became of a piece."""
+
+    count: int = 0
+    """How many traces were scored."""
+    parts: tuple[tuple[int, Blobs], ...] = ()
+    """The parts that are still to be written, where they were made before another disk."""
+    unseen: Share | None = None
+    """The piece itself, where its files could not be read."""
+
+
+def _spread(job: Job, executor: Executor, pieces: Iterator[Piece], unseen: list[Share]) -> Iterator[int]:
+    """Have the pieces done; those whose files were not seen go to `unseen`."""
+    for outcome in executor.spread(partial(_do, job), pieces):
+        if outcome.unseen is not None:
+            unseen.append(outcome.unseen)
+        for number, blobs in outcome.parts:
+            job.partial.lay(number, blobs)
+        yield outcome.count
+
+
+def _do(job: Job, piece: Piece) -> Outcome:
+    """Do a piece, wherever this is; its parts are written from here where the run is made before this disk."""
+    prepare(job.modules)
+    if isinstance(piece, Share) and not piece.slice.here():
+        return Outcome(unseen=piece)
+    here, count, kept = job.partial.here(), 0, []
+    for number, traces in read(piece, job.partial.plan.batch):
+        blobs = _scored(job, traces)
+        if here:
+            job.partial.lay(number, blobs)
+        else:
+            kept.append((number, blobs))
+        count += len(traces)
+    return Outcome(count, tuple(kept))
+
+
+def prepare(modules: Iterable[str]) -> None:
+    """Import the modules that define metrics, in a process that has not met them."""
+    for module in modules:
         if module != "__main__":
             import_module(module)
-    _job = job
-
-
-def _work(number: int, part: bytes) -> int:
-    assert _job is not None
-    return _score_part(_job, number, msgspec.msgpack.decode(part, type=list[Trace]))
 
 
 def _score_part(job: Job, number: int, traces: list[Trace]) -> int:
     """Judge and score one part, and leave it on disk."""
+    job.partial.lay(number, _scored(job, traces))
+    return len(traces)
+
+
+def _scored(job: Job, traces: list[Trace]) -> Blobs:
+    """The tables of one part, judged and scored."""
     verdicts = observe(job.judge, traces)
     metrics = [parse(text) for text in job.metrics]
     scores = [
         row for trace, seen in zip(traces, verdicts, strict=True) for row in score_all(metrics, trace, seen)
     ]
-    job.partial.write(number, traces, verdicts, scores)
-    return len(traces)
+    return packed(traces, verdicts, scores)
 
 
 def score_all(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts) -> list[Score]:

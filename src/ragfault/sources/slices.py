@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -22,7 +22,7 @@ from ragfault.sources.mould import Mould, Plan, parse
 from ragfault.sources.remote import Remote, is_remote, readable, stamp
 from ragfault.sources.values import Wrong
 
-__all__ = ["Anchor", "Index", "Slice", "index"]
+__all__ = ["Anchor", "Index", "Slice", "index", "marks"]
 
 APART = 1024
 """Lines of JSON between two places at which the reading can begin."""
@@ -97,8 +97,15 @@ class Index(Struct, frozen=True):
         return all(file.same() for file in self.files)
 
 
-def index(where: files.Where, count: int) -> Index | None:
+def marks(where: files.Where) -> dict[str, str]:
+    """The files of an input, each with what tells it from another one of its name."""
+    return {name: "" if name == "-" else stamp(name) for name in files.expand(where)}
+
+
+def index(where: files.Where, count: int, marked: Mapping[str, str] | None = None) -> Index | None:
     """Where so many traces of an input stand; None where they can only be read one after the other.
+
+    None also where its files are not those that were `marked` before they were counted.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
@@ -108,14 +115,16 @@ def index(where: files.Where, count: int) -> Index | None:
     """
     found: list[File] = []
     total = 0
-    for name in files.expand(where):
-        marked = stamp(name) if name != "-" else ""
+    now = marks(where)
+    if now != (now if marked is None else marked) or "-" in now:
+        return None
+    for name, mark in now.items():
         told = _indexed(name, total)
-        if told is None or not marked:
+        if told is None:
             return None
         parquet, anchors, here = told
         if here:
-            found.append(File(name, marked, parquet, anchors))
+            found.append(File(name, mark, parquet, anchors))
         total += here
     return Index(total, tuple(found)) if total == count else None
 

@@ -31,6 +31,8 @@ class Survey(msgspec.Struct, frozen=True):
     """Lines that are no trace."""
     faults: tuple[Fault, ...] = ()
     """The first of them."""
+    named: bool = False
+    """Whether some were named by their queries, or as if: then a trace depends on those before it."""
 
 
 def survey(
@@ -56,7 +58,7 @@ def survey(
     digest = Digest()
     told: list[str] = []
     faults: list[Fault] = []
-    bad = 0
+    bad, named = 0, False
 
     def note(fault: Fault) -> None:
         nonlocal bad
@@ -68,7 +70,8 @@ def survey(
         where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=told.append, max_line=max_line
     ):
         digest.add(trace)
-    return Survey(digest.count, digest.fingerprint, "; ".join(dict.fromkeys(told)), bad, tuple(faults))
+        named = named or trace.id.startswith("q-")
+    return Survey(digest.count, digest.fingerprint, "; ".join(dict.fromkeys(told)), bad, tuple(faults), named)
 
 
 class Digest:
