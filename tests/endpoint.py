@@ -301,9 +301,11 @@ def some(count: int, *, answer: str = "It is {n}. Nobody knows {n}.") -> list[An
 
 
 @contextlib.contextmanager
-def serving(faults: Mapping[str, float] | None = None, **options: Any) -> Iterator[Server]:
+def serving(
+    faults: Mapping[str, float] | None = None, kind: type[Server] = Server, **options: Any
+) -> Iterator[Server]:
     """An endpoint on a thread of its own."""
-    server, loop, ready = Server(faults, **options), asyncio.new_event_loop(), threading.Event()
+    server, loop, ready = kind(faults, **options), asyncio.new_event_loop(), threading.Event()
 
     async def work() -> None:
         await server.start()

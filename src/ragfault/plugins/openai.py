@@ -1,0 +1,284 @@
+"""OpenAI and whatever speaks as it does: a client whose answers are scored with the contexts they were made from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import uuid4
+
+try:
+    from openai import AsyncOpenAI, OpenAI
+except ImportError:
+    from ragfault.errors import MissingExtra
+
+    raise MissingExtra("ragfault.plugins.openai", "llm") from None
+
+from ragfault.errors import UsageError
+from ragfault.online import Scored, score_response
+from ragfault.online.passages import chunks_of
+from ragfault.plugins.recording import Delivery, To
+from ragfault.records import Chunk, Latency, Timing, Tokens, Trace
+from ragfault.sources.spans.contents import asked
+
+__all__ = ["measured", "scored"]
+
+Client = TypeVar("Client", OpenAI, AsyncOpenAI)
+Finds = Callable[[str], Iterable[Any]]
+
+
+def measured(client: Client, to: To, *, contexts: Finds | None = None, route: str | None = None) -> Client:
+    """A copy of a client whose calls become traces, for a background that scores them, a function or a file.
+
+    `chat.completions.create` and `responses.create`, plain, async and streamed, take three arguments more, which are
+    not sent: `contexts`, the passages that the prompt holds; `query`, what the user asked, else the last message of
+    the user; `reference`, a right answer. `contexts` of this function finds the passages of a query where a call names
+    none. What the client returns and raises is unchanged; Azure's clients are copied alike.
+    """
+    made = client.copy()
+    calls = _Calls(Delivery(to, route), contexts, isinstance(client, AsyncOpenAI))
+    for resource in (made.chat.completions, made.responses):
+        setattr(resource, "create", calls.around(resource.create))  # noqa: B010 - the copy's own, not the class's
+    return made
+
+
+def scored(response: Any, query: str, contexts: Iterable[Any], **options: Any) -> Scored:
+    """The scores of one response of chat completions or of responses with its contexts, at once.
+
+    `options` are those of `ragfault.online.score_response`: judge, lens, metrics, reference … Raises UsageError where
+    the response holds no text.
+    """
+    answer = _answer(response)
+    if answer is None:
+        raise UsageError(f"this {type(response).__name__} holds no text to score.")
+    known = {"model": getattr(response, "model", None), "tokens": _tokens(response)}
+    return score_response(query, contexts, answer, **{**known, **options})
+
+
+class _Calls:
+    """Puts calls of a client down as traces."""
+
+    def __init__(self, delivery: Delivery, finds: Finds | None, awaited: bool) -> None:
+        self.delivery, self.finds, self.awaited = delivery, finds, awaited
+
+    def around(self, create: Callable[..., Any]) -> Callable[..., Any]:
+        """The call, put down."""
+
+        def plain(*args: Any, **given: Any) -> Any:
+            call = self._begun(given)
+            try:
+                made = create(*args, **given)
+            except Exception as error:
+                call.end(None, error)
+                raise
+            if given.get("stream"):
+                return _Stream(made, call)
+            call.end(made)
+            return made
+
+        async def waiting(*args: Any, **given: Any) -> Any:
+            call = self._begun(given)
+            try:
+                made = await create(*args, **given)
+            except Exception as error:
+                call.end(None, error)
+                raise
+            if given.get("stream"):
+                return _AsyncStream(made, call)
+            call.end(made)
+            return made
+
+        return waiting if self.awaited else plain
+
+    def _begun(self, given: dict[str, Any]) -> _Call:
+        """A call, with what is not to be sent taken out of its arguments."""
+        contexts, query, reference = (given.pop(name, None) for name in ("contexts", "query", "reference"))
+        if query is None:
+            query = asked(given.get("messages")) or asked(_plain(given.get("input"))) or ""
+        if contexts is None and self.finds is not None:
+            try:
+                contexts = self.finds(query)
+            except Exception as error:  # noqa: BLE001 - whatever the function of a user does, the call goes on
+                self.delivery.pass_over(error)
+        return _Call(self.delivery, query, contexts, reference, str(given.get("model") or "") or None)
+
+
+class _Call:
+    """A call that is under way."""
+
+    def __init__(
+        self, delivery: Delivery, query: str, contexts: Any, reference: Any, model: str | None
+    ) -> None:
+        self.delivery, self.query, self.contexts = delivery, query, contexts
+        self.reference, self.model, self.begin = reference, model, time.perf_counter()
+
+    def end(self, found: Any, error: BaseException | None = None) -> None:
+        """Hand on the trace of a whole response, or of what was gathered of it."""
+        try:
+            said = found if isinstance(found, _Said) else _Said.of(found)
+            self.delivery.trace(self._trace(said, error))
+        except Exception as fault:  # noqa: BLE001 - whatever an endpoint sent, the caller has it and goes on
+            self.delivery.pass_over(fault)
+
+    def _trace(self, said: _Said, error: BaseException | None) -> Trace:
+        took = 1000 * (time.perf_counter() - self.begin)
+        chunks: tuple[Chunk, ...] | None = None if self.contexts is None else chunks_of(self.contexts)
+        return Trace(
+            id=uuid4().hex,
+            query=self.query,
+            chunks=chunks,
+            answer=said.text,
+            reference=self.reference,
+            model=said.model or self.model,
+            tokens=said.tokens,
+            latency=Latency(generation=took, total=took),
+            timings=(Timing(name="generate", took=took),),
+            error=None if error is None else f"{type(error).__name__}: {error}",
+        )
+
+
+class _Said:
+    """What an endpoint said, whole or in pieces."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.model: str | None = None
+        self.tokens: Tokens | None = None
+
+    @classmethod
+    def of(cls, response: Any) -> _Said:
+        """What a whole response says."""
+        made = cls()
+        made.whole(response)
+        made.text = _answer(response)
+        return made
+
+    def whole(self, response: Any) -> None:
+        """Take over model and tokens."""
+        self.model = getattr(response, "model", None) or self.model
+        self.tokens = _tokens(response) or self.tokens
+
+    def piece(self, event: Any) -> None:
+        """Take in a chunk of a completion, or an event of a response."""
+        kind = getattr(event, "type", None)
+        if kind == "response.output_text.delta":
+            self.text = (self.text or "") + event.delta
+        elif kind in ("response.completed", "response.incomplete"):
+            self.whole(event.response)
+            self.text = _answer(event.response) or self.text
+        elif hasattr(event, "choices"):
+            self.whole(event)
+            first = event.choices[0] if event.choices else None
+            if first is not None and first.index == 0 and first.delta.content:
+                self.text = (self.text or "") + first.delta.content
+
+
+class _Stream:
+    """A stream that hands on its pieces as they come, and the trace when it has ended or is closed."""
+
+    def __init__(self, stream: Any, call: _Call) -> None:
+        self._stream, self._call, self._said, self._over = stream, call, _Said(), False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            try:
+                yield next(self)
+            except StopIteration:
+                return
+
+    def __next__(self) -> Any:
+        try:
+            event = next(self._stream)
+        except StopIteration:
+            self._end(None)
+            raise
+        except Exception as error:
+            self._end(error)
+            raise
+        self._take(event)
+        return event
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the stream; what came of it is the answer."""
+        self._end(None)
+        self._stream.close()
+
+    def _take(self, event: Any) -> None:
+        try:
+            self._said.piece(event)
+        except Exception as error:  # noqa: BLE001 - a piece of an unknown form is the caller's all the same
+            self._call.delivery.pass_over(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self._over:
+            self._over = True
+            self._call.end(self._said, error)
+
+
+class _AsyncStream(_Stream):
+    """The same, awaited."""
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while True:
+            try:
+                yield await self.__anext__()
+            except StopAsyncIteration:
+                return
+
+    async def __anext__(self) -> Any:
+        try:
+            event = await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._end(None)
+            raise
+        except Exception as error:
+            self._end(error)
+            raise
+        self._take(event)
+        return event
+
+    async def __aenter__(self) -> _AsyncStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:  # type: ignore[override]
+        """Close the stream; what came of it is the answer."""
+        self._end(None)
+        await self._stream.close()
+
+
+def _answer(response: Any) -> str | None:
+    """The text of a response."""
+    choices = getattr(response, "choices", None)
+    if choices:
+        content = getattr(choices[0].message, "content", None)
+        return content if isinstance(content, str) else None
+    text = getattr(response, "output_text", None)
+    return text if isinstance(text, str) and text else None
+
+
+def _tokens(response: Any) -> Tokens | None:
+    usage = getattr(response, "usage", None)
+    names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+    counts = [
+        next((n for name in pair if isinstance(n := getattr(usage, name, None), int)), None) for pair in names
+    ]
+    return None if counts == [None, None] else Tokens(prompt=counts[0], completion=counts[1])
+
+
+def _plain(value: Any) -> Any:
+    """The input of a response: a text, or messages as plain objects."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [dict(one) if isinstance(one, Mapping) else one for one in value]
+    return value
