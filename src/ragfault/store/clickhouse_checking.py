@@ -1,0 +1,197 @@
+"""The sample that a better judge is asked about, on ClickHouse: draws, checks, and both judges' values side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from ragfault.records import Score, Verdicts
+from ragfault.store.clickhouse_connection import Connection
+from ragfault.store.clickhouse_traces import kept
+from ragfault.store.records import Check, Checks, Drawn, Kept, Sample
+
+__all__ = ["ClickHouseChecking"]
+
+WAITING = "taken AND judge = {judge:String} AND number NOT IN (SELECT number FROM checks WHERE judge = {judge:String})"
+"""Of draws: those that wait for a judge."""
+
+DAY = "intDiv(toInt64(received), 86400)"
+
+_verdicts = msgspec.json.Decoder(Verdicts).decode
+_scores = msgspec.json.Decoder(tuple[Score, ...]).decode
+_encode = msgspec.json.Encoder().encode
+
+Submit = Callable[[Callable[[], Any]], Future[Any]]
+"""Has the writer of a store do something."""
+
+
+class ClickHouseChecking:
+    """The port `Checking` on the connections of a store."""
+
+    def __init__(self, reading: Connection, writing: Connection, submit: Submit) -> None:
+        self._reading, self._con, self._submit = reading, writing, submit
+
+    def draw(self, draws: Sequence[Drawn]) -> Future[None]:
+        return self._submit(lambda: _add_draws(self._con, draws))
+
+    def drawn(self) -> dict[str, int]:
+        return dict(self._reading.rows("SELECT route, count() FROM draws GROUP BY route"))
+
+    def waiting(self, judge: str, limit: int = 256) -> Sequence[Kept]:
+        rows = self._reading.rows(
+            f"SELECT number FROM draws WHERE {WAITING} ORDER BY number LIMIT {{limit:UInt64}}",
+            judge=judge,
+            limit=limit,
+        )
+        return kept(self._reading, [number for (number,) in rows])
+
+    def add(self, done: Sequence[Check], numbers: Sequence[int]) -> Future[None]:
+        return self._submit(lambda: _add_checks(self._con, done, numbers))
+
+    def leave(self, judge: str, now: float) -> Future[int]:
+        return self._submit(lambda: _leave(self._con, judge, now))
+
+    def checks(self, judge: str, since: float = 0.0) -> Checks:
+        [found] = self._reading.rows(
+            "SELECT countIf(state = 'checked'), countIf(state = 'failed'), countIf(state = 'left'), "
+            "ifNull(sum(cost), 0), count() - count(cost) FROM checks "
+            "WHERE judge = {judge:String} AND asked >= {since:Float64}",
+            judge=judge,
+            since=since,
+        )
+        checked, failed, left, cost, unpriced = found
+        return Checks(
+            checked=checked,
+            failed=failed,
+            left=left,
+            waiting=self._reading.one(f"SELECT count() FROM draws WHERE {WAITING}", judge=judge),
+            cost=None if unpriced else float(cost),
+        )
+
+    def checks_of(self, trace: str) -> tuple[Check, ...]:
+        number = "number IN (SELECT number FROM ids WHERE id = {trace:String})"
+        rows = self._reading.rows(
+            f"SELECT judge, asked, state, cost, verdicts, scores FROM checks WHERE {number} ORDER BY asked",
+            trace=trace,
+        )
+        chances = dict(self._reading.rows(f"SELECT judge, chance FROM draws WHERE {number}", trace=trace))
+        return tuple(
+            Check(
+                trace=trace,
+                judge=judge,
+                time=asked,
+                chance=chances.get(judge, 1.0),
+                state=state,
+                cost=cost,
+                verdicts=_verdicts(verdicts) if verdicts else None,
+                scores=_scores(scores),
+            )
+            for judge, asked, state, cost, verdicts, scores in rows
+        )
+
+    def sample(self, judge: str, metric: str, since: float, until: float, route: str | None = None) -> Sample:
+        given = {"judge": judge, "metric": metric, "since": since, "until": until}
+        return _sample(self._reading, given if route is None else {**given, "route": route})
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+def _add_draws(con: Connection, draws: Sequence[Drawn]) -> None:
+    """Keep the draws of traces that are there; one that was drawn for the same judge before stays as it is."""
+    query = "SELECT id, number FROM ids WHERE id IN {among:Array(String)}"
+    numbers = dict(con.among(query, list({each.trace for each in draws})))
+    query = (
+        "SELECT number, received, time, route, ifNull(conversation, '') FROM traces "
+        "WHERE number IN {among:Array(Int64)}"
+    )
+    places = {row[0]: row for row in con.among(query, sorted(numbers.values()))}
+    query = "SELECT number, judge FROM draws WHERE number IN {among:Array(Int64)}"
+    there = set(con.among(query, sorted(places)))
+    fresh: dict[tuple[int, str], Drawn] = {}
+    for each in draws:
+        key = (numbers.get(each.trace, 0), each.judge)
+        if key[0] in places and key not in there:
+            fresh.setdefault(key, each)
+    names = ("number", "received", "time", "route", "conversation")
+    columns = {name: [places[number][at] for number, _ in fresh] for at, name in enumerate(names)}
+    columns |= {
+        name: [getattr(each, name) for each in fresh.values()] for name in ("judge", "chance", "taken")
+    }
+    con.add("draws", columns)
+
+
+def _add_checks(con: Connection, done: Sequence[Check], numbers: Sequence[int]) -> None:
+    """Keep what a better judge said of traces with these numbers, those that are there yet."""
+    query = "SELECT number, received, time FROM traces WHERE number IN {among:Array(Int64)}"
+    places = {row[0]: row[1:] for row in con.among(query, list(numbers))}
+    rows = [(number, each) for number, each in zip(numbers, done, strict=True) if number in places]
+    con.add(
+        "checks",
+        {
+            "number": [number for number, _ in rows],
+            "received": [places[number][0] for number, _ in rows],
+            "time": [places[number][1] for number, _ in rows],
+            "judge": [each.judge for _, each in rows],
+            "asked": [each.time for _, each in rows],
+            "state": [each.state for _, each in rows],
+            "cost": [each.cost for _, each in rows],
+            "values": [
+                {one.metric: one.value for one in each.scores if one.value is not None} for _, each in rows
+            ],
+            "verdicts": [
+                "" if each.verdicts is None else _encode(each.verdicts).decode() for _, each in rows
+            ],
+            "scores": [_encode(each.scores).decode() for _, each in rows],
+        },
+    )
+
+
+def _leave(con: Connection, judge: str, now: float) -> int:
+    """Leave out what waits for a judge; how many traces that were."""
+    numbers = con.rows(f"SELECT number FROM draws WHERE {WAITING} ORDER BY number", judge=judge)
+    left = [Check(trace="", judge=judge, time=now, state="left") for _ in numbers]
+    _add_checks(con, left, [number for (number,) in numbers])
+    return len(left)
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def _sample(con: Connection, given: dict[str, Any]) -> Sample:
+    """The values of a metric by both judges.
+
+    A trace is covered where it was drawn from, and no draw of its day (UTC, by arrival) before it is unsettled: the
+    judge was asked, whatever came of it.
+    """
+    import numpy as np
+
+    where = "metric = {metric:String} AND time >= {since:Float64} AND time < {until:Float64}"
+    if "route" in given:
+        where += " AND route = {route:String}"
+    columns = con.columns(
+        "SELECT s.route, s.value, if(mapContains(c.`values`, {metric:String}), c.`values`[{metric:String}], nan), "
+        "if(d.drawn, d.chance, nan), d.taken, ifNull(c.cost, nan), "
+        "if(d.conversation = '', toUInt64(0), cityHash64(d.conversation)), "
+        "d.drawn AND (u.first = 0 OR s.number < u.first) "
+        f"FROM (SELECT route, value, number, {DAY} AS day FROM scores WHERE {where}) s "
+        "LEFT ANY JOIN (SELECT number, true AS drawn, chance, taken, conversation FROM draws "
+        "WHERE judge = {judge:String}) d ON d.number = s.number "
+        "LEFT ANY JOIN (SELECT number, cost, `values` FROM checks WHERE judge = {judge:String}) c "
+        "ON c.number = s.number "
+        f"LEFT ANY JOIN (SELECT {DAY} AS day, min(number) AS first FROM draws WHERE taken AND judge = {{judge:String}} "
+        "AND number NOT IN (SELECT number FROM checks WHERE judge = {judge:String} AND state IN "
+        "('checked', 'failed')) GROUP BY day) u ON u.day = s.day",
+        **given,
+    )
+    if not columns:
+        columns = [[] for _ in range(8)]
+    routes, route = np.unique(np.array(columns[0], dtype=object), return_inverse=True)
+    kinds = (np.float64, np.float64, np.float64, np.bool_, np.float64, np.uint64, np.bool_)
+    arrays: list[Any] = [
+        np.array(column, dtype=kind) for column, kind in zip(columns[1:], kinds, strict=True)
+    ]
+    return Sample(tuple(routes.tolist()), route.astype(np.intp), *arrays)
