@@ -1,4 +1,4 @@
-"""Joining spans: those of one trace are kept until it is whole, in whatever order and however late they come.
+"""Joining spans: those of one trace wait in a window until it is whole, then it goes to the store.
 
 What comes in is held in the store before it is acknowledged, so that a kill loses none of it.
 """
@@ -7,26 +7,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 
 import msgspec
 
 from ragfault.records import Trace
 from ragfault.server.native import unsound
 from ragfault.server.tallies import Tallies
-from ragfault.sources.spans import Event, Operation, to_trace
+from ragfault.sources.normalise import settle
+from ragfault.sources.spans import Event, Joined, Operation, Window, to_trace
+from ragfault.sources.values import Wrong
 from ragfault.store import Store
 
 __all__ = ["Joiner"]
 
 KIND = "spans"
-QUIET = 2.0
-"""Seconds without a further span after which a trace with a root is whole."""
-PATIENCE = 30.0
-"""Seconds after which one without a root is taken as it is."""
+SETTLE = 2.0
+"""Seconds after the root of a trace has come after which the trace is whole."""
+LONGEST = 120.0
+"""Seconds after the first of its spans after which a trace is taken as it is."""
 LOOK = 0.25
+"""Seconds between looks at what is whole."""
+TOGETHER = 512
+"""Traces that are stored at once, at most."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -35,28 +40,6 @@ class Packed(msgspec.Struct, frozen=True):
     trace: str
     operations: tuple[Operation, ...] = ()
     events: tuple[Event, ...] = ()
-
-
-class Draft:
-    """A trace in the making."""
-
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
-        self.events: list[Event] = []
-        self.numbers: list[int] = []
-        self.last = time.monotonic()
-
-    def add(self, number: int, packed: Packed) -> None:
-        """Take in what one request says."""
-        self.operations += packed.operations
-        self.events += packed.events
-        self.numbers.append(number)
-        self.last = time.monotonic()
-
-    def whole(self, now: float, quiet: float) -> bool:
-        """Whether it has waited long enough."""
-        rooted = any(operation.parent is None for operation in self.operations)
-        return now - self.last >= (quiet if rooted else max(quiet, PATIENCE))
 
 
 class Joiner:
@@ -68,12 +51,14 @@ class Joiner:
         tallies: Tallies,
         called: Callable[[int], None],
         redact: Callable[[Trace], Trace],
-        quiet: float = QUIET,
+        settle: float = SETTLE,
     ) -> None:
-        self._store, self._tallies, self._called, self._quiet = store, tallies, called, quiet
-        self._redact = redact
-        self._drafts: OrderedDict[str, Draft] = OrderedDict()
-        self._lock = threading.Lock()
+        self._store, self._tallies, self._called, self._redact = store, tallies, called, redact
+        self._window = Window(settle, max(settle, LONGEST))
+        self._look = min(LOOK, settle)
+        self._coming: SimpleQueue[tuple[int, Packed]] = SimpleQueue()
+        self._numbers: dict[str, list[int]] = {}
+        """The numbers under which the store holds what is known of a trace."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ragfault-joiner", daemon=True)
 
@@ -82,8 +67,9 @@ class Joiner:
         after = 0
         while found := self._store.held(KIND, after):
             for held in found:
-                self._add(held.number, msgspec.msgpack.decode(held.body, type=Packed))
+                self._coming.put((held.number, msgspec.msgpack.decode(held.body, type=Packed)))
                 after = held.number
+            self._let_go(self._add(time.monotonic()))
         self._thread.start()
 
     def take(self, operations: Iterable[Operation], events: Iterable[Event] = ()) -> Future[tuple[int, ...]]:
@@ -101,17 +87,13 @@ class Joiner:
 
     def _held(self, done: Future[tuple[int, ...]], packed: list[Packed]) -> None:
         if done.exception() is None:
-            for number, each in zip(done.result(), packed, strict=True):
-                self._add(number, each)
-
-    def _add(self, number: int, packed: Packed) -> None:
-        with self._lock:
-            self._drafts.setdefault(packed.trace, Draft()).add(number, packed)
+            for pair in zip(done.result(), packed, strict=True):
+                self._coming.put(pair)
 
     @property
     def waiting(self) -> int:
         """Traces that are not whole yet."""
-        return len(self._drafts)
+        return len(self._window)
 
     def close(self) -> None:
         """End; what is not whole is held in the store for the next time."""
@@ -119,27 +101,56 @@ class Joiner:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _work(self) -> None:
-        while not self._ending.wait(min(LOOK, self._quiet)):
-            self._settle(time.monotonic())
+    # --- on the thread -----------------------------------------------------------------------------
 
-    def _settle(self, now: float) -> None:
-        """Bring what is whole to the store."""
-        with self._lock:
-            ready = [name for name, draft in self._drafts.items() if draft.whole(now, self._quiet)]
-            drafts = [self._drafts.pop(name) for name in ready]
-        if not drafts:
-            return
-        traces = [trace for draft in drafts if (trace := self._made(draft)) is not None]
-        numbers = [number for draft in drafts for number in draft.numbers]
+    def _work(self) -> None:
+        while not self._ending.wait(self._look):
+            now = time.monotonic()
+            spare = self._add(now)
+            joined = self._window.finished(now)
+            for first in range(0, len(joined), TOGETHER):
+                self._bring(joined[first : first + TOGETHER])
+            self._let_go(spare)
+
+    def _add(self, now: float) -> list[int]:
+        """Let in what has come; the numbers of what was held for nothing, because its trace has gone out."""
+        counts, spare = self._window.counts, []
+        late, over = counts.late, counts.over
+        while True:
+            try:
+                number, packed = self._coming.get_nowait()
+            except Empty:
+                break
+            self._window.add(packed.operations, now, packed.events)
+            if packed.trace in self._window:
+                self._numbers.setdefault(packed.trace, []).append(number)
+            else:
+                spare.append(number)
+        self._tallies.add("late", counts.late - late)
+        self._tallies.add("over", counts.over - over)
+        return spare
+
+    def _bring(self, joined: list[Joined]) -> None:
+        """Bring what is whole to the store, and let go of what was held for it."""
+        traces = [trace for each in joined if (trace := self._made(each)) is not None]
+        numbers = [number for each in joined for number in self._numbers.pop(each.trace, ())]
         found = self._store.append(traces, numbers).result()
         self._tallies.add("late", found.repeated)
         self._tallies.add("taken", found.taken)
         self._called(found.taken)
 
-    def _made(self, draft: Draft) -> Trace | None:
-        """The trace of a draft; one that is none of a RAG system is counted."""
-        trace = to_trace(draft.operations, draft.events)
+    def _let_go(self, numbers: list[int]) -> None:
+        if numbers:
+            self._store.append([], numbers).result()
+
+    def _made(self, joined: Joined) -> Trace | None:
+        """The trace of some spans; None, and counted, where they are not of a RAG system or hold what no trace may."""
+        try:
+            trace = to_trace(joined.operations, joined.events)
+            trace = trace and settle(trace, check=True)
+        except Wrong:
+            self._tallies.add("rejected")
+            return None
         if trace is None:
             self._tallies.add("not_rag")
         elif unsound(trace):

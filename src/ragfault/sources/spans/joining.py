@@ -129,6 +129,10 @@ class Window:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, trace: str) -> bool:
+        """Whether a trace of that id waits."""
+        return trace in self._open
+
     def add(self, operations: Iterable[Operation], now: float, events: Iterable[Event] = ()) -> None:
         """Take in spans, and records of a log that name a trace."""
         for one in operations:
