@@ -28,7 +28,8 @@ from ragfault.records import Trace
 from ragfault.runs import Run
 from ragfault.server import Settings
 from ragfault.server.bodies import Rates
-from ragfault.server.sending import SHAPES, Notice, Sender, signature
+from ragfault.server.notices import SHAPES, Notice, signature
+from ragfault.server.sending import Sender
 from ragfault.server.tallies import Tallies
 from ragfault.store import open_store
 from watching import Server, otlp, rag_spans, serving, span

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ragfault.cli.llm import FLAGS, asking, chosen
+from ragfault.cli.options import settings
 from ragfault.errors import UsageError
 
 __all__ = ["serve"]
@@ -43,13 +45,19 @@ def serve() -> None:
 Examples:
   ragfault serve --store watched
   ragfault serve --store watched --judge minilm --workers 2 --keep 30d --size 20GB
+  ragfault serve --store watched --check llm:gpt-4o-mini --budget 5
   RAGFAULT_TOKEN=… ragfault serve --store watched --host 0.0.0.0"""
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
     required=True,
-    help="The folder of the store; made where there is none.",
+    metavar="PLACE",
+    help="A folder, made where there is none, or clickhouse://user@host:8123/database.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where runs and other files lie.  [default: in the store, or ./ragfault-data beside ClickHouse]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Beyond this machine a token is needed.")
 @click.option("--port", type=click.IntRange(0, 65535), default=4318, show_default=True)
@@ -71,6 +79,19 @@ Examples:
 @click.option(
     "--by", default="model,release,prompt_version", show_default=True, help="Fields that make cohorts (a,b)."
 )
+@click.option(
+    "--check",
+    metavar="llm:MODEL",
+    help="A better judge, asked about a sample, within --budget for each day (UTC).",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.05,
+    show_default=True,
+    help="The chance of a trace to be in that sample; failing, doubtful and new ones have more.",
+)
+@asking
 @click.option("--keep", help="How long traces are kept: 30d.  [default: for ever]")
 @click.option("--size", help="How large the store may grow: 20GB.  [default: any size]")
 @click.option(
@@ -92,6 +113,9 @@ Examples:
     default="ragfault",
     show_default=True,
 )
+@click.option("--mail-to", multiple=True, help="An address that is told of alerts by mail. Repeatable.")
+@click.option("--mail-from", help="The address that mail comes from.")
+@click.option("--smtp", help="The mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
 @click.option(
     "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
 )
@@ -107,11 +131,15 @@ def start(
 ) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
 
-    The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET, the one by which redacted ids
+    The password of a ClickHouse is read from RAGFAULT_CLICKHOUSE_PASSWORD.
+
+    The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET, the password of the mail server from
+    RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids
     stay the same from RAGFAULT_REDACT_KEY.
     """
     from ragfault.server import Settings, run
 
+    asked = _checking(options["check"], {name: options.pop(name) for name in FLAGS})
     run(
         Settings(
             metrics=_names(metrics),
@@ -121,11 +149,26 @@ def start(
             bytes=None if size is None else _bytes(size),
             redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
             redact_key=os.environ.get("RAGFAULT_REDACT_KEY"),
+            smtp_password=os.environ.get("RAGFAULT_SMTP_PASSWORD"),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
+            asking=asked,
             **options,
         ),
         click.echo,
     )
+
+
+def _checking(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
+    """The options of the judge of the sample; none where there is no such judge."""
+    if check is not None:
+        return chosen(check, flags, settings(None).get("llm", {}))
+    if given := [
+        f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)
+    ]:
+        raise UsageError(
+            f"{', '.join(given)}: for a judge that checks a sample. Name one with --check llm:MODEL."
+        )
+    return {}
 
 
 def _names(text: str) -> str | tuple[str, ...]:
@@ -166,7 +209,7 @@ Examples:
   ragfault serve token --store watched ci --drop"""
 )
 @click.argument("name")
-@click.option("--store", type=click.Path(path_type=Path), required=True, help="The folder of the store.")
+@click.option("--store", required=True, metavar="PLACE", help="The folder of the store, or its address.")
 @click.option(
     "--role",
     type=click.Choice(["read", "ingest", "admin"]),
@@ -175,7 +218,7 @@ Examples:
     help="To look, to send traces and marks, or for everything.",
 )
 @click.option("--drop", is_flag=True, help="End the token of this name.")
-def token(name: str, store: Path, role: Any, drop: bool) -> None:
+def token(name: str, store: str, role: Any, drop: bool) -> None:
     """Make a token called NAME and print it: it is shown this once, and kept as a hash.
 
     The store must not be served meanwhile: one process owns it.
@@ -231,11 +274,11 @@ def export(
 
 @serve.command(name="import")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--store", type=click.Path(path_type=Path), required=True, help="The folder of the store.")
+@click.option("--store", required=True, metavar="PLACE", help="The folder of the store, or its address.")
 @click.option(
     "--prefix", default="", help="What goes before each id, so that runs over the same queries do not meet."
 )
-def import_(run: Path, store: Path, prefix: str) -> None:
+def import_(run: Path, store: str, prefix: str) -> None:
     """Take the traces of RUN into a store, with their verdicts and scores; those that are there stay as they are.
 
     The store must not be served meanwhile: one process owns it.

@@ -16,11 +16,13 @@ except ImportError:
 from starlette.concurrency import run_in_threadpool
 
 from ragfault import __version__
+from ragfault.runs.places import writing
 from ragfault.server import dashboard, ingest, problems, twins
 from ragfault.server.access import Access
 from ragfault.server.desk import Desk
 from ragfault.server.headers import Guarded
 from ragfault.server.patrol import Patrol
+from ragfault.server.sending import receivers
 from ragfault.server.settings import Settings, loopback
 from ragfault.server.streaming import Clock, Streamer
 from ragfault.store import open_store
@@ -44,6 +46,9 @@ def app(settings: Settings, clock: Callable[[], float] | None = None) -> FastAPI
     """
     if clock is None:
         clock = Clock(settings.speed) if settings.demo else time.time
+    receivers(settings)  # what is wrong with them is told before there is a store
+    with writing(settings.files):
+        settings.files.mkdir(parents=True, exist_ok=True)
     desk = Desk(settings, open_store(settings.store), clock)
     patrol = Patrol(desk)
     beside: list[Patrol | Streamer] = [patrol]

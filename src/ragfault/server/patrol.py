@@ -19,7 +19,8 @@ from ragfault.findings.monitoring_detecting import RATE
 from ragfault.findings.monitoring_windows import DAY, Key, Series, series
 from ragfault.runs import Measure
 from ragfault.server.desk import ALARMS, Desk
-from ragfault.server.sending import Notice, Sender
+from ragfault.server.notices import Notice
+from ragfault.server.sending import Sender
 from ragfault.server.vigil import Called, Vigil, beat, fault, opened, packed
 from ragfault.store import Event
 from ragfault.store.counting import moment

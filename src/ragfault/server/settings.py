@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from ragfault import judges
 from ragfault.errors import UsageError
+from ragfault.online.sampling import Sampling
+from ragfault.store.opening import is_folder
 from ragfault.text.redacting import kinds
 
 __all__ = ["Limits", "Settings", "loopback"]
@@ -36,8 +39,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Settings(Struct, frozen=True, kw_only=True):
     """How a server stores, listens, scores and forgets."""
 
-    store: Path
-    """The folder of the store; it is made where there is none."""
+    store: str | Path
+    """The folder of the store, which is made where there is none, or its address: `clickhouse://HOST/DATABASE`."""
+    folder: Path | None = None
+    """Where files lie beside the store; None: in its folder, or in ./ragfault-data where it is an address."""
     host: str = "127.0.0.1"
     port: int = 4318
     token: str | None = None
@@ -47,6 +52,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     metrics: str | tuple[str, ...] = "default"
     workers: int = 1
     """Processes that judge; 0: traces are kept, and wait."""
+    check: str | None = None
+    """A better judge that is asked about a sample of the traces, "llm:MODEL"; None: nobody is."""
+    share: float = 0.05
+    """The chance of a trace to be in that sample; of those that tell more it is greater."""
+    asking: dict[str, Any] = {}
+    """Options of that judge, as `judges.llm.settings.Settings` has them; budgets are for each day (UTC)."""
     by: tuple[str, ...] = ("model", "release", "prompt_version")
     """The fields that divide traffic into cohorts."""
     reference: int = 24 * 60
@@ -63,6 +74,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What they look like there: "ragfault", "slack" or "alertmanager"."""
     secret: str | None = None
     """What they are signed with (HMAC-SHA256)."""
+    mail_to: tuple[str, ...] = ()
+    """Who is told of alerts by mail."""
+    mail_from: str | None = None
+    smtp: str | None = None
+    """The mail server: `smtp://user@host:587`, or `smtps://…`."""
+    smtp_password: str | None = None
     redact: tuple[str, ...] = ()
     """The kinds of values that are replaced before anything is kept: "email", "phone", "card", "key", or "all"."""
     redact_key: str | None = None
@@ -73,6 +90,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        Sampling(share=self.share)
+        if self.check is not None and not {"budget", "budget_tokens"} & set(self.asking):
+            raise UsageError(
+                f"{self.check} is asked day and night: say what a day may come to, with --budget 5 (US$) or "
+                '--budget "200000 tokens".'
+            )
         if not loopback(self.host) and not self.token:
             raise UsageError(
                 f"{self.host} can be reached by others, so that a token is needed. Give one with --token or "
@@ -85,9 +108,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise UsageError(f"a second is 1 to 3,600 seconds of the demo, got {self.speed:g}.")
 
     @property
+    def files(self) -> Path:
+        """Where files lie beside the store: runs, promoted cases, caches."""
+        return self.folder or Path(self.store if is_folder(self.store) else "ragfault-data")
+
+    @property
     def runs(self) -> Path:
         """Where the runs lie that were exported or imported."""
-        return self.store / "runs"
+        return self.files / "runs"
 
 
 def loopback(host: str) -> bool:
