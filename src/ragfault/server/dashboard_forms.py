@@ -253,7 +253,7 @@ def _promote(desk: Desk, id: str) -> None:
         run = export(desk.store, Wanted(ids=one.members), Path(folder, "live"))
         there = [trace.id for trace in run.traces()]
         made = cases(run, there, time, {"id": one.id, "name": one.name})
-        promote(made, desk.settings.store / "promoted.jsonl")
+        promote(made, desk.settings.files / "promoted.jsonl")
 
 
 # --- runs ------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def grouped(desk: Desk) -> Grouped:
     """The clusters that were found last."""
     missing = "pip install 'ragfault[cluster]'" if find_spec("sklearn") is None else None
     kept: Mapping[str, Any] = desk.store.setting(CLUSTERS, {})
-    path = desk.settings.store / "promoted.jsonl"
+    path = desk.settings.files / "promoted.jsonl"
     many = path.read_bytes().count(b"\n") if path.is_file() else 0
     if not kept:
         return Grouped(missing=missing, promoted=many)
