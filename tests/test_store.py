@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def judged(count: int = 40) -> list:
     return [SCORING(trace) for trace in handbook().traces["v1"][:count]]
 
 
-def filled(place: Path, found: list) -> Store:
+def filled(place: str | Path, found: list) -> Store:
     """A store that holds these."""
     store = open_store(place)
     store.append([each.trace for each in found]).result()
@@ -49,10 +50,20 @@ def measures():
     return tuple(map(measure, SCORING.metrics))
 
 
+Place = Callable[[Path], str | Path]
+"""Where a store is, for a folder of a test."""
+
+
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory):
+def at() -> Place:
+    """The embedded store; `test_store_clickhouse` holds the other one to the same laws."""
+    return lambda folder: folder
+
+
+@pytest.fixture(scope="module")
+def held(at: Place, tmp_path_factory: pytest.TempPathFactory):
     found = judged()
-    store = filled(tmp_path_factory.mktemp("store") / "s", found)
+    store = filled(at(tmp_path_factory.mktemp("store") / "s"), found)
     yield store, found
     store.close()
 
@@ -72,9 +83,9 @@ def pages(store: Store, wanted: Wanted) -> list[str]:
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6))
-def test_a_trace_is_there_once_however_often_it_is_sent(tmp_path_factory, sent):
+def test_a_trace_is_there_once_however_often_it_is_sent(at: Place, tmp_path_factory, sent):
     """Whatever batches come, every id is there once, and taken and repeated add up to what came."""
-    store = open_store(tmp_path_factory.mktemp("store"))
+    store = open_store(at(tmp_path_factory.mktemp("store")))
     try:
         for batch in sent:
             found = store.append([Trace(id=name, query=f"{name}?") for name in batch]).result()
@@ -84,12 +95,12 @@ def test_a_trace_is_there_once_however_often_it_is_sent(tmp_path_factory, sent):
         store.close()
 
 
-def test_what_was_taken_first_stays(tmp_path: Path):
+def test_what_was_taken_first_stays(at: Place, tmp_path: Path):
     """A second trace of the same id changes nothing of the first, also after the store was opened anew."""
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     store.append([Trace(id="a", query="first")]).result()
     store.close()
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     assert store.append([Trace(id="a", query="second")]).result().repeated == 1
     assert store.trace("a").trace.query == "first"
     store.close()
@@ -105,10 +116,10 @@ def test_a_trace_comes_back_whole(held):
     assert store.trace("nobody") is None
 
 
-def test_judging_twice_counts_once(tmp_path: Path):
+def test_judging_twice_counts_once(at: Place, tmp_path: Path):
     """Outcomes that come again change no score and no roll-up."""
     found = judged(10)
-    store = filled(tmp_path, found)
+    store = filled(at(tmp_path), found)
     before = store.rollups(0, 2**31 - 1, cohort=None)
     assert store.score(found, measures()).result() == 0
     assert store.rollups(0, 2**31 - 1, cohort=None) == before
@@ -171,9 +182,9 @@ def test_a_store_of_a_later_version_is_refused(tmp_path: Path):
         open_store(tmp_path)
 
 
-def test_a_fault_of_one_deed_costs_no_other(tmp_path: Path):
+def test_a_fault_of_one_deed_costs_no_other(at: Place, tmp_path: Path):
     """Where one of several deeds of a transaction fails, the others are done."""
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     bad = Trace(id="bad", query="\ud800")
     futures = [store.append([trace]) for trace in (Trace(id="a", query="q"), bad, Trace(id="b", query="q"))]
     assert futures[0].result().taken == futures[2].result().taken == 1
@@ -185,14 +196,14 @@ def test_a_fault_of_one_deed_costs_no_other(tmp_path: Path):
 # --- what waits --------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_found_again(tmp_path: Path):
+def test_what_waits_is_found_again(at: Place, tmp_path: Path):
     """A store that was closed before its traces were judged gives them out in the order of arrival."""
     found = judged(6)
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     store.append([each.trace for each in found]).result()
     store.score(found[:2], measures()).result()
     store.close()
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     kept = store.unscored()
     assert [each.trace for each in kept] == [each.trace for each in found[2:]]
     assert [each.trace.id for each in store.unscored(after=kept[0].number, limit=2)] == [
@@ -202,12 +213,12 @@ def test_what_waits_is_found_again(tmp_path: Path):
     store.close()
 
 
-def test_what_is_held_goes_with_its_trace(tmp_path: Path):
+def test_what_is_held_goes_with_its_trace(at: Place, tmp_path: Path):
     """What is held survives closing, and is let go of in the breath that takes its trace."""
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     numbers = store.hold("spans", [b"one", b"two"]).result()
     store.close()
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     assert [each.body for each in store.held("spans")] == [b"one", b"two"]
     store.append([Trace(id="a", query="q")], release=numbers[:1]).result()
     assert [each.body for each in store.held("spans")] == [b"two"]
@@ -230,9 +241,9 @@ def test_pages_meet_everything_once(held, sort, order, limit):
     assert keys == sorted(keys, reverse=order == "descending")
 
 
-def test_a_trace_that_comes_meanwhile_disturbs_no_page(tmp_path: Path):
+def test_a_trace_that_comes_meanwhile_disturbs_no_page(at: Place, tmp_path: Path):
     """What comes in while pages are walked makes none of the others be met twice or not at all."""
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     store.append(
         [Trace(id=str(n), query="q", time=datetime.fromtimestamp(n, UTC)) for n in range(9)]
     ).result()
@@ -293,10 +304,10 @@ def test_rollups_are_sums_over_their_traces(held):
     assert {each.cohort for each in store.rollups(0, 2**31 - 1, cohort="*")} > {"model=gpt-4o-mini"}
 
 
-def test_rollups_do_not_depend_on_batches(held, tmp_path: Path):
+def test_rollups_do_not_depend_on_batches(at: Place, held, tmp_path: Path):
     """Judged one by one, in the other order, with tidying in between, the roll-ups are the same."""
     store, found = held
-    other = open_store(tmp_path)
+    other = open_store(at(tmp_path))
     other.append([each.trace for each in found]).result()
     for at, each in enumerate(reversed(found)):
         other.score([each], measures(), by=("model",)).result()
@@ -337,9 +348,9 @@ def test_measures_are_those_that_were_met(held):
 # --- the rest ----------------------------------------------------------------------------------------
 
 
-def test_small_things_are_kept(tmp_path: Path):
+def test_small_things_are_kept(at: Place, tmp_path: Path):
     """Marks, events, labels, settings, tokens and counts are there when the store is opened anew."""
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     mark = Mark(text="release 7", time=datetime(2031, 5, 4, tzinfo=UTC))
     assert [store.mark([mark], 0.0).result() for _ in range(2)] == [1, 0]
     store.add_events([Event(alert="a", time=1.0, kind="firing")], {"alarms": {"x": 1}}).result()
@@ -351,7 +362,7 @@ def test_small_things_are_kept(tmp_path: Path):
     store.save_token(replace(token, role="read")).result()
     store.add_counts([Count("dropped", 5, 2), Count("dropped", 5, 3)]).result()
     store.close()
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     assert [each.text for each in store.marks()] == ["release 7"]
     assert [each.kind for each in store.events("a")] == ["firing"]
     assert store.labels("t") == (label,)
@@ -368,10 +379,10 @@ def test_small_things_are_kept(tmp_path: Path):
     store.close()
 
 
-def test_the_old_are_forgotten(tmp_path: Path):
+def test_the_old_are_forgotten(at: Place, tmp_path: Path):
     """By age all older ones go, by size the oldest; their roll-ups stay, and what went can come again."""
     found = judged(30)
-    store = filled(tmp_path, found)
+    store = filled(at(tmp_path), found)
     rolled = store.rollups(0, 2**31 - 1)
     bound = found[10].trace.time.timestamp()
     assert store.forget(before=bound).result() == 10
@@ -410,11 +421,11 @@ def test_an_export_of_a_part_is_that_part(held, tmp_path: Path):
         export(store, Wanted(), tmp_path / "part")
 
 
-def test_an_import_is_undone_by_an_export(held, tmp_path: Path):
+def test_an_import_is_undone_by_an_export(at: Place, held, tmp_path: Path):
     """A run that is taken in and exported again is the same run; a prefix keeps two of them apart."""
     store, _ = held
     run = export(store, Wanted(), tmp_path / "run")
-    other = open_store(tmp_path / "other")
+    other = open_store(at(tmp_path / "other"))
     assert import_run(other, run).taken == run.manifest.traces
     assert import_run(other, run).repeated == run.manifest.traces
     back = export(other, Wanted(), tmp_path / "back")
@@ -424,11 +435,11 @@ def test_an_import_is_undone_by_an_export(held, tmp_path: Path):
     other.close()
 
 
-def test_two_judges_are_not_mixed(tmp_path: Path):
+def test_two_judges_are_not_mixed(at: Place, tmp_path: Path):
     """A selection that two judges saw is exported only when one is named; what still waits is told of."""
     chunk = Chunk(id="c", text="At noon the ferry leaves.")
     traces = [Trace(id=n, query="When?", chunks=(chunk,), answer="At noon.") for n in "abc"]
-    store = open_store(tmp_path / "s")
+    store = open_store(at(tmp_path / "s"))
     store.append(traces).result()
     none = Scoring("none", metrics=METRICS)
     store.score([SCORING(traces[0]), none(traces[1])], measures()).result()
@@ -441,9 +452,9 @@ def test_two_judges_are_not_mixed(tmp_path: Path):
     store.close()
 
 
-def test_readers_do_not_wait_for_the_writer(tmp_path: Path):
+def test_readers_do_not_wait_for_the_writer(at: Place, tmp_path: Path):
     """While batches are written, pages are read, and each shows whole batches only."""
-    store = open_store(tmp_path)
+    store = open_store(at(tmp_path))
     end = time.monotonic() + 1.0
     futures = []
     while time.monotonic() < end:
