@@ -11,6 +11,8 @@ import msgspec
 
 from ragfault.findings.alerting import State
 from ragfault.server.bodies import Rates
+from ragfault.server.checking import Checker
+from ragfault.server.estimating import Estimates
 from ragfault.server.joining import Joiner
 from ragfault.server.redacting import Redaction
 from ragfault.server.scorers import Scorers
@@ -39,7 +41,10 @@ class Desk:
         self._lately: dict[str, tuple[float, object]] = {}
         self._lock = threading.Lock()
         self.rates = Rates(settings.limits.rate)
-        self.scorers = Scorers(settings, store)
+        self.checker = None if settings.check is None else Checker(settings, store)
+        """Who asks a better judge about a sample; None: nobody does."""
+        self.estimates = None if self.checker is None else Estimates(store, self.checker, clock)
+        self.scorers = Scorers(settings, store, None if self.checker is None else self.checker.draw)
         self.alarming = threading.Lock()
         """Held by whoever changes the state of the alerts."""
         self.redaction = Redaction(settings, self.tallies)
@@ -64,6 +69,9 @@ class Desk:
 
     def open(self) -> None:
         """Begin to score; what waited when the server was last ended, however it was, comes first."""
+        if self.checker is not None and self.estimates is not None:
+            self.checker.start()
+            self.estimates.start()
         self.scorers.start()
         self.joiner.start()
 
@@ -71,5 +79,8 @@ class Desk:
         """Score what is under way, write what waits to be written, and let the store go."""
         self.joiner.close()
         self.scorers.close()
+        if self.checker is not None and self.estimates is not None:
+            self.estimates.close()
+            self.checker.close()
         self.tallies.flush()
         self.store.close()

@@ -1,10 +1,41 @@
-"""Estimates: what a better judge would say of all traffic, from what it said of a sample."""
+"""Estimates: what a better judge would say of all traffic, from what it said of a sample.
+
+The mean of the judge of every trace is put right by the better one (`stats.rectified_mean`): each check counts by the
+inverse of the chance with which its trace was drawn, and the turns of a conversation go together.
+
+Traces that were drawn and not asked about, as the money of the day was spent or the judge is behind, must not bend the
+figure: what is missing then is not missing at random (it is the evening, or the long ones). So an estimate speaks only
+of the traffic in which every draw is settled: of each day (UTC, by arrival) the traces before the first draw that is
+not. Whether a trace is before it follows from the traces before that one, not from what the better judge says of it,
+so that within this part the chances are what they were; `covered` says how large a part of the traffic it is. Nothing
+is said of the rest.
+"""
 
 from __future__ import annotations
 
-from msgspec import Struct
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Estimate"]
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.findings.monitoring_windows import DAY
+from ragfault.findings.rectifying import Said, rectified
+from ragfault.runs import Measure
+from ragfault.server.checking import Checker
+from ragfault.store import Sample, Store
+
+__all__ = ["Estimate", "Estimates", "estimate"]
+
+log = logging.getLogger("ragfault.server")
+
+EVERY = 10.0
+"""Seconds between two times that all estimates are made, at the least …"""
+SHARE = 0.05
+"""… and no more of the time than this."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,10 +52,114 @@ class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gain: float | None = None
     """The width of the interval against that of the checks alone, below 1 where the judge of every trace helps."""
     covered: float = 0.0
-    """The share of the scored traces that it speaks of: those before money, or patience, ran out."""
+    """The share of the scored traces that it speaks of: those before the first draw of a day that is not settled."""
     failed: int = 0
     """Checks that gave no value, as the better judge failed or found none."""
     dollars: float | None = None
     """US$ that the checks came to; None: their price is not known."""
     reason: str | None = None
     """Why there is no mean."""
+
+
+def estimate(sample: Sample, measure: Measure, judge: str, route: int | None = None) -> Estimate:
+    """The estimate from a sample, of one of its routes or of all."""
+    ours = np.ones(sample.judged.size, dtype=np.bool_) if route is None else sample.route == route
+    covered = ours & sample.covered
+    said = Said(sample.said[covered], sample.chance[covered])
+    known = np.isfinite(said.values)
+    costs = sample.cost[covered][known]
+    told = Estimate(
+        judge=judge,
+        checks=int(known.sum()),
+        covered=round(float(covered.sum() / ours.sum()), 4) if ours.any() else 0.0,
+        failed=int((sample.taken[covered] & ~known).sum()),
+        dollars=None if np.isnan(costs).any() else round(float(costs.sum()), 9),
+    )
+    found = rectified(sample.judged[covered], said, _talks(sample.conversation[covered]), measure)
+    if found is None or found.interval is None:
+        reason = "no checks yet" if found is None else str(found.reason).replace("label", "check")
+        return _with(told, reason=reason)
+    mean = found.interval
+    return _with(told, mean=mean.mean, low=mean.low, high=mean.high, gain=found.gain)
+
+
+def _with(told: Estimate, **more: object) -> Estimate:
+    return Estimate(**({name: getattr(told, name) for name in told.__struct_fields__} | more))
+
+
+def _talks(codes: NDArray[np.uint64]) -> NDArray[np.int64] | None:
+    """Numbers that the turns of a conversation share and all other traces have alone; None where there are no turns."""
+    inside = codes != 0
+    if not inside.any():
+        return None
+    made = np.arange(codes.size, dtype=np.int64)
+    _, found = np.unique(codes[inside], return_inverse=True)
+    made[inside] = codes.size + found
+    _, dense = np.unique(made, return_inverse=True)
+    return dense.astype(np.int64)
+
+
+class Estimates:
+    """A thread that makes the estimates of the last day ever anew, so that nobody who looks waits for them."""
+
+    def __init__(self, store: Store, checker: Checker, now: Callable[[], float]) -> None:
+        self._store, self._checker, self._now = store, checker, now
+        self._lately: dict[tuple[str, str | None], Estimate] = {}
+        self._over: dict[tuple[str, int, str | None], tuple[float, dict[str, Estimate]]] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="ragfault-estimates", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after what is under way."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def of(self, metric: str, route: str | None) -> Estimate | None:
+        """The estimate over the last day, as it was made last; None for a metric that the better judge does not see."""
+        return self._lately.get((metric, route or None))
+
+    def all(self) -> Sequence[tuple[tuple[str, str | None], Estimate]]:
+        """All estimates of the last day by metric and route, as they were made last."""
+        return sorted(self._lately.items(), key=lambda each: (each[0][0], each[0][1] or ""))
+
+    def over(self, measure: Measure, window: int, route: str | None = None) -> Mapping[str, Estimate]:
+        """The estimates by route over the last minutes, made now or a moment ago."""
+        key = measure.name, window, route
+        made, found = self._over.get(key, (-EVERY, {}))
+        if time.monotonic() - made >= EVERY:
+            found = self._made(measure, window, route)
+            self._over = {
+                name: each for name, each in self._over.items() if time.monotonic() - each[0] < EVERY
+            }
+            self._over[key] = time.monotonic(), found
+        return found
+
+    def refresh(self) -> None:
+        """Make all estimates of the last day."""
+        found: dict[tuple[str, str | None], Estimate] = {}
+        for measure in self._store.measures():
+            for route, each in self._made(measure, DAY).items():
+                found[measure.name, route or None] = each
+        self._lately = found
+
+    def _made(self, measure: Measure, window: int, route: str | None = None) -> dict[str, Estimate]:
+        if measure.name not in self._checker.metrics:
+            return {}
+        judge, until = self._checker.fingerprint, 60.0 * (self._now() // 60 + 1)
+        sample = self._checker.port.sample(judge, measure.name, until - 60 * window, until, route)
+        return {name: estimate(sample, measure, judge, at) for at, name in enumerate(sample.routes)}
+
+    def _work(self) -> None:
+        pause = 0.0
+        while not self._ending.wait(pause):
+            began = time.monotonic()
+            try:
+                self.refresh()
+            except Exception:  # what fails is told, and made anew the next time
+                log.exception("the estimates could not be made")
+            pause = max(EVERY, (time.monotonic() - began) / SHARE)

@@ -10,13 +10,10 @@ from ragfault.server.desk import Desk
 
 __all__ = ["exposition"]
 
-ALWAYS = 2**31 - 1
-"""A minute behind all others."""
-
 
 def exposition(desk: Desk) -> str:
     """The text that Prometheus reads. A value that stands on the border of two bins counts in the upper one."""
-    return "\n".join([*_server(desk), *_scores(desk)]) + "\n"
+    return "\n".join([*_server(desk), *_scores(desk), *_checks(desk)]) + "\n"
 
 
 def _server(desk: Desk) -> Iterator[str]:
@@ -43,8 +40,7 @@ def _head(name: str, kind: str, text: str) -> Iterator[str]:
 
 def _scores(desk: Desk) -> Iterator[str]:
     measures = {measure.name: measure for measure in desk.store.measures()}
-    # The grain makes one roll-up of all minutes: what they hold is counted from the first trace on.
-    found = desk.store.rollups(0, ALWAYS, grain=ALWAYS)
+    found = desk.store.ever()
     yield from _head("ragfault_score", "histogram", "The values of a metric on a route.")
     for each in found:
         yield from _histogram(each, measures[each.metric])
@@ -52,6 +48,35 @@ def _scores(desk: Desk) -> Iterator[str]:
     for each in found:
         for state, n in (("undefined", each.undefined), ("failed", each.failed)):
             yield f'ragfault_score_missing_total{{{_labels(each, measures[each.metric])},status="{state}"}} {n}'
+
+
+def _checks(desk: Desk) -> Iterator[str]:
+    """What a better judge says of a sample, and what that came to; nothing where none is asked."""
+    if desk.checker is None or desk.estimates is None:
+        return
+    now = desk.checker.progress()
+    yield from _head(
+        "ragfault_checks", "gauge", "What became today (UTC) of traces drawn for the better judge."
+    )
+    for state in ("checked", "failed", "left", "waiting"):
+        yield f'ragfault_checks{{state="{state}"}} {getattr(now, state)}'
+    yield from _head(
+        "ragfault_checks_errors_total", "counter", "How often it could not be asked, since the start."
+    )
+    yield f"ragfault_checks_errors_total {now.errors}"
+    yield from _head("ragfault_checks_tokens", "gauge", "Tokens of today (UTC), sent and received.")
+    yield f"ragfault_checks_tokens {now.tokens}"
+    if now.dollars is not None:
+        yield from _head("ragfault_checks_dollars", "gauge", "US$ of today (UTC).")
+        yield f"ragfault_checks_dollars {now.dollars:g}"
+    found = [(key, each) for key, each in desk.estimates.all() if each.mean is not None]
+    for name, text in (("", "The mean"), ("_low", "The lower"), ("_high", "The upper")):
+        told = "by the better judge over the last day." if not name else "end of its 95 % interval."
+        yield from _head(f"ragfault_rectified{name}", "gauge", f"{text} {told}")
+        for (metric, route), each in found:
+            value = getattr(each, name[1:] or "mean")
+            labels = f'metric="{_escaped(metric)}",route="{_escaped(route or "")}"'
+            yield f"ragfault_rectified{name}{{{labels}}} {value:g}"
 
 
 def _histogram(each: Rollup, measure: Measure) -> Iterator[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
 from ragfault.evaluation.evaluating import measure
@@ -33,8 +35,13 @@ IDLE = 30.0
 class Scorers:
     """Worker processes between the store and the store."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
-        self._settings, self._store = settings, store
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        draw: Callable[[Sequence[Scored]], Future[None]] | None = None,
+    ) -> None:
+        self._settings, self._store, self._draw = settings, store, draw
         self.measures = tuple(map(measure, choose(settings.metrics)))
         self._outcomes: SimpleQueue[Scored | None] = SimpleQueue()
         self._call = threading.Event()
@@ -126,7 +133,10 @@ class Scorers:
         open_ = True
         while open_ and (first := self._outcomes.get()) is not None:
             outcomes, open_ = self._gathered(first)
-            self._store.score(outcomes, self.measures, self._settings.by).result()
+            kept = self._store.score(outcomes, self.measures, self._settings.by)
+            if self._draw is not None:
+                self._draw(outcomes).result()
+            kept.result()
             self._free.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(outcomes)

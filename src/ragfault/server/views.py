@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +21,7 @@ from ragfault.findings.alerting import Alarm, Silence
 from ragfault.findings.monitoring_windows import DAY, Distribution, Rolling, distribution, rolling, series
 from ragfault.records import Layer
 from ragfault.runs import Manifest, Measure
+from ragfault.server.checking import Progress
 from ragfault.server.desk import Desk
 from ragfault.server.estimating import Estimate
 from ragfault.store import Count, Event, Mark, Page, Totals, Wanted, Whole, export
@@ -89,7 +90,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     scoring: dict[str, float]
     """Traces a second, milliseconds a trace, how many wait."""
     judge: str
-    checking: dict[str, Any] | None = None
+    checking: Progress | None = None
     """How the better judge fares on its sample; None: none is asked."""
 
 
@@ -151,13 +152,17 @@ def overview(desk: Desk) -> Overview:
     return Overview(
         now=now,
         totals=store.totals(),
-        moved=desk.lately("moved", lambda: tuple(m for size in WINDOWS for m in _moved(desk, until, size))),
+        moved=tuple(
+            _rectified(desk, m)
+            for m in desk.lately("moved", lambda: [m for size in WINDOWS for m in _moved(desk, until, size)])
+        ),
         routes=store.routes(),
         alerts=tuple(alarm for alarm in desk.alarms().alarms if alarm.status != "resolved"),
         marks=store.marks(now - DAY * 60),
         counts=_summed(store.counts(until - DAY)),
         scoring=desk.scoring(),
         judge=desk.settings.judge,
+        checking=None if desk.checker is None else desk.lately("checking", desk.checker.progress),
     )
 
 
@@ -169,6 +174,7 @@ def metric(desk: Desk, name: str, route: str | None = None, window: int = DAY) -
     grain = max(1, window // 240)
     store = desk.store
     found = store.rollups(until - window, until, metric=name, route=route, grain=grain)
+    better = {} if desk.estimates is None else desk.estimates.over(measure, window, route)
     points = tuple(
         Point(
             minute=each.minute,
@@ -189,7 +195,10 @@ def metric(desk: Desk, name: str, route: str | None = None, window: int = DAY) -
         grain=grain,
         points=points,
         distributions=tuple(each for each in shapes if each is not None),
-        moved=tuple(_moved(desk, until, window, metric=name, route=route)),
+        moved=tuple(
+            msgspec.structs.replace(each, rectified=better.get(each.route or ""))
+            for each in _moved(desk, until, window, metric=name, route=route)
+        ),
         worst=tuple((each.trace, each.value) for each in worst),
         marks=store.marks(now - window * 60),
         cohorts=tuple(_moved(desk, until, window, metric=name, cohort="*")),
@@ -263,6 +272,13 @@ def _moved(
     )
     measures = {measure.name: measure for measure in desk.store.measures()}
     return [_line(each, measures[each.metric]) for each in rolling(series(found), measures, until, [window])]
+
+
+def _rectified(desk: Desk, moved: Moved) -> Moved:
+    """The same with the estimate of the last day, where it is over a day and there is one."""
+    if desk.estimates is None or moved.window != DAY:
+        return moved
+    return msgspec.structs.replace(moved, rectified=desk.estimates.of(moved.metric, moved.route))
 
 
 def _line(each: Rolling, measure: Measure) -> Moved:

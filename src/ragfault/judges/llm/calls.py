@@ -9,7 +9,7 @@ from msgspec import Struct
 from ragfault.errors import JudgeError
 from ragfault.records import Usage
 
-__all__ = ["Call", "CallFailed", "Caller", "Kind", "Message", "Reply"]
+__all__ = ["Call", "CallFailed", "Caller", "Counting", "Kind", "Message", "Reply"]
 
 Kind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
 """What a call asks for: the verdicts on what was retrieved, those on what was generated, the questions that an
@@ -64,3 +64,24 @@ class Caller(Protocol):
         cannot be borne.
         """
         ...
+
+
+class Counting:
+    """A caller that counts what the replies came to that it gets from another."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self.usage = Usage()
+
+    async def ask(self, call: Call) -> Reply:
+        """The reply of the other."""
+        reply = await self._caller.ask(call)
+        before, more = self.usage, reply.usage
+        self.usage = Usage(
+            calls=before.calls + more.calls,
+            cached=before.cached + more.cached,
+            prompt=before.prompt + more.prompt,
+            completion=before.completion + more.completion,
+            cost=None if before.cost is None or more.cost is None else before.cost + more.cost,
+        )
+        return reply

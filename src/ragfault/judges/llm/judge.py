@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import JudgeError, Stopped
 from ragfault.judges.lens import Lens, load_lens
-from ragfault.judges.llm.calls import Caller
+from ragfault.judges.llm.calls import Caller, Counting
 from ragfault.judges.llm.endpoint import where
 from ragfault.judges.llm.judge_estimate import Estimate, estimated
 from ragfault.judges.llm.judge_options import settings_of
@@ -86,6 +86,15 @@ class LLM:
         Raises Stopped where no trace can be judged any more, UsageError where the settings do not hold together.
         """
         return self._opened().run(lambda caller: self._all(traces, caller))
+
+    def metered(self, trace: Trace) -> tuple[Verdicts, Usage]:
+        """The verdicts on one trace, and what the replies that were paid for came to; raises what `observe` does."""
+
+        async def work(caller: Caller) -> tuple[Verdicts, Usage]:
+            counting = Counting(caller)
+            return await self._one(trace, counting), counting.usage
+
+        return self._opened().run(work)
 
     async def _all(self, traces: Sequence[Trace], caller: Caller) -> list[Verdicts]:
         found = await asyncio.gather(*(self._one(trace, caller) for trace in traces), return_exceptions=True)
