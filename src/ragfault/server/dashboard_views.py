@@ -333,7 +333,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
 
 
-SECRET = ("token", "secret", "webhook")
+SECRET = ("asking", "redact_key", "secret", "smtp_password", "token", "webhook")
 """What is never shown."""
 
 
