@@ -169,6 +169,9 @@ class ClickHouse:
     ) -> tuple[Rollup, ...]:
         return watching.rollups(self._reading, since, until, metric, route, cohort, grain, bins)
 
+    def ever(self) -> tuple[Rollup, ...]:
+        return watching.ever(self._reading)
+
     def products(self, since: int, until: int) -> tuple[Products, ...]:
         return watching.products(self._reading, since, until)
 

@@ -157,6 +157,10 @@ class Duck:
         with self._reading() as con:
             return watching.rollups(con, since, until, metric, route, cohort, grain, bins)
 
+    def ever(self) -> tuple[Rollup, ...]:
+        with self._reading() as con:
+            return watching.ever(con)
+
     def products(self, since: int, until: int) -> tuple[Products, ...]:
         with self._reading() as con:
             return watching.products(con, since, until)

@@ -105,6 +105,10 @@ class Store(Protocol):
         """
         ...
 
+    def ever(self) -> tuple[Rollup, ...]:
+        """What was ever counted: one roll-up for each metric and route, which only grows and costs the same to read."""
+        ...
+
     def products(self, since: int, until: int) -> tuple[Products, ...]:
         """The sums of products of pairs of metrics, by minute."""
         ...

@@ -15,6 +15,8 @@ BIN_NAMES = tuple(f"b{at}" for at in range(BINS))
 SUMS = ("n", "total", "squares", "undefined", "failed", *BIN_NAMES)
 """The columns of a roll-up that merging adds up."""
 
+_REAL = ("total", "squares")
+
 _ROLLUP = (
     "metric VARCHAR NOT NULL, route VARCHAR NOT NULL, cohort VARCHAR NOT NULL, minute INTEGER NOT NULL, "
     "n INTEGER NOT NULL, total DOUBLE NOT NULL, squares DOUBLE NOT NULL, undefined INTEGER NOT NULL, "
@@ -54,6 +56,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "state VARCHAR NOT NULL, cost DOUBLE, verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
         "CREATE TABLE checked (number BIGINT NOT NULL, judge VARCHAR NOT NULL, metric VARCHAR NOT NULL, "
         "value DOUBLE NOT NULL)",
+    ),
+    (
+        "CREATE TABLE sums (metric VARCHAR NOT NULL, route VARCHAR NOT NULL, "
+        + ", ".join(f"{name} {'DOUBLE' if name in _REAL else 'BIGINT'} NOT NULL" for name in SUMS)
+        + ")",
+        f"INSERT INTO sums SELECT metric, route, {', '.join(f'sum({name})' for name in SUMS)} FROM rollups "
+        "WHERE cohort = '' GROUP BY metric, route",
     ),
 )
 """Statements by number, from 1. What stands here never changes: what is to be different is a migration behind it."""

@@ -22,9 +22,17 @@ from ragfault.store.counting import (
 from ragfault.store.schema import BIN_NAMES, SUMS
 from ragfault.store.traces import insert
 
-__all__ = ["Handed", "measures", "products", "rollups", "score", "tidy", "worst"]
+__all__ = ["Handed", "ever", "measures", "products", "rollups", "score", "tidy", "worst"]
 
 KEYS = "metric, route, cohort, minute"
+
+_COLUMNS = f"metric, route, {', '.join(SUMS)}"
+
+EVER = (
+    f"SELECT metric, route, {', '.join(f'sum({name}) AS {name}' for name in SUMS)} FROM (SELECT {_COLUMNS} FROM sums "
+    f"UNION ALL SELECT {_COLUMNS} FROM deltas WHERE cohort = '') all_ GROUP BY metric, route"
+)
+"""What was ever counted: the sums up to the last round, and what came since."""
 
 NO_BINS = (0,) * len(BIN_NAMES)
 
@@ -82,8 +90,13 @@ def _add_measures(con: Any, known: Iterable[Measure]) -> None:
             )
 
 
+def _added(names: Iterable[str]) -> str:
+    """Columns added up under their own names."""
+    return ", ".join(f"sum({name}) AS {name}" for name in names)
+
+
 def tidy(con: Any) -> None:
-    """Merge the roll-ups that were added apart with those that are there."""
+    """Merge the roll-ups that were added apart with those that are there, and with the sums of all time."""
     con.execute("CREATE TEMP TABLE touched AS SELECT DISTINCT minute FROM deltas")
     con.execute(
         f"CREATE TEMP TABLE merged AS SELECT {KEYS}, {_added(SUMS)} FROM ("
@@ -92,14 +105,12 @@ def tidy(con: Any) -> None:
     )
     con.execute("DELETE FROM rollups WHERE minute IN (SELECT minute FROM touched)")
     con.execute("INSERT INTO rollups SELECT * FROM merged ORDER BY minute, metric, route, cohort")
+    con.execute(f"CREATE TEMP TABLE summed AS {EVER}")
+    con.execute("DELETE FROM sums")
+    con.execute("INSERT INTO sums SELECT * FROM summed")
     con.execute("DELETE FROM deltas")
-    con.execute("DROP TABLE merged")
-    con.execute("DROP TABLE touched")
-
-
-def _added(names: Iterable[str]) -> str:
-    """Columns added up under their own names."""
-    return ", ".join(f"sum({name}) AS {name}" for name in names)
+    for name in ("summed", "merged", "touched"):
+        con.execute(f"DROP TABLE {name}")
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -136,6 +147,12 @@ def rollups(
         [since, grain, *given, *given],
     ).fetchall()
     return tuple(map(_rollup, rows))
+
+
+def ever(con: Any) -> tuple[Rollup, ...]:
+    """What was ever counted, by metric and route."""
+    rows = con.execute(f"{EVER} ORDER BY metric, route").fetchall()
+    return tuple(_rollup((metric, route, "", 0, *sums)) for metric, route, *sums in rows)
 
 
 def _rollup(row: tuple[Any, ...]) -> Rollup:
