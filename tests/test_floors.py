@@ -21,7 +21,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("isolation", "tuning", "online", "store", "clustering"),
     ("report",),
     ("server",),
-    ("cli", "plugins", "__init__"),
+    ("plugins",),
+    ("cli", "__init__"),
     ("__main__",),
 )
 """Rooms from the ground up; those of one floor are blind to each other."""
@@ -41,6 +42,8 @@ HEAVY = {
         "cli",
     },
     "pandas": {"runs"},
+    "polars": {"runs"},
+    "datasets": {"runs"},
     "altair": {"report"},
     "vl_convert": {"report"},
     "sacrebleu": {"metrics"},
@@ -68,7 +71,7 @@ HEAVY = {
     "starlette": {"server"},
     "uvicorn": {"server"},
     "jinja2": {"server"},
-    "opentelemetry": {"sources"},
+    "opentelemetry": {"sources", "server"},
     "ray": {"evaluation"},
     "fsspec": {"sources"},
     "torch": set(),

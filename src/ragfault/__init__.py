@@ -6,6 +6,7 @@ The whole library is a few verbs and nouns; each is imported when it is first us
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -79,3 +80,12 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Show runs, comparisons, bisections and gates as HTML in a notebook; importing ragfault in one does it already."""
+    import_module("ragfault.report.notebook").register(shell)
+
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    load_ipython_extension(_shell)

@@ -81,6 +81,7 @@ def paint(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
         file=io.StringIO(),
         width=max(40, width),
         force_terminal=colour,
+        force_jupyter=False,
         color_system="standard" if colour else None,
         markup=False,
         highlight=False,
