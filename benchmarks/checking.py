@@ -1,0 +1,159 @@
+"""What checks of a better judge on a sample say of all traffic, drawn unequally and within a budget: coverage, width.
+
+    python -m benchmarks.checking
+    python -m benchmarks.checking --traces 20000 --days 200
+
+A day brings 4,000 traces on one route. The better judge sees the share of one to eight claims that hold, 0.8 on
+average; the judge of every trace sees each trace as it does, or anew, and where it errs it is often unsure. The
+traces go through the real draw (`online.sampling`, with a salt of its own for each day) and the real estimate
+(`server.estimating`): five in a hundred, more of those that fail, of those the judge is unsure of, and of a new
+route's first. A check costs as much as the trace has claims. "Even" is a day on which the money suffices; on "short"
+days it is spent about half-way, and quality falls by 0.2 from noon on. The truth is the mean by the better judge over
+all the traffic that the estimate says it speaks of; beside it, what comes of counting every check alike, and of taking
+the checks of a short day for the whole of it. With 500 days a share that is truly 95 % is seen between 93.0 % and
+96.8 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ragfault.online import Scored
+from ragfault.online.sampling import Sampler, Sampling
+from ragfault.records import ClaimVerdict, Score, Trace, Verdicts
+from ragfault.runs import Measure
+from ragfault.server.estimating import Estimate, estimate
+from ragfault.stats.groups import Floats
+from ragfault.store import Sample
+
+MEASURE = Measure("groundedness", "generation")
+UNSURE = ClaimVerdict(claim="", start=0, end=0, support="supported", p=0.5, unsure=True)
+RIGHT = (0.0, 0.5, 0.9)
+"""How often the judge of every trace is as good as the better one."""
+
+
+class Day(NamedTuple):
+    """The traffic of a day: what either judge says of each trace, how often the first is unsure, what a check costs."""
+
+    judged: Floats
+    better: Floats
+    unsure: np.ndarray
+    cost: Floats
+
+
+def traffic(rng: np.random.Generator, traces: int, right: float, drop: float) -> Day:
+    """A day on which quality falls at noon."""
+    claims = rng.integers(1, 9, size=traces)
+    level = np.clip(rng.beta(6, 1.5, size=traces) - drop * (np.arange(traces) >= traces / 2), 0, 1)
+    better = rng.binomial(claims, level)
+    anew = rng.binomial(claims, rng.permutation(level))
+    judged = np.where(rng.uniform(size=traces) < right, better, anew)
+    unsure = rng.uniform(size=traces) < np.where(judged == better, 0.1, 0.5)
+    return Day(judged / claims, better / claims, unsure, claims.astype(float))
+
+
+def drawn(day: Day, salt: str) -> tuple[Floats, np.ndarray]:
+    """The chance of each trace, and whether it is taken."""
+    sampler = Sampler(Sampling(), salt, "better")
+    found = []
+    for at, value in enumerate(day.judged.tolist()):
+        name = str(at)
+        seen = Verdicts(trace=name, claim=(UNSURE,) if day.unsure[at] else ())
+        scores = (Score(name, "groundedness", "generation", "scored", value),)
+        found.append(sampler.draw(Scored(Trace(id=name, query=""), seen, scores)))
+    return np.array([each.chance for each in found]), np.array([each.taken for each in found])
+
+
+def checked(day: Day, salt: str, budget: float) -> Sample:
+    """The sample as the store gives it, where money is spent in the order of arrival until a check does not fit."""
+    chance, taken = drawn(day, salt)
+    spent = np.cumsum(np.where(taken, day.cost, 0.0))
+    late = np.flatnonzero(taken & (spent > budget))
+    first = int(late[0]) if late.size else taken.size
+    before = np.arange(taken.size) < first
+    asked = taken & before
+    return Sample(
+        routes=("",),
+        route=np.zeros(taken.size, dtype=np.intp),
+        judged=day.judged,
+        said=np.where(asked, day.better, np.nan),
+        chance=chance,
+        taken=taken,
+        cost=np.where(asked, day.cost, np.nan),
+        conversation=np.zeros(taken.size, dtype=np.uint64),
+        covered=before,
+    )
+
+
+class Seen(NamedTuple):
+    """What came of a day."""
+
+    checks: int
+    covered: float
+    inside: bool
+    """Whether the truth of what is covered is in the interval."""
+    alike: bool
+    """Whether it is, with every check counted alike, whatever its chance."""
+    whole: bool
+    """Whether the truth of the whole day is in the interval that all checks and all traces would give."""
+    error: float
+    gain: float
+
+
+def seen(traces: int, right: float, short: bool, seed: int) -> Seen:
+    """One day."""
+    rng = np.random.default_rng([seed, int(10 * right), short])
+    day = traffic(rng, traces, right, 0.2 if short else 0.0)
+    budget = 0.25 * traces if short else np.inf
+    sample = checked(day, rng.bytes(16).hex(), budget)
+    covered = sample.covered
+    found, truth = estimate(sample, MEASURE, "better"), float(day.better[covered].mean())
+    alike = estimate(sample._replace(chance=np.ones(traces)), MEASURE, "better")
+    whole = estimate(sample._replace(covered=np.ones(traces, dtype=np.bool_)), MEASURE, "better")
+    return Seen(
+        checks=found.checks,
+        covered=found.covered,
+        inside=_inside(found, truth),
+        alike=_inside(alike, truth),
+        whole=_inside(whole, float(day.better.mean())),
+        error=(found.mean or 0.0) - truth,
+        gain=found.gain or 1.0,
+    )
+
+
+def _inside(found: Estimate, truth: float) -> bool:
+    return found.low is not None and found.high is not None and found.low <= truth <= found.high
+
+
+def main() -> None:
+    """Print the table."""
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--traces", type=int, default=4000)
+    asked.add_argument("--days", type=int, default=500)
+    given = asked.parse_args()
+    print(
+        "| money | judge is right | checks | covered | inside | bias | chances ignored | days cut as whole | width |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    with ProcessPoolExecutor(2) as pool:
+        for short in (False, True):
+            for right in RIGHT:
+                one = partial(seen, given.traces, right, short)
+                days = list(pool.map(one, range(given.days), chunksize=10))
+                checks, covered, inside, alike, whole, error, gain = (
+                    float(np.mean([each[at] for each in days])) for at in range(7)
+                )
+                print(
+                    f"| {'short' if short else 'even'} | {right:.0%} | {checks:.0f} | {covered:.0%} | {inside:.1%} | "
+                    f"{error:+.4f} | {alike:.1%} | {whole:.1%} | {gain:.2f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
