@@ -22,6 +22,7 @@ from ragfault.runs import Measure, Partial, Plan, Run
 from ragfault.runs.places import check_free, desk, placed
 from ragfault.sources import Digest, Survey, read_traces, survey
 from ragfault.sources.files import named
+from ragfault.sources.frames import Frame
 from ragfault.sources.remote import Place, is_remote
 from ragfault.sources.slices import Index, index, marks
 
@@ -38,7 +39,7 @@ def _quiet(*_: object) -> None:
 
 
 def evaluate(  # noqa: PLR0913 - the options of one verb
-    where: Where | Iterable[Trace],
+    where: Where | Iterable[Trace] | Frame,
     out: str | Place,
     *,
     judge: str | Judge = judges.DEFAULT,
@@ -57,7 +58,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
 ) -> Run:
     """Judge every trace, compute every metric on it, and leave the result as a run on disk.
 
-    `where` is what `read_traces` takes (and `reading` its options: map, shape, qrels, …), or traces
+    `where` is what `read_traces` takes (and `reading` its options: map, shape, qrels, …), frames among it, or traces
     themselves. `judge` is a name or an object of the port's shape; where no metric reads a verdict, nothing
     is judged. `lens` names what must agree exactly in a domain: "legal", "medical", "financial", "technical",
     or a TOML file of yours (see `ragfault lens`). `metrics` is a set ("default", "all", a layer), or texts

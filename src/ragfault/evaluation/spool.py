@@ -15,6 +15,7 @@ from ragfault.errors import Fault, InputError, UsageError
 from ragfault.records import Trace
 from ragfault.runs.places import writing
 from ragfault.sources import write_traces
+from ragfault.sources.frames import Frame, is_frame, lay_down
 from ragfault.sources.remote import Place, is_remote
 
 __all__ = ["Side", "Where", "settled", "spooling"]
@@ -32,10 +33,10 @@ def spooling(desk: Place) -> Iterator[Path]:
         yield Path(folder)
 
 
-def settled(where: Where | Iterable[Trace], desk: Path) -> Where:
+def settled(where: Where | Iterable[Trace] | Frame, desk: Path) -> Where:
     """Something that can be read twice: what can be read only once is laid down on the desk of the run.
 
-    That is standard input, pipes, and traces in memory.
+    That is standard input, pipes, traces and frames in memory.
     """
     if isinstance(where, str | Path):
         return _copied(where, desk, 0) if _once(where) else where
@@ -44,6 +45,8 @@ def settled(where: Where | Iterable[Trace], desk: Path) -> Where:
         if "-" in map(str, names):
             raise UsageError('"-" (standard input) is read alone, not with other files.')
         return [_copied(name, desk, at) if _once(name) else name for at, name in enumerate(names)]
+    if is_frame(where):
+        return lay_down(where, _spool(desk))
     target = _spool(desk) / "traces.jsonl"
     if not write_traces(cast(Iterable[Trace], where), target, force=True):
         raise InputError("there is no trace to evaluate.")

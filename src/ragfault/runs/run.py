@@ -15,7 +15,9 @@ from ragfault.records import Layer, Score, Trace, Usage, Verdicts
 from ragfault.sources.remote import Place, as_place, readable
 
 if TYPE_CHECKING:
+    import datasets
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 __all__ = ["FORMAT", "Manifest", "Measure", "Run", "Table"]
@@ -180,6 +182,19 @@ class Run:
     def to_pandas(self, table: Table = "scores", **options: Any) -> pd.DataFrame:
         """A whole table in memory, as a pandas DataFrame (pandas must be installed)."""
         return self.to_arrow(table).to_pandas(**options)
+
+    def to_polars(self, table: Table = "scores") -> pl.DataFrame:
+        """A whole table in memory, as a DataFrame of polars (which must be installed)."""
+        import polars
+
+        made: pl.DataFrame = polars.from_arrow(self.to_arrow(table))  # type: ignore[assignment]
+        return made
+
+    def to_dataset(self, table: Table = "scores") -> datasets.Dataset:
+        """A whole table in memory, as a dataset of Hugging Face (whose package `datasets` must be installed)."""
+        import datasets
+
+        return datasets.Dataset(self.to_arrow(table))
 
 
 def _missing(path: Place) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
 from ragfault.errors import InputError
+from ragfault.sources.frames import frame_name, is_frame
 from ragfault.sources.remote import Remote, is_remote
 
 __all__ = [
@@ -90,7 +91,7 @@ def named(where: object) -> tuple[str, ...]:
         return (str(where),)
     if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
         return tuple(map(str, where))
-    return ("traces in memory",)
+    return (frame_name(where) if is_frame(where) else "traces in memory",)
 
 
 def expand(where: Where) -> list[str]:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ragfault.errors import SHOWN, Fault, InputError, UnknownName
 from ragfault.records import Trace
-from ragfault.sources import files, scan, shapes, tables
+from ragfault.sources import files, frames, scan, shapes, tables
 from ragfault.sources.desk import Desk, Long, OnBad, Places
 from ragfault.sources.files import MAX_LINE, Where
 from ragfault.sources.mould import Mould, Notice, Plan
@@ -22,7 +22,7 @@ __all__ = ["read_traces"]
 
 
 def read_traces(  # noqa: PLR0913 - the options of one verb
-    where: Where,
+    where: Where | frames.Frame,
     *,
     map: Mapping[str, str] | str | Path | None = None,
     shape: str | None = None,
@@ -35,7 +35,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
 ) -> Iterator[Trace]:
     """Every trace of one or many files, in order, as a stream: the memory it takes does not grow with them.
 
-    `where` is a path, `-` for standard input, a directory, a glob, or a list of these. Files are JSON Lines
+    `where` is a path, `-` for standard input, a directory, a glob, or a list of these; or a table in memory: a frame of
+    pandas or polars, a dataset of Hugging Face, a table of Arrow. Files are JSON Lines
     (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, or a TREC run (with `qrels`).
 
     `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the
@@ -71,7 +72,23 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         max_line,
         rest,
     )
-    return _read(files.expand(where), plan, Desk(on_bad, places), shape == "trec", qrels)
+    if frames.is_frame(where):
+        return _framed(where, plan, Desk(on_bad, places))
+    return _read(files.expand(cast(Where, where)), plan, Desk(on_bad, places), shape == "trec", qrels)
+
+
+def _framed(frame: Any, plan: Plan, desk: Desk) -> Iterator[Trace]:
+    """The traces of a table in memory."""
+    name = frames.frame_name(frame)
+    payloads, joined = _peeked(frames.frame_rows(frame), plan)
+    if joined:
+        spans = Spans(plan, desk)
+        yield from spans.read(name, frames.frame_spans(frame))
+        yield from spans.rest()
+    else:
+        yield from _traces(name, payloads, plan, desk)
+    plan.close()
+    desk.close([name])
 
 
 def _read(names: list[str], plan: Plan, desk: Desk, trec: bool, qrels: Any) -> Iterator[Trace]:

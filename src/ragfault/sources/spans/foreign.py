@@ -13,7 +13,7 @@ from ragfault.sources.spans.contents import opened
 from ragfault.sources.spans.operation import LIMITS, VECTOR, Event, Operation, Result, lacking
 from ragfault.sources.values import Wrong
 
-__all__ = ["nanoseconds", "operation_of", "operations_of", "table_rows"]
+__all__ = ["batch_rows", "nanoseconds", "operation_of", "operations_of", "table_rows"]
 
 WHOLE = (
     "input.value",
@@ -191,12 +191,18 @@ def table_rows(name: str) -> Iterator[tuple[int, Any]]:
     try:
         with pq.ParquetFile(readable(name)) as file:
             for batch in file.iter_batches(batch_size=ROWS):
-                names = batch.schema.names
-                for values in zip(*map(_column, batch.columns), strict=True):
+                for record in batch_rows(batch):
                     row += 1
-                    yield row, dict(zip(names, values, strict=True))
+                    yield row, record
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from None
+
+
+def batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a batch of Arrow, times as nanoseconds."""
+    names = batch.schema.names
+    for values in zip(*map(_column, batch.columns), strict=True):
+        yield dict(zip(names, values, strict=True))
 
 
 def _column(column: Any) -> list[Any]:
