@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragfault.cli.llm import FLAGS, asking, chosen, estimate
-from ragfault.cli.options import mapping, reading, settings, setup
+from ragfault.cli.options import executor, mapping, reading, settings, setup, spreading
 from ragfault.cli.progress import progressing
 from ragfault.cli.rectify import rectify
 
@@ -28,6 +28,7 @@ Examples:
   ragfault evaluate traces.jsonl -o runs/model --judge llm:gpt-4o-mini --budget 2 --dry-run
   ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
   zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
+  ragfault evaluate s3://logs/day.parquet -o s3://runs/day --ray auto
 
 Killed, it goes on where it stopped when the same command is given again. Exit code 3: some scores
 were lost to failures; the summary says which."""
@@ -53,8 +54,12 @@ were lost to failures; the summary says which."""
     metavar="NAME|FILE",
     help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
 )
-@click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
-@click.option("--batch", type=click.IntRange(1), help="Traces judged and saved together.  [default: 64]")
+@spreading
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    help="Traces judged and saved together.  [default: 64; up to 1024 on a cluster or in an object store]",
+)
 @asking
 @click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
 @reading
@@ -81,12 +86,14 @@ def evaluate(
     """Judge every trace, compute every metric on it, and leave the result as a run.
 
     TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz and .zst), a TREC run, or - for
-    standard input. The shapes of Ragas, DeepEval, RAGChecker, TruLens and RAGTruth are recognised.
+    standard input; also in an object store (s3://, gs://, az://), as OUT may be. The shapes of Ragas, DeepEval,
+    RAGChecker, TruLens and RAGTruth are recognised.
     """
     from ragfault.evaluation import evaluate as work
 
     table = settings(config)
     asked = _asked(metrics, options, table)
+    asked |= executor(asked.pop("ray", None), asked)
     where = list(traces) if len(traces) > 1 else traces[0]
     maps_to = mapping(maps, table.get("map", {}))
     if dry_run:
@@ -132,11 +139,19 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="Where the new run is written.")
 @click.option("-m", "--metrics", multiple=True, help="As for evaluate.  [default: those of RUN]")
+@spreading
 @click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No scorecard.")
 @setup
 def rescore(
-    run: str, out: str, metrics: tuple[str, ...], force: bool, quiet: bool, config: str | None
+    run: str,
+    out: str,
+    metrics: tuple[str, ...],
+    workers: int | None,
+    ray: str | None,
+    force: bool,
+    quiet: bool,
+    config: str | None,
 ) -> int:
     """Compute metrics on the stored verdicts of RUN, without judging again.
 
@@ -144,7 +159,9 @@ def rescore(
     """
     from ragfault.evaluation import rescore as work
 
-    return _finish(work(run, out, metrics=metrics or None, force=force), quiet, settings(config))
+    spread: dict[str, Any] = {} if workers is None else {"workers": workers}
+    spread |= executor(ray, spread)
+    return _finish(work(run, out, metrics=metrics or None, force=force, **spread), quiet, settings(config))
 
 
 def _finish(run: Any, quiet: bool, table: dict[str, Any], rectify: tuple[str, ...] = ()) -> int:

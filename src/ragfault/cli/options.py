@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from ragfault.errors import InputError, UnknownName, UsageError
 
-__all__ = ["SETTINGS", "mapping", "reading", "settings", "setup"]
+__all__ = ["SETTINGS", "executor", "mapping", "reading", "settings", "setup", "spreading"]
 
 SETTINGS = "ragfault.toml"
 
@@ -35,6 +35,7 @@ KNOWN: dict[str, dict[str, Any]] = {
         "lens": Text,
         "metrics": Texts,
         "workers": Count,
+        "ray": Text,
         "batch": Count,
         "shape": Text,
     },
@@ -95,6 +96,34 @@ def reading(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def spreading(function: F) -> F:
+    """Add the options that say where the work is done."""
+    for option in (
+        click.option(
+            "--ray",
+            metavar="ADDRESS|local",
+            help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
+        ),
+        click.option(
+            "-w",
+            "--workers",
+            type=click.IntRange(1),
+            help="Processes; with --ray, tasks at once.  [default: 1; with --ray every processor]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Where the work is done, in the form that `evaluate` takes; takes the workers out of what is asked."""
+    if ray is None:
+        return {}
+    from ragfault.evaluation import Ray
+
+    return {"executor": Ray(ray, asked.pop("workers", None))}
 
 
 def setup(function: F) -> F:

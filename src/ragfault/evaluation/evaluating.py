@@ -16,6 +16,7 @@ from ragfault.evaluation.work import Job, work_off
 from ragfault.judges.lens import Lens
 from ragfault.judges.llm.settings import Settings
 from ragfault.metrics import Metric, choose, definitions
+from ragfault.metrics.aliases import told as answered
 from ragfault.ports import Executor, Judge, Metered
 from ragfault.records import Trace, Usage
 from ragfault.runs import Measure, Partial, Plan, Run
@@ -93,7 +94,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     chosen = choose(metrics)
     judge = _judge(judge, options, lens, chosen)
     _spread_as(workers, batch, judge, executor, notice)
-    for line in _left_out(metrics):
+    for line in (*_left_out(metrics), *answered(metrics)):
         notice(line)
     source = named(where)
     with desk(out) as place, spooling(place) as spool:

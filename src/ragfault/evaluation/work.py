@@ -18,7 +18,7 @@ from ragfault.runs import Partial
 from ragfault.runs.writing import Blobs, packed
 from ragfault.sources.slices import Index
 
-__all__ = ["Job", "prepare", "score_all", "work_off"]
+__all__ = ["Job", "modules", "prepare", "score_all", "work_off"]
 
 AHEAD, PARTS = 1024, 32
 """Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
@@ -43,7 +43,7 @@ class Job(Struct, frozen=True, kw_only=True):
             partial=partial,
             judge=judge,
             metrics=tuple(map(str, metrics)),
-            modules=tuple(sorted({metric.definition.function.__module__ for metric in metrics})),
+            modules=modules(metrics),
         )
 
 
@@ -172,9 +172,14 @@ def _do(job: Job, piece: Piece) -> Outcome:
     return Outcome(count, tuple(kept))
 
 
-def prepare(modules: Iterable[str]) -> None:
+def modules(metrics: Iterable[Metric]) -> tuple[str, ...]:
+    """The modules that define metrics."""
+    return tuple(sorted({metric.definition.function.__module__ for metric in metrics}))
+
+
+def prepare(names: Iterable[str]) -> None:
     """Import the modules that define metrics, in a process that has not met them."""
-    for module in modules:
+    for module in names:
         if module != "__main__":
             import_module(module)
 

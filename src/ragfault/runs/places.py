@@ -191,9 +191,19 @@ def put(place: Place, content: bytes) -> None:
     os.replace(draft, place)
 
 
-def settle(draft: Path, out: Path, *, force: bool) -> None:
-    """Move a whole run to its place; a run that stood there gives way only to `force`."""
+def settle(draft: Path, out: Place, *, force: bool) -> None:
+    """Move a whole run to its place; a run that stood there gives way only to `force`.
+
+    In an object store the manifest is put last: a run is there when its manifest is.
+    """
     check_free(out, force=force)
+    if isinstance(out, Remote):
+        (out / "manifest.json").unlink(missing_ok=True)
+        for name in sorted(RUN - {"manifest.json"}):
+            with (draft / name).open("rb") as file, (out / name).open("wb") as there:
+                shutil.copyfileobj(file, there, 1 << 20)
+        (out / "manifest.json").write_bytes((draft / "manifest.json").read_bytes())
+        return
     if out.exists():
         old = draft.with_name("old")
         shutil.rmtree(old, ignore_errors=True)
