@@ -24,7 +24,7 @@ Examples:
 @click.argument("name", required=False)
 @click.option("--layer", type=click.Choice(list(LAYERS)), help="Only the metrics of this layer.")
 def metrics(name: str | None, layer: str | None) -> None:
-    """List the metrics with a line each, or explain the metric NAME."""
+    """List the metrics with a line each, or explain the metric NAME, also by its name in another tool."""
     if name is None:
         _list(layer)
     else:
@@ -50,9 +50,12 @@ def _list(layer: str | None) -> None:
 
 def _explain(text: str) -> None:
     from ragfault.metrics import definitions
+    from ragfault.metrics.aliases import aliased, told
     from ragfault.metrics.grammar import read, write
 
-    name = read(text)[0]
+    for line in told(text):
+        click.echo(f"{line}\n")
+    name = read(aliased(text))[0]
     catalogue = definitions()
     if name not in catalogue:
         from ragfault.metrics import parse

@@ -11,6 +11,7 @@ from typing import get_args
 
 from ragfault.errors import UsageError
 from ragfault.metrics import context, crosscut, generation, gold, operation, overlap
+from ragfault.metrics.aliases import aliased
 from ragfault.metrics.definition import (
     Definition,
     Metric,
@@ -90,7 +91,7 @@ def choose(wanted: str | Iterable[str]) -> tuple[Metric, ...]:
     """The metrics that were asked for, each once, in the order asked.
 
     A set stands for several: "default"; "all" that are installed; a layer's name for the metrics of the
-    default set in that layer. Anything else is a metric's text.
+    default set in that layer. Anything else is a metric's text, or the name that another tool has for one.
 
     Raises UnknownName, UsageError or MissingExtra as `parse` does; UsageError for nothing at all.
 
@@ -113,4 +114,4 @@ def _expand(text: str) -> Sequence[str]:
         return [*DEFAULT, *(d.name for d in definitions().values() if d.installed and d.name not in named)]
     if text in get_args(Layer):
         return [name for name in DEFAULT if parse(name).definition.layer == text]
-    return [text]
+    return [aliased(text)]
