@@ -20,6 +20,8 @@ _SMALL = f"{_ONCE}, index_granularity = 1024"
 _NEAR = "INDEX near number TYPE minmax GRANULARITY 1"
 """Numbers rise with time, so that a few stretches hold those that are asked for."""
 
+_SUMS = ", ".join(f"{name} {'Float64' if name in ('total', 'squares') else 'Int64'}" for name in SUMS)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE IF NOT EXISTS traces (number Int64, id String, received Float64, time Float64, "
@@ -45,9 +47,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "scores String CODEC(ZSTD(3))) "
         f"ENGINE = ReplacingMergeTree {DAYS} ORDER BY (judge, number) {_SMALL}",
         "CREATE TABLE IF NOT EXISTS rollups (metric LowCardinality(String), route LowCardinality(String), "
-        f"cohort LowCardinality(String), minute Int64, {', '.join(map('{} Float64'.format, SUMS[1:3]))}, "
-        f"{', '.join(map('{} Int64'.format, (SUMS[0], *SUMS[3:])))}) "
+        f"cohort LowCardinality(String), minute Int64, {_SUMS}) "
         f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_ONCE}",
+        f"CREATE TABLE IF NOT EXISTS sums (metric LowCardinality(String), route LowCardinality(String), {_SUMS}) "
+        f"ENGINE = SummingMergeTree ORDER BY (metric, route) {_ONCE}",
         "CREATE TABLE IF NOT EXISTS products (first LowCardinality(String), second LowCardinality(String), "
         "route LowCardinality(String), minute Int64, n Int64, x Float64, y Float64, xx Float64, yy Float64, "
         f"xy Float64) ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_ONCE}",

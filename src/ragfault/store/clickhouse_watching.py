@@ -27,7 +27,7 @@ from ragfault.store.counting import (
 )
 from ragfault.store.schema import BIN_NAMES, SUMS
 
-__all__ = ["Judged", "batches", "measures", "mend_batch", "products", "rollups", "score", "worst"]
+__all__ = ["Judged", "batches", "ever", "measures", "mend_batch", "products", "rollups", "score", "worst"]
 
 NO_BINS = (0,) * len(BIN_NAMES)
 
@@ -110,6 +110,8 @@ def _add_parts(con: Connection, batch: int, fresh: Fresh, known: Sequence[Measur
     made, multiplied = rolled(fresh, known)
     con.add("scores", _placed(fresh, value_columns(fresh)), token)
     con.add("rollups", rollup_columns(made), token)
+    whole = rollup_columns([each for each in made if each.cohort is None])
+    con.add("sums", {name: whole[name] for name in ("metric", "route", *SUMS)}, token)
     con.add("products", product_columns(multiplied), token)
 
 
@@ -192,6 +194,15 @@ def _rollup(row: tuple[Any, ...]) -> Rollup:
         failed=row[8],
         bins=row[9:] or NO_BINS,
     )
+
+
+def ever(con: Connection) -> tuple[Rollup, ...]:
+    """What was ever counted, by metric and route."""
+    rows = con.rows(
+        f"SELECT metric, route, {', '.join(f'sum({name})' for name in SUMS)} FROM sums "
+        "GROUP BY metric, route ORDER BY metric, route"
+    )
+    return tuple(_rollup((metric, route, "", 0, *sums)) for metric, route, *sums in rows)
 
 
 def products(con: Connection, since: int, until: int) -> tuple[Products, ...]:
