@@ -12,9 +12,9 @@ from ragfault.cli import run as command
 from ragfault.errors import UnknownName
 from ragfault.records import Chunk, Citation, Gold, Timing, Trace
 from ragfault.sources import read_traces
-from ragfault.sources.redacting import Redactor
+from ragfault.sources.redacting import Redactor, kinds
 from ragfault.sources.spans import Event, Operation, to_trace
-from ragfault.text.redacting import KINDS, find, kinds
+from ragfault.text.redacting import KINDS, find
 
 A, D, W = "abcdefghijklmnopqrstuvwxyz", "0123456789", "Qw3rTy7Zx9Lk2Mn5Bv8Pc4Hd6Jf1Gs0Ta"
 SECRET = {

@@ -117,6 +117,17 @@ Examples:
 @click.option("--mail-from", help="The address that mail comes from.")
 @click.option("--smtp", help="The mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
 @click.option(
+    "--otlp-endpoint", "otlp", metavar="URL", help="Where scores of traces that came as spans are sent."
+)
+@click.option(
+    "--otlp-header",
+    "otlp_headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Sent with them. Repeatable. Better given as RAGFAULT_OTLP_HEADERS: others see options.",
+)
+@click.option("--otlp-spans", is_flag=True, help="Send scores as spans, too.")
+@click.option(
     "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
 )
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
@@ -127,6 +138,7 @@ def start(
     by: str,
     reference: str,
     redact: str | None,
+    otlp_headers: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
@@ -149,6 +161,7 @@ def start(
             bytes=None if size is None else _bytes(size),
             redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
             redact_key=os.environ.get("RAGFAULT_REDACT_KEY"),
+            otlp_headers=_headers(otlp_headers),
             smtp_password=os.environ.get("RAGFAULT_SMTP_PASSWORD"),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
             asking=asked,
@@ -169,6 +182,20 @@ def _checking(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(given)}: for a judge that checks a sample. Name one with --check llm:MODEL."
         )
     return {}
+
+
+def _headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Headers as NAME=VALUE; those of RAGFAULT_OTLP_HEADERS are divided by commas, and may be percent-encoded."""
+    from urllib.parse import unquote
+
+    held = [part.strip() for part in os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",") if part.strip()]
+    found = []
+    for text in [*map(unquote, held), *given]:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f'a header is NAME=VALUE, got "{name[:40]}".')
+        found.append((name.strip(), value.strip()))
+    return tuple(found)
 
 
 def _names(text: str) -> str | tuple[str, ...]:

@@ -22,6 +22,7 @@ from ragfault.server.access import Access
 from ragfault.server.desk import Desk
 from ragfault.server.headers import Guarded
 from ragfault.server.patrol import Patrol
+from ragfault.server.returning import checked
 from ragfault.server.sending import receivers
 from ragfault.server.settings import Settings, loopback
 from ragfault.server.streaming import Clock, Streamer
@@ -46,6 +47,7 @@ def app(settings: Settings, clock: Callable[[], float] | None = None) -> FastAPI
     """
     if clock is None:
         clock = Clock(settings.speed) if settings.demo else time.time
+    checked(settings)
     receivers(settings)  # what is wrong with them is told before there is a store
     with writing(settings.files):
         settings.files.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from ragfault.server.checking import Checker
 from ragfault.server.estimating import Estimates
 from ragfault.server.joining import Joiner
 from ragfault.server.redacting import Redaction
+from ragfault.server.returning import Returner
 from ragfault.server.scorers import Scorers
 from ragfault.server.settings import Settings
 from ragfault.server.tallies import Tallies
@@ -48,7 +49,11 @@ class Desk:
         self.alarming = threading.Lock()
         """Held by whoever changes the state of the alerts."""
         self.redaction = Redaction(settings, self.tallies)
-        self.joiner = Joiner(store, self.tallies, self.scorers.called, self.redaction.trace)
+        self.joiner = Joiner(
+            store, self.tallies, self.scorers.called, self.redaction.trace, origins=settings.otlp is not None
+        )
+        self.returner = Returner(settings, self.tallies, self.scorers.measures)
+        self.scorers.told = self.returner.take
 
     def lately(self, name: str, make: Callable[[], T]) -> T:
         """What was made under a name a moment ago, or is made now: many who look at once cost as much as one."""
@@ -74,11 +79,13 @@ class Desk:
             self.estimates.start()
         self.scorers.start()
         self.joiner.start()
+        self.returner.start()
 
     def close(self) -> None:
         """Score what is under way, write what waits to be written, and let the store go."""
         self.joiner.close()
         self.scorers.close()
+        self.returner.close()
         if self.checker is not None and self.estimates is not None:
             self.estimates.close()
             self.checker.close()

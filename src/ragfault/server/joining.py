@@ -15,9 +15,10 @@ import msgspec
 
 from ragfault.records import Trace
 from ragfault.server.native import unsound
+from ragfault.server.rating import OTLP
 from ragfault.server.tallies import Tallies
 from ragfault.sources.normalise import settle
-from ragfault.sources.spans import Event, Joined, Operation, Window, to_trace
+from ragfault.sources.spans import Event, Joined, Operation, Window, origin_of, to_trace
 from ragfault.sources.values import Wrong
 from ragfault.store import Store
 
@@ -52,8 +53,11 @@ class Joiner:
         called: Callable[[int], None],
         redact: Callable[[Trace], Trace],
         settle: float = SETTLE,
+        *,
+        origins: bool = False,
     ) -> None:
         self._store, self._tallies, self._called, self._redact = store, tallies, called, redact
+        self._origins = origins
         self._window = Window(settle, max(settle, LONGEST))
         self._look = min(LOOK, settle)
         self._coming: SimpleQueue[tuple[int, Packed]] = SimpleQueue()
@@ -153,7 +157,11 @@ class Joiner:
             return None
         if trace is None:
             self._tallies.add("not_rag")
-        elif unsound(trace):
+            return None
+        if self._origins:
+            held = {OTLP: msgspec.to_builtins(origin_of(joined.operations))}
+            trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **held})
+        if unsound(trace):
             self._tallies.add("rejected")
             return None
-        return trace and self._redact(trace)
+        return self._redact(trace)

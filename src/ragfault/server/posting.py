@@ -33,6 +33,8 @@ class Attempt(NamedTuple):
     """Whether another attempt may go better."""
     wait: float = 0.0
     """Seconds that the receiver asked to be left alone."""
+    code: int = 0
+    """The answer; 0: there was none, or it was a yes."""
     body: bytes = b""
     """What was answered, where it came through."""
 
@@ -56,7 +58,9 @@ def post(url: str, body: bytes, headers: dict[str, str], who: str) -> Attempt:
     except HTTPError as error:
         with error:
             again = error.code in LATER or error.code >= 500
-            return Attempt(f"{who} answered {error.code}", again, seconds(error.headers.get("Retry-After")))
+            return Attempt(
+                f"{who} answered {error.code}", again, seconds(error.headers.get("Retry-After")), error.code
+            )
     except (URLError, OSError, HTTPException) as error:
         return Attempt(f"{who} cannot be reached: {getattr(error, 'reason', error)}", True)
 

@@ -43,6 +43,8 @@ class Scorers:
     ) -> None:
         self._settings, self._store, self._draw = settings, store, draw
         self.measures = tuple(map(measure, choose(settings.metrics)))
+        self.told: Callable[[Sequence[Scored]], None] = lambda _: None
+        """Is told of outcomes that are stored, and returns at once."""
         self._outcomes: SimpleQueue[Scored | None] = SimpleQueue()
         self._call = threading.Event()
         self._free = threading.Semaphore(AHEAD * max(1, settings.workers))
@@ -137,6 +139,7 @@ class Scorers:
             if self._draw is not None:
                 self._draw(outcomes).result()
             kept.result()
+            self.told(outcomes)
             self._free.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(outcomes)

@@ -11,8 +11,8 @@ from msgspec import Struct
 from ragfault import judges
 from ragfault.errors import UsageError
 from ragfault.online.sampling import Sampling
+from ragfault.sources.redacting import kinds
 from ragfault.store.opening import is_folder
-from ragfault.text.redacting import kinds
 
 __all__ = ["Limits", "Settings", "loopback"]
 
@@ -80,6 +80,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     smtp: str | None = None
     """The mail server: `smtp://user@host:587`, or `smtps://…`."""
     smtp_password: str | None = None
+    otlp: str | None = None
+    """Where scores of traces that came as spans are sent: an OTLP/HTTP endpoint."""
+    otlp_headers: tuple[tuple[str, str], ...] = ()
+    """What is sent with them: names and values."""
+    otlp_spans: bool = False
+    """Whether they are sent as spans, too."""
     redact: tuple[str, ...] = ()
     """The kinds of values that are replaced before anything is kept: "email", "phone", "card", "key", or "all"."""
     redact_key: str | None = None

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ragfault.errors import UnknownName
 from ragfault.records import Trace
 from ragfault.sources.spans import Event, Operation
 from ragfault.sources.spans.contents import opened
-from ragfault.text.redacting import MASK, Found, find, kinds, mask
+from ragfault.text.redacting import KINDS, MASK, Found, Kind, find, mask
 
-__all__ = ["Masked", "Redacted", "Redactor"]
+__all__ = ["Masked", "Redacted", "Redactor", "kinds"]
 
 NUMBERED = re.compile(r"\[(email|phone|card|key) ([0-9]{1,6})\]")
 """What stands for a value at the end: its kind, and which of that kind it is in its trace."""
@@ -34,6 +35,19 @@ LONG = 10**12
 DEPTH = 64
 
 Change = Callable[[str], str]
+
+
+def kinds(names: str | Iterable[str]) -> tuple[Kind, ...]:
+    """The kinds of these names, in a fixed order; `all` stands for all of them. Raises UnknownName.
+
+    >>> kinds("phone, email"), kinds("all") == KINDS
+    (('email', 'phone'), True)
+    """
+    asked = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+    for name in asked:
+        if name not in (*KINDS, "all"):
+            raise UnknownName("kind of redaction", name, (*KINDS, "all"))
+    return tuple(kind for kind in KINDS if kind in asked or "all" in asked)
 
 
 class Redacted(NamedTuple):

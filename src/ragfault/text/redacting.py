@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-from ragfault.errors import UnknownName
-
-__all__ = ["KINDS", "MASK", "Found", "Kind", "find", "kinds", "mask"]
+__all__ = ["KINDS", "MASK", "Found", "Kind", "find", "mask"]
 
 Kind = Literal["email", "phone", "card", "key"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -35,19 +33,6 @@ class Found(NamedTuple):
     """The value in a normal form: two ways to write the same are one value."""
     cued: bool = False
     """Whether only the words before it told what it is."""
-
-
-def kinds(names: str | Iterable[str]) -> tuple[Kind, ...]:
-    """The kinds of these names, in a fixed order; `all` stands for all of them. Raises UnknownName.
-
-    >>> kinds("phone, email"), kinds("all") == KINDS
-    (('email', 'phone'), True)
-    """
-    asked = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
-    for name in asked:
-        if name not in (*KINDS, "all"):
-            raise UnknownName("kind of redaction", name, (*KINDS, "all"))
-    return tuple(kind for kind in KINDS if kind in asked or "all" in asked)
 
 
 def find(text: str, wanted: Iterable[Kind] = KINDS) -> list[Found]:
