@@ -1,0 +1,114 @@
+"""The stores side by side: traces a second taken in and scored, and how long what pages ask of them takes.
+
+python -m benchmarks.stores [--stored 100000] [--place duckdb clickhouse ADDRESS …]
+
+`clickhouse` is the engine in this process (chdb); an address, clickhouse://user@host/database, is an empty one elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.ingest import Judged, traces
+from msgspec.structs import replace
+
+from ragfault.datasets import handbook
+from ragfault.evaluation.evaluating import measure
+from ragfault.online.scoring import Scoring
+from ragfault.store import Store, Wanted, open_store
+
+BATCH = 1000
+TIMES = 9
+
+
+def fill(store: Store, count: int) -> tuple[float, float]:
+    """Traces a second taken in, and scored."""
+    scoring = Scoring("lexical")
+    known = [scoring(trace) for trace in handbook().traces["v1"]]
+    measures = tuple(map(measure, scoring.metrics))
+    begin = datetime.now(UTC)
+    taken = scored = 0.0
+    for first in range(0, count, BATCH):
+        part = traces("s", first, min(BATCH, count - first), begin)
+        judged = [
+            Judged(
+                trace,
+                replace(like.verdicts, trace=trace.id),
+                tuple(replace(score, trace=trace.id) for score in like.scores),
+            )
+            for trace, like in zip(part, islice(cycle(known), first % len(known), None), strict=False)
+        ]
+        start = time.perf_counter()
+        store.append(part).result()
+        middle = time.perf_counter()
+        store.score(judged, measures, ("model",)).result()
+        taken += middle - start
+        scored += time.perf_counter() - middle
+    return count / taken, count / scored
+
+
+def asked(store: Store, count: int) -> dict[str, Callable[[], Any]]:
+    """What pages ask."""
+    last = int(time.time()) // 60 + count // 600 + 2
+    day = {"since": last - 1440, "until": last}
+    page = store.find(Wanted(limit=50))
+    return {
+        "overview: roll-ups of a day": lambda: store.rollups(**day, grain=30, bins=False),
+        "metric: roll-ups with bins": lambda: store.rollups(**day, metric="groundedness"),
+        "worst of a metric": lambda: store.worst("groundedness", last - 1440, last),
+        "traces: first page": lambda: store.find(Wanted(limit=50)),
+        "traces: next page": lambda: store.find(Wanted(limit=50, after=page.next)),
+        "traces: sorted by a metric": lambda: store.find(
+            Wanted(limit=50, sort="groundedness", order="ascending", route="shop")
+        ),
+        "traces: words": lambda: store.find(Wanted(limit=50, text="harbour")),
+        "one trace": lambda: store.trace(f"s-{count // 2}"),
+        "totals": store.totals,
+        "what waits": lambda: store.unscored(limit=1),
+    }
+
+
+def run(place: str, count: int) -> None:
+    """Fill a store, and ask it."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        known = {"duckdb": str(Path(folder, "duck")), "clickhouse": f"chdb://{folder}/click"}
+        store = open_store(known.get(place, place))
+        taken, scored = fill(store, count)
+        print(f"\n{place}: {count:,} traces, {taken:,.0f}/s taken in, {scored:,.0f}/s scored", flush=True)
+        store.tidy().result()
+        for name, ask in asked(store, count).items():
+            print(f"  {name:<30} {1000 * _median(ask):8.1f} ms", flush=True)
+        print(f"  {'bytes a trace':<30} {store.totals().bytes / count:8,.0f}", flush=True)
+        store.close()
+
+
+def _median(ask: Callable[[], Any]) -> float:
+    """Seconds that it takes, the median of several."""
+    times = []
+    for _ in range(TIMES):
+        begin = time.perf_counter()
+        ask()
+        times.append(time.perf_counter() - begin)
+    return median(times)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stored", type=int, default=100_000)
+    parser.add_argument("--place", nargs="*", default=["duckdb", "clickhouse"])
+    given = parser.parse_args(argv)
+    for place in given.place:
+        run(place, given.stored)
+
+
+if __name__ == "__main__":
+    main()
