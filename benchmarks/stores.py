@@ -2,7 +2,7 @@
 
 python -m benchmarks.stores [--stored 100000] [--place duckdb clickhouse ADDRESS …]
 
-`clickhouse` is the engine in this process (chdb); an address, clickhouse://user@host/database, is an empty one elsewhere.
+`clickhouse` is the engine in this process (chdb); an address, clickhouse://user@host/database, an empty one elsewhere.
 """
 
 from __future__ import annotations
