@@ -56,24 +56,29 @@ class Watched:
             self.app.state.patrol.round()
             self.now += 180
 
-    @contextlib.contextmanager
-    def serving(self) -> Iterator[str]:
+    def serving(self) -> contextlib.AbstractContextManager[str]:
         """Its address, while it serves."""
-        import uvicorn
+        return listening(self.app)
 
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            config = uvicorn.Config(self.app, log_level="warning", http="h11", ws="none", access_log=False)
-            server = uvicorn.Server(config)
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-            thread.start()
-            while not server.started:
-                time.sleep(0.02)
-            try:
-                yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-            finally:
-                server.should_exit = True
-                thread.join()
+
+@contextlib.contextmanager
+def listening(made: Any, http: Any = "h11") -> Iterator[str]:
+    """The address of an application, while it serves in a thread of its own."""
+    import uvicorn
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(made, log_level="warning", http=http, ws="none", access_log=False)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [found]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        try:
+            yield f"http://127.0.0.1:{found.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def _time(hour: int, at: int) -> datetime:

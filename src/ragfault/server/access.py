@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ragfault.errors import UsageError
+from ragfault.server.bodies import Rates
 from ragfault.server.settings import Settings, loopback
 from ragfault.store import Role, Store, Token
 
@@ -54,6 +55,7 @@ class Access:
             None if own is None else Token(name="--token", role="admin", hash=hashed(own), created=0.0)
         )
         self._local = loopback(settings.host)
+        self._rates = Rates(settings.limits.rate)
         self._salt = secrets.token_bytes(32)
         self._known: tuple[Token, ...] = ()
         self._read = -FRESH
@@ -92,7 +94,12 @@ class Access:
         return found
 
     def check(self, request: Request, role: Role) -> None:
-        """Raise 401 or 403 where a request may not do this."""
+        """Raise 401 or 403 where a request may not do this, 429 where its client looks too often.
+
+        What is sent has a rate of its own: ingest counts what it refuses.
+        """
+        if role != "ingest":
+            self._rates.check(request.client.host if request.client else "")
         if self.open:
             return
         token = self.token(request, cookie=role == "read" or getattr(request.state, "form", False))
@@ -109,7 +116,7 @@ class Access:
 
     def stamped(self, request: Request, stamp: str) -> None:
         """Raise 403 where a form was not made here; else let the cookie count for it."""
-        if not hmac.compare_digest(stamp, self.stamp(request)):
+        if not hmac.compare_digest(stamp.encode("utf-8", "replace"), self.stamp(request).encode()):
             raise HTTPException(
                 403, "this form was not made by this server, or long ago. Load the page again."
             )

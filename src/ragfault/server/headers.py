@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragfault.server.problems import problem
 from ragfault.server.settings import loopback
 
 __all__ = ["POLICY", "Guarded"]
+
+log = logging.getLogger("ragfault.server")
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -28,6 +32,10 @@ HEADERS = {
 }
 
 
+FOREIGN = "this came from a page of another server."
+FAILED = "something failed that should not have. It is in the server's log."
+
+
 class Guarded:
     """An application whose every answer has these headers, and which on loopback answers to loopback names only.
 
@@ -43,8 +51,12 @@ class Guarded:
             await self._app(scope, receive, send)
             return
 
+        begun = False
+
         async def sending(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -54,7 +66,15 @@ class Guarded:
         if fault:
             await problem(403, fault)(scope, receive, sending)
             return
-        await self._app(scope, receive, sending)
+        try:
+            await self._app(scope, receive, sending)
+        except ClientDisconnect:
+            return  # nobody is there to be told
+        except Exception as error:
+            if begun:
+                raise
+            log.error("a request failed", exc_info=error)
+            await problem(500, FAILED)(scope, receive, sending)
 
     def _fault(self, headers: Headers) -> str | None:
         """Why a request is refused, if it is."""
@@ -63,7 +83,10 @@ class Guarded:
             return f'this server answers to names of this machine only, not to "{host[:80]}".'
         origin = headers.get("origin")
         if origin is not None and _place(origin) != host.lower():
-            return "this came from a page of another server."
+            return FOREIGN
+        loaded = headers.get("sec-fetch-mode", "navigate") != "navigate"
+        if loaded and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return FOREIGN
         return None
 
 

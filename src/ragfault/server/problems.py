@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -16,8 +15,6 @@ from starlette.responses import Response
 from ragfault.errors import OutputError, RagfaultError, UnknownName
 
 __all__ = ["install", "problem"]
-
-log = logging.getLogger("ragfault.server")
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
@@ -33,11 +30,10 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None, **m
 
 
 def install(app: FastAPI) -> None:
-    """Have every error answered as a problem."""
+    """Have every error answered as a problem; those that nobody foresaw are left to `Guarded`."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(RagfaultError, _ragfault)
-    app.add_exception_handler(Exception, _unknown)
 
 
 async def _http(_: Request, error: Exception) -> Response:
@@ -57,8 +53,3 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _ragfault(_: Request, error: Exception) -> Response:
     status = 404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
     return problem(status, str(error))
-
-
-async def _unknown(_: Request, error: Exception) -> Response:
-    log.error("a request failed", exc_info=error)
-    return problem(500, "something failed that should not have. It is in the server's log.")

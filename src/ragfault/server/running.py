@@ -28,6 +28,8 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
         import uvicorn
     except ImportError:
         raise MissingExtra("the server", "server") from None
+    from ragfault.server.listening import patient
+
     made = app(settings)
     config = uvicorn.Config(
         made,
@@ -39,7 +41,7 @@ def run(settings: Settings, notice: Callable[[str], None] = lambda _: None) -> N
         timeout_graceful_shutdown=DRAIN,
         h11_max_incomplete_event_size=65536,
         limit_concurrency=1000,
-        http="h11",
+        http=patient(settings.limits.patience),
     )
     try:
         listening = _listening(config)

@@ -17,6 +17,10 @@ from ragfault.store.opening import is_folder
 __all__ = ["Limits", "Settings", "loopback"]
 
 
+SHORTEST = 16
+"""Characters of a token that is chosen by hand, where others can try it."""
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     """How much is taken; what is beyond is refused with the reason, and counted."""
 
@@ -33,7 +37,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     pending: int = 256
     """Requests that may wait for the disk; then ingest answers 429."""
     rate: float = 0.0
-    """Requests a second that one client may send on average, twice as many in a burst; 0: any number."""
+    """Requests a second that one client may send on average, twice as many in a burst; 0: any number; as many looks."""
+    patience: float = 60.0
+    """Seconds within which a body has come whole, and the head of a request."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -106,6 +112,11 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"{self.host} can be reached by others, so that a token is needed. Give one with --token or "
                 "RAGFAULT_TOKEN, or listen on 127.0.0.1."
+            )
+        if not loopback(self.host) and len(self.token or "") < SHORTEST:
+            raise UsageError(
+                f"the token can be guessed: beyond this machine it has {SHORTEST} characters or more. "
+                "Make one with: openssl rand -hex 32."
             )
         if self.workers < 0:
             raise UsageError(f"workers are 0 or more, got {self.workers}.")

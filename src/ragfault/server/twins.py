@@ -1,4 +1,4 @@
-"""The JSON twins of the pages, health, and the description of what stands here."""
+"""The JSON twins of the pages, health, and the description of the interface."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from ragfault.server import views
 from ragfault.server.access import require
 from ragfault.server.dashboard_drift import drifted
 from ragfault.server.dashboard_insights import together
+from ragfault.server.description import describe
 from ragfault.server.desk import Desk
 from ragfault.server.exposition import exposition
 from ragfault.store import State, Wanted
@@ -63,6 +64,19 @@ def as_json(content: Any) -> Response:
 async def health() -> Response:
     """Whether the server is up."""
     return as_json({"status": "ok"})
+
+
+@router.get("/openapi.json")
+async def interface(request: Request) -> Response:
+    """The description of the interface, as OpenAPI 3.1."""
+    return as_json(await run_in_threadpool(described, request.app))
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """The description, made once for each server; whether a token is needed may change while it runs."""
+    if app.openapi_schema is None:
+        app.openapi_schema = describe(app)
+    return app.openapi_schema | ({"security": [{}, {"token": []}]} if app.state.access.open else {})
 
 
 @router.get("/metrics")
