@@ -7,7 +7,7 @@ PYTEST ?= --numprocesses=auto --dist=loadfile
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs lock bench clean
+.PHONY: help demo test check docs site lock bench clean
 
 help: ## show the verbs
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -30,8 +30,12 @@ check: $(VENV)/test.stamp ## formatting, lint, types, and whether the docs are t
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
 
-docs: $(VENV)/test.stamp ## write the generated pages of docs/ anew
+docs: $(VENV)/test.stamp ## write the generated pages and notebooks of docs/ anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/notebooks.py
+
+site: $(VENV)/test.stamp ## build the documentation as a site, in site/
+	$(BIN)/python -m mkdocs build --strict
 
 lock: ## pin the dependencies anew (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \

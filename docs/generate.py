@@ -5,14 +5,16 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
+import ragfault
 from ragfault import bisect, evaluate
 from ragfault.agreement import measure
 from ragfault.cards import known_cards, load_card
@@ -110,6 +112,42 @@ def columns() -> str:
     return "\n".join(parts) + "\n"
 
 
+def python() -> str:
+    """The page of the library: every name of its public face with its docstring."""
+    parts = ["# Python\n", MADE]
+    parts.append(
+        "Everything here is `from ragfault import …`; what a page of a verb names beyond it lies in its room.\n"
+    )
+    for name in sorted(ragfault.__all__, key=str.lower):
+        found = getattr(ragfault, name)
+        shown = f"{name}{_signature(found)}" if inspect.isroutine(found) else f"class {name}"
+        parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", _docstring(found)]
+        if not inspect.isroutine(found):
+            said = descriptions(found) if hasattr(found, "__struct_fields__") else {}
+            parts += [f"- `{field}`{f': {told}' if told else ''}" for field, told in said.items() if field]
+            parts += [
+                f"\n### {name}.{each}\n\n{_docstring(method)}"
+                for each, method in vars(found).items()
+                if not each.startswith("_")
+                and callable(getattr(found, each))
+                and inspect.getdoc(getattr(found, each))
+            ]
+    return "\n".join(parts) + "\n"
+
+
+def _signature(function: Callable[..., object]) -> str:
+    """What a function takes: names and defaults, without types."""
+    taken = inspect.signature(function).parameters.values()
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in taken]
+    return str(inspect.Signature(bare))
+
+
+def _docstring(found: object) -> str:
+    """A docstring with its example as a block of its own."""
+    text, mark, example = (inspect.getdoc(found) or "").partition(">>>")
+    return text.strip() + (f"\n\n```pycon\n{mark}{example.rstrip()}\n```" if mark else "") + "\n"
+
+
 def readme() -> str:
     """The README with the real output of its command."""
     text = (HERE.parent / "README.md").read_text(encoding="utf-8")
@@ -148,6 +186,7 @@ PAGES = {
     "cli.md": reference,
     "metrics.md": catalogue,
     "columns.md": columns,
+    "python.md": python,
     "judge.md": judge,
     "measure.md": measured,
     "../README.md": readme,

@@ -105,3 +105,23 @@ def test_commands_in_the_docs_name_real_options():
             part = reference.split(f"## ragfault {verb}\n")[1].split("\n## ")[0]
             for option in re.findall(r"(?<=\s)--?[a-z-]+", rest):
                 assert option in part, f"{names(page)}: ragfault {verb} {option}"
+
+
+def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path):
+    """`mkdocs build` warns of nothing: pages are in the menu, links and anchors lead on, nothing is fetched."""
+    pytest.importorskip("material", reason="mkdocs-material is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len([page for page in PAGES if "docs" in page.parts])
+    for page in pages:
+        fetched = re.findall(
+            r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page.read_text("utf-8")
+        )
+        assert not [url for url in fetched if "canonical" not in url], page.name
