@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,28 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
+from browsing import Visit, axe, browser
 from pages import HOSTILE
+from ragfault.records import Trace
 from ragfault.server.dashboard_rendering import address
+from ragfault.store import Wanted, export
 from watched import BEGAN, Watched
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 WINDOWS = "since=2031-05-04T09:00&until=2031-05-04T10:00&since2=2031-05-04T10:00&until2=2031-05-04T11:00"
+COLOURS = ["color-contrast", "link-in-text-block"]
+"""The rules that another theme could break."""
+
+PLACES = ["target-size", "scrollable-region-focusable"]
+"""Those that another width could."""
+
 PAGES = {
     "overview": "/",
+    "insights": "/insights?window=360",
+    "drift": "/drift?run=before&window=60",
+    "no drift": "/drift",
     "metric": "/metrics/groundedness?window=360",
     "compare": f"/compare?route=website&{WINDOWS}",
-    "traces": "/traces?limit=20",
+    "traces": "/traces?limit=5",
     "trace": address("v2/harbour-01"),
     "attack": address(HOSTILE),
     "alerts": "/alerts",
@@ -51,13 +53,8 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no Chromium at {CHROMIUM}")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
-        browser.close()
+    with browser() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -66,118 +63,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, 
     found = Watched(tmp_path_factory.mktemp("served") / "s")
     found.fill()
     found.watch()
+    hour = Wanted(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
+    export(found.store, hour, found.app.state.desk.settings.runs / "before")
     with found.serving() as url:
         yield found, url
 
 
-class Visit:
-    """A page that is open, with all that it tried to do."""
-
-    def __init__(self, chromium: Any, url: str, path: str = "/", **options: Any) -> None:
-        self.url = url
-        self.context = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.abroad: list[str] = []
-        self.noise: list[str] = []
-        self.page.on("request", self._asked)
-        self.page.on("console", lambda message: self.noise.append(message.text))
-        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.noise.append("dialog"), dialog.dismiss()))
-        self.open(path)
-
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith(self.url + "/"):
-            self.abroad.append(request.url)
-
-    def open(self, path: str) -> None:
-        """Go to a page."""
-        self.page.goto(self.url + path)
-
-    def __enter__(self) -> Visit:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.context.close()
-        if kind is None:
-            assert [each for each in self.noise if "404 (Not Found)" not in each] == []
-            assert self.abroad == []
-
-
-def test_hostile_texts_are_inert(chromium: Any, served: tuple[Watched, str]):
-    """Whatever the fields of a trace hold is shown as text on every page: no script, no element, no way out."""
-    with Visit(chromium, served[1]) as visit:
-        for path in PAGES.values():
-            visit.open(path)
-            assert visit.page.evaluate("window.pwned") is None
-            assert visit.page.locator("script:not([src='/static/dashboard.js'])").count() == 0
-            assert visit.page.locator(":is(img, iframe, object, embed, base)").count() == 0
-            out = "[...document.links].filter(each => each.origin !== location.origin).length"
-            assert visit.page.evaluate(out) == 0
-        visit.open(address(HOSTILE))
-        shown = visit.page.locator("main").inner_text()
-        for field in ("p.query", "p.answer", ".failure", ".chunk-text", ".claims", "h1"):
-            assert "<script>window.pwned=1</script>" in visit.page.locator(field).first.inner_text(), field
-        assert not set(shown) & {"\x1b", "\u202e", "\u2028"}
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1300, 360])
-def test_axe_finds_nothing(chromium: Any, served: tuple[Watched, str], scheme: str, width: int):
+def test_axe_finds_nothing(chromium: Any, served: tuple[Watched, str]):
     """By the rules of WCAG 2.2 AA nothing is wrong on any page, in light and dark, wide and narrow, nor too wide."""
-    package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
-    axe = Path(package.__file__).with_name("axe.min.js").read_text("utf-8")
-    tags = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
-    options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
-    with Visit(chromium, served[1], **options) as visit:
+    with Visit(chromium, served[1], color_scheme="light") as visit:
+        page = visit.page
         for name, path in PAGES.items():
             visit.open(path)
-            visit.page.evaluate(axe)
-            found = visit.page.evaluate(f"axe.run(document, {{runOnly: {tags}}})")
-            told = [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]]
-            assert told == [], name
-            assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, name
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_from_the_alert_to_the_evaluation_set(
-    chromium: Any, served: tuple[Watched, str], tmp_path: Path, scheme: str
-):
-    """Overview, alert, traces, trace, label, cluster, promote: each step is a link or a button of the page before."""
-    server, url = served
-    with Visit(chromium, url, color_scheme=scheme) as visit:
-        page = visit.page
-
-        def shot(name: str) -> None:
-            page.screenshot(path=tmp_path / f"{scheme}-{name}.png")
-
-        assert "firing" in page.locator("main").inner_text()
-        shot("overview")
-        page.click("nav >> text=Alerts")
-        page.wait_for_url("**/alerts")
-        card = page.locator(".alarms .card", has_text="firing").first
-        shot("alerts")
-        server.store.save_setting("clusters", None).result()
-        card.locator("a", has_text="all, by this metric").click()
-        page.wait_for_url("**/traces?sort=*")
-        shot("traces")
-        page.locator("a.go", has_text="?").first.click()
-        page.wait_for_selector(".trace-title")
-        shot("trace")
-        before = len(server.store.labels())
-        page.locator(".chunk button[value=disagree]").first.click()
-        page.wait_for_selector("text=people disagreed")
-        assert len(server.store.labels()) == before + 1
-        assert page.locator(".chunk button[value=disagree][aria-pressed=true]").count() == 1
-        shot("label")
-        page.click("nav >> text=Clusters")
-        page.click("text=Look for clusters")
-        page.wait_for_selector("article.cluster")
-        shot("clusters")
-        page.locator("button[value=promote]").first.click()
-        page.wait_for_selector("text=in the evaluation set of this store")
-        shot("promoted")
-    assert (server.app.state.desk.settings.store / "promoted.jsonl").stat().st_size
-    assert len(list(tmp_path.glob(f"{scheme}-*.png"))) == 7
+            assert axe(page) == [], name
+            page.emulate_media(color_scheme="dark")
+            page.set_viewport_size({"width": 360, "height": 900})
+            assert axe(page, [*COLOURS, *PLACES]) == [], f"{name}, dark and narrow"
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size({"width": 1300, "height": 900})
 
 
 def test_keys_alone(chromium: Any, served: tuple[Watched, str]):
@@ -274,3 +178,90 @@ def test_a_browser_signs_in(chromium: Any, tmp_path: Path):
         visit.page.wait_for_url("**/sign-in")
         visit.open("/traces")
         assert visit.page.url.startswith(f"{url}/sign-in")
+
+
+# --- pages that renew themselves ---------------------------------------------------------------------
+
+
+def _send(server: Watched, id_: str) -> None:
+    """A trace comes in that nobody has judged yet."""
+    time = datetime.fromtimestamp(server.now, UTC)
+    server.store.append([Trace(id=id_, query=f"Is {id_} new?", route="website", time=time)]).result()
+
+
+def test_a_page_renews_itself(chromium: Any, served: tuple[Watched, str]):
+    """What is new comes to the page by itself; the focus, the place and what was written stay as they were."""
+    server, url = served
+    with Visit(chromium, url) as visit:
+        page = visit.page
+        page.clock.install()
+        visit.open("/traces?limit=20")
+        page.fill("input[name=model]", "half a wo")
+        place = "each => [each.href, each.getBoundingClientRect().top]"
+        link = page.locator("a.go").nth(6)
+        link.evaluate("each => each.scrollIntoView({ block: 'center', behavior: 'instant' })")
+        link.focus()
+        before = link.evaluate(place)
+        _send(server, "fresh-1")
+        page.clock.run_for(10_500)
+        page.wait_for_selector("text=Is fresh-1 new?")
+        href, top = page.locator("*:focus").evaluate(place)
+        assert href == before[0]
+        assert abs(top - before[1]) < 2
+        assert page.input_value("input[name=model]") == "half a wo"
+        assert page.locator("a.go").count() == 20
+        visit.open(address("fresh-1"))
+        assert page.locator("text=waits to be judged").count() == 1
+
+
+def test_what_was_unfolded_stays_so(chromium: Any, served: tuple[Watched, str]):
+    """Details that were opened are open when the page has renewed itself, and its figures are new."""
+    server, url = served
+    with Visit(chromium, url) as visit:
+        page = visit.page
+        page.clock.install()
+        visit.open("/")
+        page.locator("summary").first.click()
+        many = f"{server.store.totals().traces + 1:,}"
+        _send(server, "fresh-2")
+        page.clock.run_for(10_500)
+        page.wait_for_selector(f".run dd:text-is('{many}')")
+        assert page.locator("details[open]").count() == 1
+
+
+def test_updates_can_be_paused(chromium: Any, served: tuple[Watched, str]):
+    """A button pauses the updates of all pages, for who prefers less motion they are paused, and it starts them."""
+    server, url = served
+    with Visit(chromium, url, reduced_motion="reduce") as visit:
+        page = visit.page
+        page.clock.install()
+        visit.open("/traces")
+        asked: list[str] = []
+        page.on("request", lambda one: asked.append(one.url) if one.resource_type == "fetch" else None)
+        _send(server, "fresh-3")
+        page.clock.run_for(60_000)
+        assert asked == []
+        page.click("text=Resume updates")
+        page.wait_for_selector("text=Is fresh-3 new?")
+        page.click("text=Pause updates")
+        _send(server, "fresh-4")
+        page.clock.run_for(60_000)
+        assert len(asked) == 1
+        visit.open("/alerts")
+        assert page.inner_text("#renewal") == "Resume updates"
+
+
+def test_a_server_that_is_gone_is_told(chromium: Any, served: tuple[Watched, str]):
+    """Where the server does not answer, the page says so and stays as it is, until it answers again."""
+    with Visit(chromium, served[1]) as visit:
+        page = visit.page
+        page.clock.install()
+        visit.open("/alerts")
+        page.route("**/alerts", lambda route: route.fulfill(status=503, body=""))
+        page.clock.run_for(10_500)
+        page.wait_for_selector("text=This page could not be renewed.")
+        assert page.locator(".alarms .card").count()
+        page.unroute("**/alerts")
+        page.clock.run_for(10_500)
+        page.wait_for_selector("#renewed:empty", state="attached")
+        visit.noise.clear()  # the browser tells of the 503 itself

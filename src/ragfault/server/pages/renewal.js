@@ -62,13 +62,24 @@ function follow(old, fresh) {
   }
 }
 
+// What the reader is likely to look at: what stands in the upper part of the window.
+function looked(main) {
+  const there = document.elementFromPoint(innerWidth / 2, innerHeight / 3);
+  return there && main.contains(there) ? there : main;
+}
+
 function put(main, page) {
   const fresh = page.getElementById("main");
   const reading = getSelection();
   if (!fresh || (!reading.isCollapsed && main.contains(reading.anchorNode))) return;
   const held = document.activeElement;
   const inside = main.contains(held);
+  const anchor = inside && held !== main ? held : looked(main);
+  const top = anchor.getBoundingClientRect().top;
   follow(main, fresh);
+  if (scrollY && anchor.isConnected) {
+    scrollBy({ top: anchor.getBoundingClientRect().top - top, behavior: "instant" });
+  }
   if (inside && document.activeElement !== held) {
     (main.contains(held) ? held : main).focus({ preventScroll: true });
   }

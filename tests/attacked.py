@@ -1,0 +1,64 @@
+"""Records in which every text is an attack, made by walking their schema: later fields are attacked too."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from pages import HOSTILE
+
+__all__ = ["attacked", "texts"]
+
+T = TypeVar("T")
+
+
+def attacked(kind: type[T], time: datetime, text: str = HOSTILE) -> T:
+    """A record with an attack in every text, one item in every list, and the first of every choice."""
+    return msgspec.convert(_made(inspect.type_info(kind), time, text, ()), kind)
+
+
+def texts(kind: type, time: datetime) -> int:
+    """How many texts a record of a kind holds that anybody could fill as they like."""
+    return msgspec.json.encode(attacked(kind, time, "\ue000")).decode().count("\ue000")
+
+
+def _made(kind: inspect.Type, time: datetime, text: str, within: tuple[type, ...]) -> Any:
+    """What stands for a type; a record within itself is left out."""
+    if isinstance(kind, inspect.StructType):
+        inner = (*within, kind.cls)
+        fields = [field for field in kind.fields if not _again(field.type, within)]
+        return {field.encode_name: _field(field, time, text, inner) for field in fields}
+    if isinstance(kind, inspect.UnionType):
+        some = next(each for each in kind.types if not isinstance(each, inspect.NoneType))
+        return _made(some, time, text, within)
+    if isinstance(kind, inspect.DictType):
+        return {_made(kind.key_type, time, text, within): _made(kind.value_type, time, text, within)}
+    if isinstance(kind, inspect.TupleType):
+        return [_made(each, time, text, within) for each in kind.item_types]
+    if isinstance(kind, inspect.CollectionType):
+        return [_made(kind.item_type, time, text, within)]
+    return _leaf(kind, time, text)
+
+
+def _leaf(kind: inspect.Type, time: datetime, text: str) -> Any:
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    if isinstance(kind, inspect.AnyType):
+        return [text, {text: text}]
+    plain = {inspect.StrType: text, inspect.IntType: 1, inspect.FloatType: 0.5, inspect.BoolType: True}
+    return time if isinstance(kind, inspect.DateTimeType) else plain[type(kind)]
+
+
+def _field(field: inspect.Field, time: datetime, text: str, within: tuple[type, ...]) -> Any:
+    """A stretch of a text begins with it and ends with it; all else is as its type says."""
+    if isinstance(field.type, inspect.IntType) and field.name in ("start", "end"):
+        return 0 if field.name == "start" else len(text)
+    return _made(field.type, time, text, within)
+
+
+def _again(kind: inspect.Type, within: tuple[type, ...]) -> bool:
+    types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return any(isinstance(each, inspect.StructType) and each.cls in within for each in types)
