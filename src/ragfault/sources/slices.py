@@ -149,8 +149,9 @@ def _lines(body: io.BufferedReader, before: int) -> tuple[tuple[Anchor, ...], in
     anchors: list[Anchor] = []
     at = count = 0
     for line in body:
-        if not line.isspace():
-            if not count and not _native(line.removeprefix(MARK)):
+        text = line if at else line.removeprefix(MARK)
+        if not text.isspace():
+            if not count and not _native(text):
                 return None
             if count % APART == 0:
                 anchors.append(Anchor(before + count, at))
