@@ -128,6 +128,12 @@ Examples:
 )
 @click.option("--otlp-spans", is_flag=True, help="Send scores as spans, too.")
 @click.option(
+    "--rate",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="Requests a second that one client may send, and as many looks.  [default: any number]",
+)
+@click.option(
     "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
 )
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
@@ -139,6 +145,7 @@ def start(
     reference: str,
     redact: str | None,
     otlp_headers: tuple[str, ...],
+    rate: float,
     **options: Any,
 ) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
@@ -149,7 +156,7 @@ def start(
     RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids
     stay the same from RAGFAULT_REDACT_KEY.
     """
-    from ragfault.server import Settings, run
+    from ragfault.server import Limits, Settings, run
 
     asked = _checking(options["check"], {name: options.pop(name) for name in FLAGS})
     run(
@@ -165,6 +172,7 @@ def start(
             smtp_password=os.environ.get("RAGFAULT_SMTP_PASSWORD"),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
             asking=asked,
+            limits=Limits(rate=rate),
             **options,
         ),
         click.echo,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -333,8 +335,11 @@ class Kept(Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
 
 
-SECRET = ("asking", "redact_key", "secret", "smtp_password", "token", "webhook")
+SECRET = ("asking", "otlp_headers", "redact_key", "secret", "smtp_password", "token", "webhook")
 """What is never shown."""
+
+_INSIDE = re.compile(r"(?<=://)[^/\s]*@|[?#].*")
+"""Of an address: who asks, by which password, and what else may open a door."""
 
 
 def settings(desk: Desk) -> Kept:
@@ -342,8 +347,8 @@ def settings(desk: Desk) -> Kept:
     told = {
         name: ("set" if value else None)
         if name in SECRET
-        else str(value)
-        if name in ("store", "rules")
+        else _INSIDE.sub("…", str(value))
+        if isinstance(value, str | Path)
         else value
         for name, value in asdict(desk.settings).items()
     }

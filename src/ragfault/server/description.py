@@ -18,6 +18,8 @@ from ragfault import __version__
 from ragfault.records import Trace
 from ragfault.server import dashboard_views as seen
 from ragfault.server import views
+from ragfault.server.dashboard_drift import Drifted
+from ragfault.server.dashboard_insights import Together
 from ragfault.server.native import NAME
 from ragfault.store import Mark, Page, Whole
 
@@ -106,6 +108,8 @@ OPERATIONS: dict[str, Told] = {
     "/compare.json": Told(seen.Compared, faults=(*LOOKING, 422)),
     "/traces.json": Told(Page, faults=(*LOOKING, 422)),
     "/traces/{id}.json": Told(Whole, faults=(*LOOKING, 404, 422)),
+    "/insights.json": Told(Together, faults=(*LOOKING, 422)),
+    "/drift.json": Told(Drifted, faults=(*LOOKING, 404, 422)),
     "/alerts.json": Told(views.Alerts, faults=LOOKING),
     "/clusters.json": Told(seen.Grouped, faults=LOOKING),
     "/judge.json": Told(seen.Judged, faults=LOOKING),
