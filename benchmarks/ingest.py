@@ -1,131 +1,87 @@
-"""How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes a trace.
+"""How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes, kills.
 
-python -m benchmarks.ingest [--stored 10000 100000] [--seconds 10] [--clients 4] [--batch 20] [--judge embedded]
+python -m benchmarks.ingest [--stored 10000 100000] [--light] [--seconds 10] [--clients 4] [--batch 20] [--judge JUDGE]
+python -m benchmarks.ingest --kills 20        (only that: killed during load, is every acknowledged trace there, once?)
+python -m benchmarks.ingest --pages FOLDER    (only the pages, over a store that is there)
 
-A real `ragfault serve` in a process of its own. Each trace has five chunks; clients send batches one after the other.
+A real `ragfault serve` in a process of its own. Each trace has five chunks; by OTLP it is four spans in protobuf.
+Clients send bodies that were made before, one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from benchmarks.traffic import FORMS, Bodies, Serving, ask, export, fill, serve, serving, traced, traces
+from msgspec.structs import replace
 
-from ragfault.datasets import handbook
-from ragfault.online.scoring import Scoring
-from ragfault.records import Score, Trace, Verdicts
-from ragfault.store import open_store
+from ragfault.records import Trace
+from ragfault.store import Wanted, open_store
 
-ROUTES = ("search", "help", "shop", "staff")
-PAGES = (
+JSON_PAGES = (
     "/overview.json",
     "/traces.json",
-    "/traces.json?route=shop&sort=groundedness&order=ascending",
+    "/traces.json?route=shop&state=scored",
+    "/traces.json?sort=groundedness&order=ascending&route=shop",
+    "/traces.json?metric=groundedness&high=0.5",
     "/traces.json?text=harbour",
-    "/metrics/groundedness.json",
+    "/traces.json?text=nowhere-to-be-found",
     "/traces/s-17.json",
+    "/metrics/groundedness.json",
+    "/alerts.json",
     "/metrics",
 )
+HTML_PAGES = (
+    "/",
+    "/metrics/groundedness",
+    "/traces",
+    "/traces?text=harbour",
+    "/traces/s-17",
+    "/alerts",
+    "/clusters",
+)
+ANEW = {"/", "/overview.json"}
+"""Pages whose figures are kept for two seconds: asked for so seldom that each is made anew."""
 
 
-def traces(prefix: str, first: int, count: int, begin: datetime) -> list[Trace]:
-    """Traces of the demo under names of their own, ten a second."""
-    source = handbook().traces["v1"]
-    return [
-        msgspec.structs.replace(
-            source[at % len(source)],
-            id=f"{prefix}-{at}",
-            time=begin + timedelta(seconds=at / 10),
-            route=ROUTES[at % 4],
-        )
-        for at in range(first, first + count)
-    ]
+# --- how much it takes -----------------------------------------------------------------------------
 
 
-class Judged(msgspec.Struct, frozen=True):
-    """A trace with the outcome of another that is like it."""
+class Flood(NamedTuple):
+    """What became of a flood."""
 
-    trace: Trace
-    verdicts: Verdicts
-    scores: tuple[Score, ...]
-
-
-def fill(store: Path, count: int) -> None:
-    """Put so many judged traces into a store; the demo's own outcomes stand for theirs."""
-    scoring = Scoring("lexical")
-    from ragfault.evaluation.evaluating import measure
-
-    measures = tuple(map(measure, scoring.metrics))
-    known = {trace.query: scoring(trace) for trace in handbook().traces["v1"]}
-    begin = datetime.now(UTC) - timedelta(seconds=count / 10)
-    opened = open_store(store)
-    for first in range(0, count, 1000):
-        part = traces("s", first, min(1000, count - first), begin)
-        opened.append(part)
-        outcomes = []
-        for trace in part:
-            like = known[trace.query]
-            verdicts = msgspec.structs.replace(like.verdicts, trace=trace.id)
-            scores = tuple(msgspec.structs.replace(score, trace=trace.id) for score in like.scores)
-            outcomes.append(Judged(trace, verdicts, scores))
-        opened.score(outcomes, measures, by=("model",)).result()
-    opened.tidy().result()
-    opened.close()
+    rate: float
+    """Traces a second that were acknowledged."""
+    took: list[float]
+    """Milliseconds of each request."""
+    refused: int
 
 
-@contextmanager
-def serving(store: Path, *options: str) -> Iterator[str]:
-    """A server, and its address."""
-    command = [sys.executable, "-m", "ragfault", "serve", "--store", str(store), "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split()[-1]
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def ask(connection: http.client.HTTPConnection, path: str, body: bytes | None = None) -> tuple[int, float]:
-    """The status of an answer, and the milliseconds it took."""
-    begin = time.perf_counter()
-    connection.request("GET" if body is None else "POST", path, body)
-    answer = connection.getresponse()
-    answer.read()
-    return answer.status, 1000 * (time.perf_counter() - begin)
-
-
-def flood(url: str, seconds: float, clients: int, batch: int, prefix: str) -> tuple[float, list[float], int]:
-    """Traces a second that were acknowledged, the milliseconds of each request, and how many were refused."""
-    place, end = urlsplit(url).netloc, time.monotonic() + seconds
-    took: list[float] = []
-    refused = [0]
+def flood(place: str, seconds: float, clients: int, bodies: Bodies, start: int = 0) -> Flood:
+    """Send as much as is taken."""
+    end, took, refused = time.monotonic() + seconds, [], [0]
 
     def client(name: int) -> None:
-        connection = http.client.HTTPConnection(place)
-        at = 0
+        connection, at = http.client.HTTPConnection(place), start + name
         while time.monotonic() < end:
-            made = traces(f"{prefix}{name}", at, batch, datetime.now(UTC))
-            status, spent = ask(connection, "/v1/ragfault/traces", msgspec.json.encode(made))
+            status, spent = ask(connection, bodies.path, bodies.make(at)[0], bodies.content)
             if status == 200:
                 took.append(spent)
             else:
                 refused[0] += 1
                 time.sleep(0.2)
-            at += batch
+            at += clients
 
     begin = time.monotonic()
     threads = [threading.Thread(target=client, args=(name,)) for name in range(clients)]
@@ -133,42 +89,176 @@ def flood(url: str, seconds: float, clients: int, batch: int, prefix: str) -> tu
         thread.start()
     for thread in threads:
         thread.join()
-    return len(took) * batch / (time.monotonic() - begin), took, refused[0]
+    return Flood(len(took) * bodies.batch / (time.monotonic() - begin), took, refused[0])
 
 
 def ingest(seconds: float, clients: int, batch: int, judge: str) -> None:
-    """Print the rate with scoring off and on."""
-    print("scoring   taken/s   scored/s   p50 ms   p99 ms   refused")
-    for workers in ("0", "1"):
-        folder = Path(tempfile.mkdtemp())
-        with serving(folder, "--workers", workers, "--judge", judge) as url:
-            flood(url, 1.0, 1, batch, "w")
-            rate, took, refused = flood(url, seconds, clients, batch, "m")
-            connection = http.client.HTTPConnection(urlsplit(url).netloc)
-            connection.request("GET", "/overview.json")
-            scored = msgspec.json.decode(connection.getresponse().read())["scoring"]["per_second"]
-        p50, p99 = np.percentile(took, [50, 99])
-        name = judge if workers == "1" else "off"
-        print(f"{name:8} {rate:8,.0f} {scored:10,.0f} {p50:8.1f} {p99:8.1f} {refused:9,}", flush=True)
-        shutil.rmtree(folder)
+    """Print the rates with scoring off and on, for both ways in."""
+    print("form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  cpu ms/trace  MB")
+    for form in FORMS:
+        for workers in ("0", "1"):
+            folder = Path(tempfile.mkdtemp())
+            with serving(folder, "--workers", workers, "--judge", judge) as server:
+                bodies = Bodies(form, batch, "m")
+                flood(server.place, 2.0, 1, bodies, 900_000)
+                _row(form, judge if workers == "1" else "off", server, bodies, seconds, clients)
+            shutil.rmtree(folder)
 
 
-def pages(stored: int) -> None:
-    """Print how long each page takes with so many traces, and bytes a trace."""
+def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
+    """One line: while it is flooded, and as long again after that."""
+    spent, before = server.spent, server.overview()["scoring"]["scored"]
+    begin = time.monotonic()
+    found = flood(server.place, seconds, clients, bodies)
+    scored, between = server.overview()["scoring"]["scored"], time.monotonic()
+    cost = 1000 * (server.spent - spent) / max(1, len(found.took) * bodies.batch)
+    after = 0.0
+    if name != "off":
+        time.sleep(seconds)
+        after = (server.overview()["scoring"]["scored"] - scored) / (time.monotonic() - between)
+    p50, p95, p99 = np.percentile(found.took, [50, 95, 99])
+    print(
+        f"{form:7} {name:9} {found.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {found.refused:8,} "
+        f"{(scored - before) / (between - begin):9,.0f} {after:8,.0f} {cost:13.2f} {server.memory:5,.0f}",
+        flush=True,
+    )
+
+
+# --- how long pages take -----------------------------------------------------------------------------
+
+
+def stored(count: int, light: bool) -> None:
+    """Print how long each page takes with so many traces, bytes a trace, and memory."""
     folder = Path(tempfile.mkdtemp())
     begin = time.monotonic()
-    fill(folder, stored)
-    size = (folder / "ragfault.duckdb").stat().st_size
-    print(
-        f"\n{stored:,} traces, {size / stored:,.0f} bytes a trace, written in {time.monotonic() - begin:,.0f} s"
-    )
-    with serving(folder, "--workers", "0") as url:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc)
-        for page in PAGES:
-            took = [ask(connection, page)[1] for _ in range(20)]
-            p50, p95, p99 = np.percentile(took, [50, 95, 99])
-            print(f"{page:60} p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms", flush=True)
+    fill(folder, count, light)
+    print(f"\n{count:,} traces, written in {time.monotonic() - begin:,.0f} s", flush=True)
+    pages(folder)
     shutil.rmtree(folder)
+
+
+def pages(folder: Path) -> None:
+    """Print the same of a store that is there."""
+    begin = time.monotonic()
+    with serving(folder, "--workers", "0") as server:
+        print(f"opened in {time.monotonic() - begin:.1f} s, {server.memory:,.0f} MB", flush=True)
+        totals = server.overview()["totals"]
+        print(f"{totals['traces']:,} traces, {totals['bytes'] / totals['traces']:,.0f} bytes a trace")
+        connection = server.connection()
+        for page in (*JSON_PAGES, *HTML_PAGES):
+            took = []
+            for _ in range(10 if page in ANEW else 30):
+                time.sleep(2.1 if page in ANEW else 0)
+                status, spent = ask(connection, page)
+                took.append(spent)
+            p50, p95, p99 = np.percentile(took, [50, 95, 99])
+            print(f"{page:60} {status} p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms", flush=True)
+        print(f"{server.memory:,.0f} MB after all pages")
+
+
+# --- kills -------------------------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What was acknowledged before a kill."""
+
+    native: set[str]
+    spans: set[str]
+
+
+def kills(rounds: int) -> bool:
+    """Kill a server during load so many times; whether every acknowledged trace is there, once."""
+    folder, told = Path(tempfile.mkdtemp()), Told(set(), set())
+    bodies, made = Bodies("native", 10, "k"), traces("", 10, datetime.now(UTC))
+    print("round  killed after s  native acknowledged  spans acknowledged", flush=True)
+    for turn in range(rounds):
+        server, before = serve(folder, "--judge", "lexical"), (len(told.native), len(told.spans))
+        threads = [
+            threading.Thread(target=_natively, args=(server, turn, told, bodies)),
+            threading.Thread(target=_by_spans, args=(server, turn, told, made)),
+        ]
+        for thread in threads:
+            thread.start()
+        while (len(told.native), len(told.spans)) == before:
+            time.sleep(0.01)
+        delay = random.Random(turn).uniform(0.1, 3.0)
+        time.sleep(delay)
+        server.process.kill()
+        for thread in threads:
+            thread.join()
+        server.process.wait()
+        now = len(told.native) - before[0], len(told.spans) - before[1]
+        print(f"{turn + 1:5} {delay:15.2f} {now[0]:20,} {now[1]:19,}", flush=True)
+    _settled(folder)
+    found = _verdict(folder, told)
+    shutil.rmtree(folder)
+    return found
+
+
+def _natively(server: Serving, turn: int, told: Told, bodies: Bodies) -> None:
+    """Send traces as JSON until the server is gone."""
+    connection, at = server.connection(), 10_000 * turn
+    while True:
+        body, ids = bodies.make(at)
+        try:
+            status, _ = ask(connection, bodies.path, body, bodies.content)
+        except (OSError, http.client.HTTPException):
+            return
+        if status == 200:
+            told.native.update(ids)
+        at += 1
+
+
+def _by_spans(server: Serving, turn: int, told: Told, made: list[Trace]) -> None:
+    """Send traces as spans, the children of each in one request and its root in another."""
+    connection, at, (path, content) = server.connection(), 0, FORMS["otlp"]
+    while True:
+        part = [replace(each, id=f"{turn:04}{at:06}{n:02}") for n, each in enumerate(made)]
+        try:
+            for spans in (("llm", "rewrite", "retrieve"), ("chain",)):
+                if ask(connection, path, export(part, spans), content)[0] != 200:
+                    break
+            else:
+                told.spans.update(traced(each.id.encode()).hex() for each in part)
+        except (OSError, http.client.HTTPException):
+            return
+        at += 1
+
+
+def _settled(folder: Path) -> None:
+    """Let a server join and judge what is left."""
+    with serving(folder, "--judge", "lexical") as server:
+        while True:
+            totals = server.overview()["totals"]
+            if not totals["waiting"] and not totals["held"]:
+                return
+            time.sleep(0.5)
+
+
+def _verdict(folder: Path, told: Told) -> bool:
+    """Print what of it is there, how often, and how whole."""
+    store, met, whole, after = open_store(folder), Counter[str](), 0, None
+    try:
+        while True:
+            page = store.find(Wanted(limit=1000, after=after))
+            met.update(line.id for line in page.lines)
+            after = page.next
+            if after is None:
+                break
+        for name in told.spans:
+            found = store.trace(name)
+            whole += found is not None and len(found.trace.chunks or ()) == 5 and found.state == "scored"
+        waiting = store.totals().waiting
+    finally:
+        store.close()
+    lost = {"native": told.native - met.keys(), "spans": told.spans - met.keys()}
+    twice = sum(1 for n in met.values() if n > 1)
+    print(f"acknowledged: {len(told.native):,} native, {len(told.spans):,} by spans; stored {met.total():,}")
+    print(
+        f"lost: {len(lost['native'])} native, {len(lost['spans'])} by spans; twice: {twice}; not judged: {waiting}"
+    )
+    print(f"whole with five chunks and scores: {whole:,} of {len(told.spans):,} by spans")
+    return not (lost["native"] or lost["spans"] or twice or waiting or whole < len(told.spans))
 
 
 def main() -> None:
@@ -176,14 +266,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--stored", type=int, nargs="*", default=[10_000, 100_000])
+    parser.add_argument(
+        "--light", action="store_true", help="copies in the full store lack bodies and verdicts"
+    )
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
     parser.add_argument("--judge", default="embedded")
+    parser.add_argument(
+        "--kills", type=int, help="kill a server during load so many times, and do nothing else"
+    )
+    parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
     given = parser.parse_args()
-    ingest(given.seconds, given.clients, given.batch, given.judge)
-    for stored in given.stored:
-        pages(stored)
+    if given.kills:
+        raise SystemExit(0 if kills(given.kills) else 1)
+    if given.pages:
+        return pages(given.pages)
+    if given.seconds:
+        ingest(given.seconds, given.clients, given.batch, given.judge)
+    for count in given.stored:
+        stored(count, given.light)
+    return None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,271 @@
+"""Traffic for the benchmarks of the server: traces of five chunks and four spans, a store full of them, a server.
+
+Bodies are made once and given new ids by replacing bytes, so that the clients cost little beside the server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ragfault.datasets import handbook
+from ragfault.evaluation.evaluating import measure
+from ragfault.online.scoring import Scored, Scoring
+from ragfault.records import Trace
+from ragfault.store import open_store
+
+ROUTES = ("search", "help", "shop", "staff")
+CHUNKS = 5
+MADE = 10_000
+"""Traces of a full store that are really made; the others are copies in SQL, with ids and times of their own."""
+STEP = 17
+"""Minutes that they take."""
+JSON = "application/json"
+FORMS = {
+    "native": ("/v1/ragfault/traces", JSON),
+    "otlp": ("/v1/traces", "application/x-protobuf"),
+}
+
+
+def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
+    """Traces of the demo under names of their own, each with five chunks, ten a second."""
+    source = handbook().traces["v1"]
+    spare = [chunk for trace in source for chunk in trace.chunks or ()]
+    found = []
+    for at in range(count):
+        like = source[at % len(source)]
+        chunks = {chunk.id: chunk for chunk in like.chunks or ()}
+        for chunk in islice(cycle(spare), at % len(spare), None):
+            if len(chunks) >= CHUNKS:
+                break
+            chunks.setdefault(chunk.id, chunk)
+        moment = begin + timedelta(seconds=at / 10)
+        found.append(
+            msgspec.structs.replace(
+                like, id=f"{prefix}{at}", time=moment, route=ROUTES[at % 4], chunks=tuple(chunks.values())
+            )
+        )
+    return found
+
+
+# --- bodies ----------------------------------------------------------------------------------------
+
+MARK = b"@@name@@"
+
+
+class Bodies:
+    """Request bodies of so many traces, each under ids that no other has."""
+
+    def __init__(self, form: str, batch: int, kind: str) -> None:
+        self.path, self.content = FORMS[form]
+        self.form, self.batch, self.kind = form, batch, kind
+        self.moulds = [self._mould(at) for at in range(16)]
+
+    def _mould(self, at: int) -> bytes:
+        made = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))[
+            at * self.batch : (at + 1) * self.batch
+        ]
+        made = [msgspec.structs.replace(each, id=f"@@name@@-{n:04}") for n, each in enumerate(made)]
+        return msgspec.json.encode(made) if self.form == "native" else export(made)
+
+    def make(self, number: int) -> tuple[bytes, list[str]]:
+        """A body, and the ids of its traces in the store."""
+        name = f"{self.kind}{number:07}".encode()
+        assert len(name) == len(MARK)
+        ids = [f"{name.decode()}-{n:04}" for n in range(self.batch)]
+        if self.form == "otlp":
+            ids = [traced(each.encode()).hex() for each in ids]
+        return self.moulds[number % len(self.moulds)].replace(MARK, name), ids
+
+
+def traced(name: bytes) -> bytes:
+    """A name as the id of a trace: sixteen bytes."""
+    return name.ljust(16, b"\x01")
+
+
+def export(made: list[Trace], parts: tuple[str, ...] = ("chain", "rewrite", "retrieve", "llm")) -> bytes:
+    """Traces as an export request of OTLP in protobuf, four spans each, as OpenInference names them."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    request: Any = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    _attribute(resource.resource.attributes, "service.name", "benchmark")
+    spans = resource.scope_spans.add().spans
+    for each in made:
+        start = int((each.time or datetime.now(UTC)).timestamp() * 1e9)
+        for part in parts:
+            _span(spans.add(), each, part, start)
+    return bytes(request.SerializeToString())
+
+
+def _span(span: Any, trace: Trace, part: str, start: int) -> None:
+    span.trace_id = traced(trace.id.encode())
+    span.span_id = part.encode().ljust(8, b"\x02")[:8]
+    if part != "chain":
+        span.parent_span_id = b"chain".ljust(8, b"\x02")
+    span.name, span.start_time_unix_nano, span.end_time_unix_nano = part, start, start + 400_000_000
+    kind = {"chain": "CHAIN", "rewrite": "LLM", "retrieve": "RETRIEVER", "llm": "LLM"}[part]
+    said: dict[str, str] = {"openinference.span.kind": kind, "input.value": trace.query}
+    if part == "retrieve":
+        for at, chunk in enumerate(trace.chunks or ()):
+            said[f"retrieval.documents.{at}.document.content"] = chunk.text
+            said[f"retrieval.documents.{at}.document.id"] = chunk.id
+    elif part == "rewrite":
+        said |= {"output.value": trace.query, "llm.model_name": "small"}
+    else:
+        said["output.value"] = trace.answer or ""
+    if part == "llm":
+        said |= {"llm.model_name": "large", "llm.output_messages.0.message.content": trace.answer or ""}
+    for name, value in said.items():
+        _attribute(span.attributes, name, value)
+
+
+def _attribute(attributes: Any, name: str, value: str) -> None:
+    made = attributes.add()
+    made.key, made.value.string_value = name, value
+
+
+# --- a full store ----------------------------------------------------------------------------------
+
+
+def fill(place: Path, count: int, light: bool = False) -> None:
+    """Put so many judged traces into a store, ten a second up to now; the demo's own outcomes stand for theirs.
+
+    `light`: copies lack the long texts that only the page of the one trace reads, which is many times faster.
+    """
+    scoring = Scoring("lexical")
+    measures = tuple(map(measure, scoring.metrics))
+    size = min(MADE, count)
+    begin = datetime.now(UTC) - timedelta(minutes=STEP * count / MADE)
+    known = [scoring(trace) for trace in traces("k", 200, begin)]
+    store = open_store(place)
+    made = traces("s-", size, begin)
+    for first in range(0, size, 1000):
+        part = made[first : first + 1000]
+        store.append(part)
+        store.score(
+            [_like(trace, known[at % 200]) for at, trace in enumerate(part)], measures, ("model",)
+        ).result()
+    store.tidy().result()
+    store.close()
+    if count > size:
+        copy(place, count // size, light)
+
+
+def _like(trace: Trace, known: Scored) -> Scored:
+    """A trace with the outcome of another."""
+    verdicts = msgspec.structs.replace(known.verdicts, trace=trace.id)
+    return Scored(
+        trace, verdicts, tuple(msgspec.structs.replace(one, trace=trace.id) for one in known.scores)
+    )
+
+
+def copy(place: Path, times: int, light: bool) -> None:
+    """Copy what a store holds in SQL, so many times less one: later by whole minutes, under other ids."""
+    import duckdb
+
+    con = duckdb.connect(str(place / "ragfault.duckdb"), config={"memory_limit": "2GB", "threads": "2"})
+    row = con.execute("SELECT max(number) FROM traces").fetchone()
+    assert row is not None
+    rollup = [name for (name, *_) in con.execute("DESCRIBE rollups").fetchall() if name != "minute"]
+    products = [name for (name, *_) in con.execute("DESCRIBE products").fetchall() if name != "minute"]
+    outcome = "judge, scored, state, '{}', '[]'" if light else "* EXCLUDE (number)"
+    con.execute("BEGIN")
+    for at in range(1, times):
+        body = "'{}'" if light else f"""replace(body, '"id":"s-', '"id":"{at}s-')"""
+        number, seconds, low = row[0] * at, 60.0 * STEP * at, f"number <= {row[0]}"
+        for statement in (
+            f"INSERT INTO traces SELECT number + {number}, '{at}' || id, received, time + {seconds}, route, model, "
+            f"conversation, query, answer, error, {body} FROM traces WHERE {low}",
+            f"INSERT INTO outcomes SELECT number + {number}, {outcome} FROM outcomes WHERE {low}",
+            f"INSERT INTO scores SELECT number + {number}, time + {seconds}, * EXCLUDE (number, time) FROM scores "
+            f"WHERE {low}",
+        ):
+            con.execute(statement)
+        if at % 25 == 0:  # rows that make up whole groups go to the file past the log
+            con.execute("COMMIT")
+            con.execute("BEGIN")
+    for table, names in (("rollups", rollup), ("products", products)):
+        con.execute(
+            f"INSERT INTO {table} BY NAME SELECT {', '.join(names)}, minute + {STEP} * step AS minute FROM {table}, "
+            f"range(1, {times}) all_(step) ORDER BY minute"
+        )
+    con.execute("COMMIT")
+    con.execute("CHECKPOINT")
+    con.close()
+
+
+# --- a server --------------------------------------------------------------------------------------
+
+
+class Serving(NamedTuple):
+    """A server in a process of its own."""
+
+    process: subprocess.Popen[str]
+    place: str
+    """Host and port."""
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.place, timeout=120)
+
+    def overview(self) -> Any:
+        """What the first page says."""
+        connection = self.connection()
+        connection.request("GET", "/overview.json")
+        return msgspec.json.decode(connection.getresponse().read())
+
+    @property
+    def spent(self) -> float:
+        """Seconds of processor that it took, without its workers (Linux)."""
+        told = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def memory(self) -> float:
+        """Megabytes of memory that it holds now, without its workers (Linux)."""
+        told = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(told[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def serve(store: Path, *options: str) -> Serving:
+    """Start a server."""
+    command = [sys.executable, "-m", "ragfault", "serve", "--store", str(store), "--port", "0", *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    assert process.stdout is not None
+    return Serving(process, urlsplit(process.stdout.readline().split()[-1]).netloc)
+
+
+@contextmanager
+def serving(store: Path, *options: str) -> Iterator[Serving]:
+    """A server that is ended at the end."""
+    made = serve(store, *options)
+    try:
+        yield made
+    finally:
+        made.process.terminate()
+        made.process.wait()
+
+
+def ask(
+    connection: http.client.HTTPConnection, path: str, body: bytes | None = None, content: str = JSON
+) -> tuple[int, float]:
+    """The status of an answer, and the milliseconds it took."""
+    begin = time.perf_counter()
+    connection.request("GET" if body is None else "POST", path, body, {"Content-Type": content})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status, 1000 * (time.perf_counter() - begin)
