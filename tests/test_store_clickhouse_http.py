@@ -1,0 +1,113 @@
+"""The store on ClickHouse over HTTP: the laws of every store, and what a line that breaks must not do.
+
+Behind the line is the real engine (chdb); the HTTP before it is that of the tests, see `clicking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+
+pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
+pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
+
+from clicking import PASSWORD, USER, fronted
+from ragfault.errors import OutputError
+from ragfault.records import Trace
+from ragfault.store import Count, Wanted, open_store
+from test_store import *  # noqa: F403 - its laws, which hold here under the places of this module
+from test_store import Place, measures, pages
+
+for own in (  # laws that `test_store_clickhouse` states in its own terms
+    "test_a_trace_is_there_once_however_often_it_is_sent",
+    "test_what_was_acknowledged_survives_kills",
+    "test_one_process_owns_a_store",
+    "test_a_store_of_a_later_version_is_refused",
+):
+    del globals()[own]
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Where the engine answers."""
+    with fronted(tmp_path_factory.mktemp("engine")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def at(port: int) -> Place:
+    """A database for each folder."""
+    names: dict[Path, str] = {}
+    front = f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}"
+    return lambda folder: f"{front}/d{names.setdefault(folder, str(len(names)))}"
+
+
+def cut(port: int) -> None:
+    """Have the line break when the next insert was done."""
+    with urlopen(f"http://127.0.0.1:{port}/cut") as answer:
+        assert answer.status == 200
+
+
+def test_a_wrong_password_is_told_without_any(at: Place, tmp_path: Path, port: int):
+    """Who is not let in is told so, and neither password is."""
+    with pytest.raises(OutputError, match="Authentication failed") as told:
+        open_store(f"clickhouse://{USER}:gehe1m@127.0.0.1:{port}/x")
+    assert "gehe1m" not in str(told.value)
+    assert PASSWORD not in str(told.value)
+
+
+def test_a_line_that_breaks_counts_nothing_twice(held, at: Place, tmp_path: Path, port: int):
+    """Whichever insert is done and not answered, it is sent again, and what it holds is there once."""
+    whole, found = held
+    store = open_store(at(tmp_path))
+    traces = [each.trace for each in found]
+    cut(port)
+    assert store.append(traces).result().taken == len(traces)
+    for at_, each in enumerate(found):
+        if at_ % 7 == 0:
+            cut(port)
+        assert store.score([each], measures(), by=("model",)).result() == 1
+    cut(port)
+    store.add_counts([Count("dropped", 5, 2)]).result()
+    assert store.counts() == (Count("dropped", 5, 2),)
+    assert sorted(pages(store, Wanted(limit=7))) == sorted(trace.id for trace in traces)
+    same = [
+        store.rollups(0, 2**31 - 1, cohort=None, grain=60),
+        whole.rollups(0, 2**31 - 1, cohort=None, grain=60),
+    ]
+    assert [(each.key, each.n, each.bins) for each in same[0]] == [
+        (each.key, each.n, each.bins) for each in same[1]
+    ]
+    assert store.totals().waiting == 0
+    store.close()
+
+
+def test_many_ids_are_asked_for_in_parts(at: Place, tmp_path: Path):
+    """A batch with more ids than fit into a parameter is taken in whole, and once."""
+    store = open_store(at(tmp_path))
+    traces = [Trace(id=f"{n:>060}", query="q") for n in range(3000)]
+    assert store.append(traces).result() == (3000, 0)
+    assert store.append(traces).result() == (0, 3000)
+    assert store.count(Wanted(ids=tuple(trace.id for trace in traces[::3]))) == 1000
+    store.close()
+
+
+def test_a_server_that_goes_is_told_and_waited_for(tmp_path: Path):
+    """While no server answers, writing and reading say so; nothing is lost that was acknowledged."""
+    with fronted(tmp_path / "engine") as port:
+        place = f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d"
+        store = open_store(place)
+        store.append([Trace(id="a", query="q")]).result()
+    with pytest.raises(OutputError, match="does not answer"):
+        store.append([Trace(id="b", query="q")]).result()
+    with pytest.raises(OutputError, match="does not answer"):
+        store.totals()
+    store.close()
+    with fronted(tmp_path / "engine") as port:
+        store = open_store(place.replace(place.rsplit(":", 1)[1], f"{port}/d"))
+        assert pages(store, Wanted()) == ["a"]
+        store.close()
