@@ -153,8 +153,7 @@ def start(
     The password of a ClickHouse is read from RAGFAULT_CLICKHOUSE_PASSWORD.
 
     The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET, the password of the mail server from
-    RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids
-    stay the same from RAGFAULT_REDACT_KEY.
+    RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids stay the same from RAGFAULT_REDACT_KEY.
     """
     from ragfault.server import Limits, Settings, run
 
