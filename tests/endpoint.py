@@ -302,13 +302,13 @@ def some(count: int, *, answer: str = "It is {n}. Nobody knows {n}.") -> list[An
 
 @contextlib.contextmanager
 def serving(
-    faults: Mapping[str, float] | None = None, kind: type[Server] = Server, **options: Any
+    faults: Mapping[str, float] | None = None, kind: type[Server] = Server, *, port: int = 0, **options: Any
 ) -> Iterator[Server]:
     """An endpoint on a thread of its own."""
     server, loop, ready = kind(faults, **options), asyncio.new_event_loop(), threading.Event()
 
     async def work() -> None:
-        await server.start()
+        await server.start(port)
         ready.set()
 
     def run() -> None:
