@@ -21,6 +21,7 @@ from ragfault.cards import known_cards, load_card
 from ragfault.cli import VERBS, cli
 from ragfault.datasets import write_handbook
 from ragfault.metrics import DEFAULT, Definition, definitions, parse
+from ragfault.metrics.aliases import ALIASES
 from ragfault.metrics.grammar import write
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.report import agreement, bisection
@@ -174,6 +175,18 @@ def judge() -> str:
     return text
 
 
+def integrations() -> str:
+    """The page of the integrations, with what answers the metrics of other tools."""
+    text = (HERE / "integrations.md").read_text(encoding="utf-8")
+    begin, end = "<!-- aliases: made by docs/generate.py -->\n", "<!-- end of aliases -->"
+    lines = ["| elsewhere | of | here | how it differs |", "|---|---|---|---|"]
+    for alias in sorted(ALIASES, key=lambda alias: (alias.name, alias.tool)):
+        name = f"`{alias.name}`" if alias.name != alias.metric else f"`{alias.name}` (the same name)"
+        lines.append(f"| {name} | {alias.tool} | `{alias.metric}` | {alias.differs} |")
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n{chr(10).join(lines)}\n\n{end}{rest.split(end, 1)[1]}"
+
+
 def measured() -> str:
     """The page of `judge measure` with the real output of its example, save the speed."""
     text = (HERE / "measure.md").read_text(encoding="utf-8")
@@ -189,6 +202,7 @@ PAGES = {
     "python.md": python,
     "judge.md": judge,
     "measure.md": measured,
+    "integrations.md": integrations,
     "../README.md": readme,
 }
 

@@ -34,6 +34,7 @@ VERBS = {
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
     "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
     "convert": ("ragfault.cli.files", "Turn traces of one format into another."),
+    "export": ("ragfault.cli.export", "Hand runs on to MLflow, or to Weights & Biases as CSV."),
     "tune": ("ragfault.cli.tune", "Search for the pipeline that finds best, and prove its gain."),
     "lint": ("ragfault.cli.mend", "Look for six pitfalls of retrieval in a pipeline or a run."),
     "savings": ("ragfault.cli.mend", "Say what better retrieval is worth."),
