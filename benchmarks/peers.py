@@ -1,0 +1,189 @@
+"""What other tools do on cases that need no model: each case is run by the tool's own functions.
+
+python -m benchmarks.peers --install DIR     virtual environments of the tools, as benchmarks.judge_cost has them
+python -m benchmarks.peers --run DIR         the table of docs/peers.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TOOLS = {
+    "ragas": ("ragas==0.4.3", "langchain-community==0.3.31"),
+    "deepeval": ("deepeval==4.3.1",),
+    "trulens": ("trulens-core==2.16.0", "trulens-feedback==2.16.0"),
+    "phoenix": ("arize-phoenix-evals==3.9.4",),
+}
+
+IMPORTS = {
+    "ragas": "ragas.metrics",
+    "deepeval": "deepeval.metrics",
+    "trulens": "trulens.feedback",
+    "phoenix": "phoenix.evals",
+    "ragfault": "ragfault.evaluation",
+}
+
+TIED = """
+import os
+os.environ["OPENAI_API_KEY"] = "unused"
+import pandas as pd
+from trulens.feedback.groundtruth import GroundTruthAgreement
+golden = pd.DataFrame([{"query": "q", "expected_chunks": [{"text": "a"}]}])
+found = GroundTruthAgreement(golden)
+print(found.precision_at_k("q", ["a", "b", "c", "d"], [0.5, 0.5, 0.5, 0.5], 1))
+"""
+
+NO_CLAIMS = """
+from deepeval.metrics import FaithfulnessMetric
+found = FaithfulnessMetric.__new__(FaithfulnessMetric)
+found.verdicts, found.penalize_ambiguous_claims, found.strict_mode, found.threshold = [], False, False, 0.5
+print(found._calculate_score())
+"""
+
+UNCORRECTED = """
+import numpy as np
+from trulens.core.utils.stats import paired_permutation_pvalue
+random, alarms = np.random.default_rng(0), 0
+for _ in range(300):
+    metrics = random.normal(size=(8, 60)) * 0.3
+    alarms += any(paired_permutation_pvalue(one, permutations=1000) < 0.05 for one in metrics)
+print(alarms / 300)
+"""
+
+COVERAGE = """
+import numpy as np
+from trulens.core.utils.stats import bootstrap_ci
+random, held = np.random.default_rng(0), 0
+for _ in range(2000):
+    low, high = bootstrap_ci(random.normal(size=8), n_bootstrap=1000)
+    held += low <= 0 <= high
+print(held / 2000)
+"""
+
+OURS_TIED = """
+from ragfault import Chunk, Gold, Trace
+from ragfault.metrics import choose, score
+from ragfault.records import Verdicts
+chunks = tuple(Chunk(id=name, text=name, score=0.5) for name in "abcd")
+trace = Trace(id="1", query="q", chunks=chunks, gold=Gold(chunks={"a": 1.0}))
+print(score(choose(["precision@1"])[0], trace, Verdicts(trace="1")).value)
+"""
+
+OURS_NO_CLAIMS = """
+from ragfault.online import score_response
+found = score_response("When?", ["At noon."], "Thank you for asking!", metrics=["groundedness"])
+print(found.scores[0].status, "-", found.scores[0].reason)
+"""
+
+OURS_CORRECTED = """
+import numpy as np
+from ragfault.stats import holm, sign_flip
+random, alarms = np.random.default_rng(0), 0
+for _ in range(300):
+    metrics = random.normal(size=(8, 60)) * 0.3
+    alarms += min(holm([sign_flip(one * 0, one, resamples=1000).p for one in metrics])) < 0.05
+print(alarms / 300)
+"""
+
+OURS_COVERAGE = """
+import numpy as np
+from ragfault.stats import paired_difference
+random, held = np.random.default_rng(0), 0
+for _ in range(2000):
+    found = paired_difference(np.zeros(8), random.normal(size=8))
+    held += found.low <= 0 <= found.high
+print(held / 2000)
+"""
+
+CASES = (
+    ("P@1 of four tied chunks, the right one first (1.0)", "trulens", TIED, OURS_TIED),
+    ("faithfulness of an answer without a claim", "deepeval", NO_CLAIMS, OURS_NO_CLAIMS),
+    (
+        "8 metrics, nothing changed: share of comparisons with an alarm (0.05)",
+        "trulens",
+        UNCORRECTED,
+        OURS_CORRECTED,
+    ),
+    ("coverage of a 95 % interval of 8 differences (0.95)", "trulens", COVERAGE, OURS_COVERAGE),
+)
+
+
+def install(place: Path) -> None:
+    """A virtual environment for each tool."""
+    for name, packages in TOOLS.items():
+        subprocess.run([sys.executable, "-m", "venv", str(place / name)], check=True)
+        subprocess.run(
+            [str(place / name / "bin/python"), "-m", "pip", "install", "-q", *packages], check=True
+        )
+
+
+def said(python: Path | str, code: str) -> str:
+    """The last line that a program prints, or how it ended."""
+    done = subprocess.run(
+        [str(python), "-W", "ignore", "-c", code], check=False, capture_output=True, text=True
+    )
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return lines[-1] if lines else f"exit {done.returncode}"
+
+
+def weight(python: Path | str) -> tuple[int, float]:
+    """How many packages an environment has, and their megabytes."""
+    code = (
+        "import importlib.metadata as m, json, os\n"
+        "found = list(m.distributions())\n"
+        "size = sum(f.locate().stat().st_size for d in found for f in (d.files or ()) if f.locate().is_file())\n"
+        "print(json.dumps([len(found), size / 1e6]))"
+    )
+    count, size = json.loads(said(python, code))
+    return count, size
+
+
+def start(python: Path | str, module: str) -> float:
+    """Seconds to import a module, the median of five, warm; NaN where it cannot be imported."""
+    found = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        done = subprocess.run(
+            [str(python), "-W", "ignore", "-c", f"import {module}"], check=False, capture_output=True
+        )
+        if done.returncode:
+            return float("nan")
+        found.append(time.perf_counter() - begin)
+    return sorted(found[1:])[2]
+
+
+def main() -> None:
+    """Install, or run and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--install", type=Path)
+    parser.add_argument("--run", type=Path)
+    given = parser.parse_args()
+    if given.install:
+        install(given.install)
+    if not given.run:
+        return
+    print("| case | tool | it says | ragfault says |\n|---|---|---|---|")
+    for title, tool, code, ours in CASES:
+        print(
+            f"| {title} | {tool} | {said(given.run / tool / 'bin/python', code)} | {said(sys.executable, ours)} |"
+        )
+    print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
+    for tool in TOOLS:
+        python = given.run / tool / "bin/python"
+        count, size = weight(python)
+        print(f"| {TOOLS[tool][0]} | {count} | {size:,.0f} | {start(python, IMPORTS[tool]):.2f} |")
+    core = given.run / "ragfault" / "bin/python"
+    if core.exists():
+        count, size = weight(core)
+        print(f"| ragfault, the core | {count} | {size:,.0f} | {start(core, IMPORTS['ragfault']):.2f} |")
+
+
+if __name__ == "__main__":
+    main()
