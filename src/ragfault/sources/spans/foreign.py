@@ -11,7 +11,7 @@ from ragfault.errors import InputError
 from ragfault.sources.remote import readable
 from ragfault.sources.spans.contents import opened
 from ragfault.sources.spans.operation import LIMITS, VECTOR, Event, Operation, Result, lacking
-from ragfault.sources.values import Wrong
+from ragfault.sources.values import Wrong, cell
 
 __all__ = ["batch_rows", "nanoseconds", "operation_of", "operations_of", "table_rows"]
 
@@ -27,6 +27,9 @@ WHOLE = (
     "langfuse.observation.usage_details",
 )
 """Attributes whose value is an object or a list by itself, and not one attribute for each of its parts."""
+
+LISTED = ("documents", "messages")
+"""How the columns end that hold lists, also where a table of text has them as Python prints them."""
 
 RESULTS: dict[str, Result] = {"ok": "ok", "error": "error"}
 CODES: tuple[Result, ...] = ("unset", "ok", "error")
@@ -132,7 +135,8 @@ def _attributes(record: dict[str, Any]) -> dict[str, Any]:
     _flatten(opened(record.get("attributes")), "", made)
     for name, value in record.items():
         if name.startswith("attributes.") and value is not None:
-            _flatten(value, name.removeprefix("attributes."), made)
+            listed = name.endswith(LISTED) and isinstance(value, str)
+            _flatten(cell("metadata", value) if listed else value, name.removeprefix("attributes."), made)
     kind = record.get("span_kind")
     if isinstance(kind, str) and kind and kind != "UNKNOWN":
         made.setdefault("openinference.span.kind", kind)
