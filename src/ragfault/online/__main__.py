@@ -12,4 +12,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who still wants the scores
     given = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a judge prints is no frame
-    serve(sys.stdin.buffer, given)
+    try:
+        serve(sys.stdin.buffer, given)
+    except BrokenPipeError:  # whoever asked was killed: there is nobody to tell
+        os._exit(1)

@@ -43,6 +43,9 @@ FILE = "ragfault.duckdb"
 HANDED = 100_000
 """Traces that were handed out to be judged whose place is remembered, at most."""
 
+READ = 10_000
+"""Ids that are read at once when a store is opened."""
+
 CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -71,9 +74,7 @@ class Duck:
         self.folder = folder
         self._con = _connect(folder / FILE)
         self._schema = migrate(self._con)
-        self._seen = Seen()
-        for (name,) in _rows(self._con, "SELECT id FROM traces"):
-            self._seen.add(name)
+        self._seen = _seen(self._con)
         tables = ("traces", "held", "events", "labels")
         last = (_rows(self._con, f"SELECT coalesce(max(number), 0) FROM {name}") for name in tables)
         self._numbers = count(max(number for each in last for (number,) in each) + 1)
@@ -268,6 +269,16 @@ def _connect(path: Path) -> Any:
         raise OutputError(
             f"cannot write to {path.parent}: {error.strerror}. Name another folder with --store."
         ) from None
+
+
+def _seen(con: Any) -> Seen:
+    """The ids of all traces, read a few at a time."""
+    found = Seen()
+    con.execute("SELECT id FROM traces")
+    while part := con.fetchmany(READ):
+        for (name,) in part:
+            found.add(name)
+    return found
 
 
 def _rows(con: Any, query: str) -> list[tuple[Any, ...]]:
