@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["SCRIPTS", "Visit", "axe", "browser"]
+__all__ = ["COLOURS", "SCRIPTS", "Visit", "axe", "browser"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -24,6 +24,9 @@ FLAGS = [
 
 SCRIPTS = ("/static/dashboard.js", "/static/renewal.js")
 """The only scripts of the pages."""
+
+COLOURS = ["color-contrast", "link-in-text-block"]
+"""The rules that another theme could break."""
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

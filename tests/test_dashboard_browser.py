@@ -13,7 +13,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browsing import Visit, axe, browser
+from browsing import COLOURS, Visit, axe, browser
 from pages import HOSTILE
 from ragfault.records import Trace
 from ragfault.server.dashboard_rendering import address
@@ -21,9 +21,6 @@ from ragfault.store import Wanted, export
 from watched import BEGAN, Watched
 
 WINDOWS = "since=2031-05-04T09:00&until=2031-05-04T10:00&since2=2031-05-04T10:00&until2=2031-05-04T11:00"
-COLOURS = ["color-contrast", "link-in-text-block"]
-"""The rules that another theme could break."""
-
 PLACES = ["target-size", "scrollable-region-focusable"]
 """Those that another width could."""
 

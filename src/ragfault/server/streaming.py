@@ -28,6 +28,10 @@ LASTS = 240
 """Minutes for which it stays so."""
 RATE = 6
 """Traces a minute of the demo."""
+LOOK = 0.1
+"""Seconds between looks at the clock."""
+AHEAD = 2 * RATE
+"""Traces that may wait to be judged while time goes."""
 ROUTES = ("counter", "website")
 """Where the demo's questions are asked."""
 FAULTY = "website"
@@ -39,30 +43,36 @@ BROKEN = 0.7
 
 
 class Clock:
-    """A clock that stands at the time when it was made until it is started, and then goes faster than the real one.
+    """A clock that goes faster than the real one while somebody moves it on, and stands where nobody does.
 
-    >>> clock = Clock(1e6)
-    >>> clock() == clock(), clock.start() or clock() > clock.begin
+    >>> clock = Clock(60)
+    >>> begin = clock()
+    >>> clock() == begin, clock.tick() or clock() > begin
     (True, True)
     """
 
     def __init__(self, speed: float = SPEED) -> None:
-        self.begin, self._speed = time.time(), speed
-        self._started: float | None = None
+        self._speed, self._now, self._last = speed, time.time(), time.monotonic()
 
-    def start(self) -> None:
-        """Let it go."""
-        self._started = time.monotonic()
+    def tick(self) -> None:
+        """Go on by what passed since it was last moved, or stood, and by no more than two looks."""
+        real = time.monotonic()
+        self._now += min(real - self._last, 2 * LOOK) * self._speed
+        self._last = real
+
+    def stand(self) -> None:
+        """Let the time pass without it."""
+        self._last = time.monotonic()
 
     def __call__(self) -> float:
-        gone = 0.0 if self._started is None else time.monotonic() - self._started
-        return self.begin + gone * self._speed
+        return self._now
 
 
 class Streamer:
     """A thread that sends the traces of the demo into the store of a server, as if they came in.
 
-    The past comes first; time begins once it is judged, so that no machine is too slow to have a reference.
+    The past comes first; time begins once it is judged, and stands while more than a little waits to be judged or to be
+    sent: no machine is too slow for a reference, and for the alerts that follow.
     """
 
     def __init__(self, desk: Desk, begin: float, seed: int = 0, clock: Clock | None = None) -> None:
@@ -98,19 +108,24 @@ class Streamer:
 
     def _work(self) -> None:
         self._take([trace for minute in range(-BEFORE, 0) for trace in self.minute(minute)])
-        while self._desk.settings.workers and self._desk.store.totals().waiting:
-            if self._ending.wait(0.2):
-                return
-        if self._clock is not None:
-            self._clock.start()
         minute = 0
-        while not self._ending.wait(0.1):
+        while not self._ending.wait(LOOK):
+            self._pace()
             while self._begin + 60 * (minute + 1) <= self._desk.now():
                 if minute == FAULT:
                     moment = datetime.fromtimestamp(self._begin + 60 * FAULT, UTC)
                     self._desk.store.mark([Mark(text="release index-2", time=moment)], self._desk.now())
                 self._take(list(self.minute(minute)))
                 minute += 1
+
+    def _pace(self) -> None:
+        """Move time on as long as the judge keeps up."""
+        if self._clock is None:
+            return
+        if self._desk.settings.workers and self._desk.scoring()["waiting"] > AHEAD:
+            self._clock.stand()
+        else:
+            self._clock.tick()
 
     def _take(self, traces: list[Trace]) -> None:
         found = self._desk.store.append(traces).result()
