@@ -106,6 +106,25 @@ def test_what_is_of_a_kind_is_found_whole():
     assert len(HELD) + len(CUED) >= 60
 
 
+@pytest.mark.parametrize(
+    "between", [",", ", ", " ", "\n", ";", "|", "\t", " or ", "/ ", ":: ", '","', "<br>"]
+)
+def test_values_that_stand_beside_each_other_are_all_found(between: str):
+    """In tables, lists and lines of CSV the one does not hide the other."""
+    values = ["+49 171 1234567", "+1-415-555-2671", "415-555-2671", "4111 1111 1111 1111", "5555555555554444"]
+    values += [
+        "ann@example.org",
+        "3782 822463 10005",
+        "4111-1111-1111-1111",
+        "bob@example.org",
+        "(415) 555-2671",
+    ]
+    for one, other in zip(values, values[1:] + values[:1], strict=True):
+        for pair in ((one, other), (one, one)):
+            text = between.join(pair)
+            assert [text[each.start : each.end] for each in find(text)] == list(pair), text
+
+
 def test_what_only_looks_alike_stays():
     """Dates, addresses of machines, orders, books, amounts and the like are left alone."""
     assert [(text, find(f"See {text}, please.")) for text in ALIKE if find(f"See {text}, please.")] == []

@@ -95,7 +95,7 @@ AT = re.compile(
 )
 LOCAL = 64
 """Characters that the part before the @ has at most."""
-BEFORE = frozenset(".!#$&'*+/=?^_`{|}~-")
+BEFORE = frozenset("._%+-'&")
 """Signs that may stand in it; those at its ends belong to the sentence around it."""
 ESCAPED = re.compile(r"(?:[nrtbf]|u[0-9a-f]{4})", re.IGNORECASE)
 """What follows a backslash in a text that was written as JSON or as code."""
@@ -111,9 +111,8 @@ def _emails(text: str) -> Iterator[Found]:
             start -= 1
         if start and text[start - 1] == "\\" and (escape := ESCAPED.match(text, start, at)):
             start = escape.end()
-        while start < at and text[start] in "/'`={|}.?&#*!$^~-":
+        while start < at and text[start] in ".'&%-":
             start += 1
-        start = max(start, text.rfind("=", start, at) + 1, text.rfind("/", start, at) + 1)
         local = text[start:at]
         if (
             not local
@@ -129,7 +128,10 @@ def _emails(text: str) -> Iterator[Found]:
 
 GAP = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
 """What stands between groups of digits."""
-CARD = re.compile(rf"(?<![\w~])(?<!\w[.,~#/+-])[2-6][0-9]{{2,5}}(?:{GAP}?[0-9]{{1,6}}){{1,7}}+(?![\w~])")
+RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?:{GAP}?[0-9]+)*+(?![\w~])")
+GROUP = re.compile(r"[0-9]+")
+PRINTED = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3)}
+"""How cards group their digits."""
 FIGURES = re.compile(r"[0-9](?:[ \u00a0\u202f.()/\u2010\u2011\u2013-]{0,3}[0-9]){6}")
 """Without so many digits near each other there is neither a card nor a phone."""
 ISSUED = re.compile(
@@ -143,10 +145,38 @@ ISSUED = re.compile(
 def _cards(text: str) -> Iterator[Found]:
     if FIGURES.search(text) is None:
         return
-    for match in CARD.finditer(text):
-        digits = re.sub(r"[^0-9]", "", match[0])
-        if ISSUED.fullmatch(digits) and len(set(digits)) > 1 and luhn(digits):
-            yield Found(match.start(), match.end(), "card", digits)
+    for match in RUN.finditer(text):
+        groups = list(GROUP.finditer(text, match.start(), match.end()))
+        whole = "".join(group[0] for group in groups) if len(groups) < 9 else ""
+        if _issued(whole):
+            yield Found(match.start(), match.end(), "card", whole)
+        elif len(groups) > 1:
+            yield from _printed(groups)
+
+
+def _printed(groups: list[re.Match[str]]) -> Iterator[Found]:
+    """Cards among groups of digits that belong to more than one number."""
+    at = 0
+    while at < len(groups):
+        for size in (5, 4, 3, 1):
+            part = groups[at : at + size]
+            digits = "".join(group[0] for group in part[:size]) if len(part) == size else ""
+            shaped = size == 1 or tuple(len(group[0]) for group in part) in PRINTED
+            if shaped and not _torn(part[0]) and _issued(digits):
+                yield Found(part[0].start(), part[-1].end(), "card", digits)
+                at += size - 1
+                break
+        at += 1
+
+
+def _torn(group: re.Match[str]) -> bool:
+    """Whether a group hangs more on what is before it than on what is behind it."""
+    text, (start, end) = group.string, group.span()
+    return start > 0 and text[start - 1] in ".-" and text[end : end + 1] != text[start - 1]
+
+
+def _issued(digits: str) -> bool:
+    return ISSUED.fullmatch(digits) is not None and len(set(digits)) > 1 and luhn(digits)
 
 
 def luhn(digits: str) -> bool:
@@ -162,18 +192,19 @@ def luhn(digits: str) -> bool:
 # --- phones ----------------------------------------------------------------------------------------
 
 SEP = "[ \u00a0\u202f./\u2010\u2011\u2013-]"
-BEGIN = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][ \u00a0.,:/-])(?<![\w][.+/=-])"
-"""No digits, words or masks run into what follows."""
-END = r"(?![\w~])(?![.,:/-][0-9])"
+BEGIN = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][.+:/-])(?<![A-Za-z][/-])"
+ALONE = r"(?<![0-9][ \u00a0])"
+"""No digits, words or masks run into what follows; where it could be the rest of a longer number, no group either."""
+END = r"(?![\w~])(?![./-][0-9])"
 PHONES = (
     re.compile(
-        rf"{BEGIN}(?:\+|00(?=[1-9][0-9]{{0,2}}{SEP}))[ (]{{0,2}}[1-9]"
+        rf"{BEGIN}(?:\+|{ALONE}00(?=[1-9][0-9]{{0,2}}{SEP}))[ (]{{0,2}}[1-9]"
         rf"(?:{SEP}{{0,2}}(?:\(0?\))?[()]?[ ]?[0-9]){{7,14}}{END}"
     ),
     re.compile(
         rf"{BEGIN}(?:\+?1{SEP})?(?:\([2-9]\d\d\)[ -]?|[2-9]\d\d([.-]))[2-9]\d\d(?(1)\1|[ .-])\d{{4}}{END}"
     ),
-    re.compile(rf"{BEGIN}\(?0[1-9]\d{{0,4}}\)?(?:{SEP}{{1,3}}\d{{2,8}}){{1,5}}{END}"),
+    re.compile(rf"{BEGIN}{ALONE}\(?0[1-9]\d{{0,4}}\)?(?:{SEP}{{1,3}}\d{{2,8}}){{1,5}}{END}"),
 )
 """With a country before it; in North America; with the 0 of many other countries."""
 CUED = re.compile(
