@@ -6,17 +6,21 @@ import gzip
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import click
 import msgspec
 import pytest
 
 from clustered import Watched, some
+from ragfault.cli import cli
 from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
 from ragfault.evaluation import Processes, Ray, evaluate, rescore
 from ragfault.evaluation.pieces import shares
@@ -346,3 +350,35 @@ def test_what_a_store_says_is_told(bucket: str, tmp_path: Path):
         uploaded(bucket, tmp_path / "bad.jsonl"), f"{bucket}/bad/run", metrics="error", skip_bad=True
     )
     assert run.path.with_name("run.bad.jsonl").read_bytes() == b"nonsense\n"
+
+
+# --- Kubernetes ------------------------------------------------------------------------------------
+
+MANIFESTS = sorted((HERE.parent / "deploy" / "kubernetes").glob("*.yaml"))
+
+
+def commands(node: Any) -> Iterator[str]:
+    """The lines of a manifest that call ragfault."""
+    if isinstance(node, dict | list):
+        for part in node.values() if isinstance(node, dict) else node:
+            yield from commands(part)
+    elif isinstance(node, str):
+        yield from (line for line in node.splitlines() if line.startswith("ragfault "))
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_manifests_call_commands_that_exist(path: Path):
+    """Each is YAML, its commands are those of the command line, and no pod tells statistics of Ray."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads manifests, is not installed")
+    manifest = yaml.safe_load(path.read_text())
+    found = list(commands(manifest))
+    assert found
+    for line in found:
+        verb, *rest = shlex.split(line.split(" || ")[0])[1:]
+        command = cli.get_command(click.Context(cli), verb)
+        command.make_context(verb, rest)
+    if manifest["kind"] == "RayJob":
+        cluster = manifest["spec"]["rayClusterSpec"]
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+            [container] = group["template"]["spec"]["containers"]
+            assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in container["env"]

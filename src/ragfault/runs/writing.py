@@ -215,7 +215,7 @@ def _read(parts: Iterator[Place]) -> Iterator[pa.Table]:
         far = [part for part in some if isinstance(part, Remote)]
         for part in [pa.BufferReader(blob) for blob in contents(far)] or some:
             with pq.ParquetFile(part) as file:
-                yield file.read()
+                yield file.read(use_threads=False)
 
 
 def manifest(plan: Plan, states: dict[str, int], usage: Usage | None = None) -> Manifest:

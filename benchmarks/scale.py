@@ -1,0 +1,299 @@
+"""What an evaluation costs as traces and machines become more: linear cost, bounded memory, the price of a cluster.
+
+    python -m benchmarks.scale linear [--counts 10000 100000 1000000] [--workers 1 2] [--judge none]
+    python -m benchmarks.scale cluster [--count 10000] [--judge embedded] [--rounds 3]
+    python -m benchmarks.scale lost [--count 10000] [--judge embedded]
+
+The traces are those of the demo, varied. `linear` evaluates so many of them in processes of their own; with
+`--judge none`, by five metrics that read no verdict. `cluster` sets a Ray cluster of two nodes on this machine, one
+processor each, against two worker processes, in rounds that alternate; what starting the cluster takes stands
+apart. `lost` kills a worker and removes a node while they work, and compares the tables with those of one process.
+For each: traces a second, processor time for a trace in all processes together (which neighbours on the machine
+disturb less), and the peak memory of the largest process and of the one that drives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ragfault.datasets import handbook
+from ragfault.metrics import DEFAULT
+from ragfault.records import Trace
+from ragfault.sources import write_traces
+
+TICK = os.sysconf("SC_CLK_TCK")
+STORE = 100 * 2**20
+UNJUDGED = ["recall@5", "ndcg@10", "latency", "error", "empty_retrieval"]
+"""Some metrics that read no verdict."""
+TABLES = ("traces", "verdicts", "scores")
+
+
+# --- traces ----------------------------------------------------------------------------------------
+
+
+def varied(count: int) -> Iterator[Trace]:
+    """So many traces: those of the demo, with other numbers, chunks in other orders, and times of their own."""
+    chance = random.Random(0)
+    traces = [trace for version in handbook().traces.values() for trace in version]
+    for number, trace in zip(range(count), itertools.cycle(traces), strict=False):
+        chunks = list(trace.chunks or ())
+        if number % 3 == 0:
+            chance.shuffle(chunks)
+        if chunks:
+            chunks[-1] = replace(chunks[-1], text=f"{chunks[-1].text} As of {chance.randrange(1000, 9999)}.")
+        yield replace(
+            trace,
+            id=f"{number:09d}",
+            query=f"{trace.query} (case {number})",
+            chunks=None if trace.chunks is None else tuple(chunks),
+            metadata={"shop": number % 40},
+        )
+
+
+# --- watching --------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What a tree of processes took."""
+
+    seconds: float
+    cpu: float
+    largest: float
+    """MiB of the largest process at its peak."""
+    driver: float
+    """MiB of the first process at its peak."""
+
+
+class Watch:
+    """Watches a process and all below it, from /proc, until it is stopped."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self.cpu: dict[int, float] = {}
+        self.peak: dict[int, float] = {}
+        self.before: dict[int, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.look()
+        self.before = dict(self.cpu)
+        self.start = time.perf_counter()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            self.look()
+
+    def look(self) -> None:
+        """Take down what every process of the tree has taken so far."""
+        parents: dict[int, int] = {}
+        times: dict[int, float] = {}
+        for place in Path("/proc").iterdir():
+            if place.name.isdigit():
+                try:
+                    fields = (place / "stat").read_text().rsplit(") ", 1)[1].split()
+                except OSError:
+                    continue
+                parents[int(place.name)] = int(fields[1])
+                times[int(place.name)] = (int(fields[11]) + int(fields[12])) / TICK
+        for pid in tree(parents, self.root):
+            self.cpu[pid] = times[pid]
+            self.peak[pid] = max(self.peak.get(pid, 0), high(pid))
+
+    def stop(self) -> Seen:
+        """What was taken since the watch began."""
+        seconds = time.perf_counter() - self.start
+        self._stop.set()
+        self._thread.join()
+        self.look()
+        spent = sum(value - self.before.get(pid, 0) for pid, value in self.cpu.items())
+        return Seen(seconds, spent, max(self.peak.values()), self.peak[self.root])
+
+
+def tree(parents: dict[int, int], root: int) -> set[int]:
+    """A process and all below it."""
+    found = {root} & parents.keys()
+    while more := {pid for pid, above in parents.items() if above in found} - found:
+        found |= more
+    return found
+
+
+def high(pid: int) -> float:
+    """MiB of a process at its peak."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", text)
+    return int(found[1]) / 1024 if found else 0
+
+
+def command(path: Path, out: Path, judge: str, workers: int) -> list[str]:
+    """The command line that evaluates."""
+    metrics = UNJUDGED if judge == "none" else DEFAULT
+    flags = [part for name in metrics for part in ("-m", str(name))]
+    start = [sys.executable, "-m", "ragfault", "evaluate", str(path), "-o", str(out), "-q", "--force"]
+    return [*start, "--judge", judge, "-w", str(workers), *flags]
+
+
+def evaluated(path: Path, out: Path, judge: str, workers: int) -> Seen:
+    """What evaluating by a process of its own takes."""
+    process = subprocess.Popen(command(path, out, judge, workers))
+    watch = Watch(process.pid)
+    process.wait()
+    seen = watch.stop()
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return seen
+
+
+def row(name: str, count: int, seen: Seen) -> str:
+    """A line of the table."""
+    rate, each = count / seen.seconds, 1000 * seen.cpu / count
+    return (
+        f"| {name} | {count:,} | {seen.seconds:,.1f} | {rate:,.0f} | {each:.2f} | {seen.driver:,.0f} | "
+        f"{seen.largest:,.0f} |"
+    )
+
+
+HEAD = (
+    "| where | traces | seconds | traces/s | CPU ms a trace | driver, peak MiB | largest process, peak MiB |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+
+# --- the three deeds -------------------------------------------------------------------------------
+
+
+def linear(asked: argparse.Namespace, folder: Path) -> None:
+    """The cost of a trace at each count."""
+    print(f"judge {asked.judge}, load {os.getloadavg()[0]:.1f}\n\n{HEAD}", flush=True)
+    for count in asked.counts:
+        path = folder / "traces.jsonl"
+        write_traces(varied(count), path, force=True)
+        for workers in asked.workers:
+            seen = evaluated(path, folder / "run", asked.judge, workers)
+            print(row(f"{workers} worker{'s' * (workers > 1)}", count, seen), flush=True)
+    print(f"\nload at the end {os.getloadavg()[0]:.1f}")
+
+
+def two_nodes() -> Any:
+    """A Ray cluster of two nodes on this machine, one processor each, and the second node."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    given = {"num_cpus": 1, "object_store_memory": STORE}
+    cluster = Cluster(initialize_head=True, head_node_args={**given, "include_dashboard": False})
+    second = cluster.add_node(**given)
+    cluster.wait_for_nodes()
+    return cluster, second
+
+
+def on_ray(
+    address: str, path: Path, out: Path, judge: str, progress: Callable[[int, int], None] = lambda *_: None
+) -> Seen:
+    """What evaluating on a cluster takes, the cluster's own processes counted in."""
+    from ragfault.evaluation import Ray, evaluate
+
+    watch = Watch(os.getpid())
+    evaluate(
+        path,
+        out,
+        judge=judge,
+        metrics=UNJUDGED if judge == "none" else "default",
+        executor=Ray(address),
+        force=True,
+        progress=progress,
+    )
+    return watch.stop()
+
+
+def alike(one: Path, two: Path) -> bool:
+    """Whether two runs are the same, byte for byte."""
+    return all((one / f"{n}.parquet").read_bytes() == (two / f"{n}.parquet").read_bytes() for n in TABLES)
+
+
+def cluster(asked: argparse.Namespace, folder: Path) -> None:
+    """The price of a cluster over plain worker processes."""
+    path = folder / "traces.jsonl"
+    write_traces(varied(asked.count), path)
+    begin = time.perf_counter()
+    made, _ = two_nodes()
+    print(
+        f"two nodes are there after {time.perf_counter() - begin:.1f} s; judge {asked.judge}\n\n{HEAD}",
+        flush=True,
+    )
+    ratios: list[tuple[float, float]] = []
+    for _ in range(asked.rounds):
+        pool = evaluated(path, folder / "pool", asked.judge, 2)
+        print(row("2 processes", asked.count, pool), flush=True)
+        far = on_ray(made.address, path, folder / "ray", asked.judge)
+        print(row("2 Ray nodes", asked.count, far), flush=True)
+        ratios.append((far.seconds / pool.seconds, far.cpu / pool.cpu))
+    made.shutdown()
+    wall, cpu = (statistics.median(pair[at] for pair in ratios) for at in (0, 1))
+    print(
+        f"\nRay takes {wall:.2f} × the seconds and {cpu:.2f} × the processor time of two processes (medians)."
+    )
+    print(f"The tables are {'the same' if alike(folder / 'pool', folder / 'ray') else 'DIFFERENT'}.")
+
+
+def lost(asked: argparse.Namespace, folder: Path) -> None:
+    """A worker killed and a node removed while they work."""
+    path = folder / "traces.jsonl"
+    write_traces(varied(asked.count), path)
+    evaluated(path, folder / "one", asked.judge, 1)
+    made, second = two_nodes()
+    done: list[str] = []
+
+    def progress(count: int, total: int) -> None:
+        if not done and count > total / 4:
+            done.append(f"a worker killed after {count:,} traces")
+            os.kill(worker(), signal.SIGKILL)
+        elif len(done) == 1 and count > total / 2:
+            done.append(f"a node removed after {count:,}")
+            made.remove_node(second, allow_graceful=False)
+
+    seen = on_ray(made.address, path, folder / "ray", asked.judge, progress)
+    made.shutdown()
+    print(f"{HEAD}\n{row('2 Ray nodes, then 1', asked.count, seen)}\n\n{'; '.join(done)}.")
+    print(f"The tables are {'the same' if alike(folder / 'one', folder / 'ray') else 'DIFFERENT'}.")
+
+
+def worker() -> int:
+    """A process that is at work on a task."""
+    found = subprocess.run(["pgrep", "-f", "ray::_do"], capture_output=True, text=True, check=True).stdout
+    return int(found.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("deed", choices=["linear", "cluster", "lost"])
+    parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--judge")
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    asked.judge = asked.judge or ("none" if asked.deed == "linear" else "embedded")
+    with tempfile.TemporaryDirectory() as folder:
+        {"linear": linear, "cluster": cluster, "lost": lost}[asked.deed](asked, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
