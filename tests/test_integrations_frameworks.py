@@ -280,6 +280,23 @@ def test_runs_of_a_haystack_pipeline_become_traces():
     assert "no index" in bad.error
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_a_component_of_haystack_gives_harms_nobody():
+    """Outputs of a form that nobody expects are counted, and the pipeline goes on."""
+    pytest.importorskip("haystack", reason="haystack-ai is not installed")
+    from ragfault.plugins.haystack import TraceTracer
+
+    tracer = TraceTracer(lambda trace: None)
+    with (
+        pytest.warns(RuntimeWarning, match="cannot record"),
+        tracer.trace("haystack.component.run", {"haystack.component.type": "Model"}) as step,
+    ):
+        assert tracer.current_span() is step
+        step.set_content_tag("haystack.component.output", {"replies": 3})
+    assert tracer.current_span() is None
+    assert tracer.delivery.unread == 1
+
+
 # --- DSPy ------------------------------------------------------------------------------------------
 
 

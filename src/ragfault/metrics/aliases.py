@@ -162,9 +162,9 @@ ANSWERS: dict[str, dict[str, str]] = {
 """Metric here → name and tool of each metric elsewhere that it answers → how its definition differs."""
 
 ALIASES = tuple(
-    Alias(*key.split(" of "), metric, differs)
+    Alias(name.partition(" of ")[0], name.partition(" of ")[2], metric, differs)
     for metric, found in ANSWERS.items()
-    for key, differs in found.items()
+    for name, differs in found.items()
 )
 """All of them; those whose name is that of the metric are no aliases, but read here with what others mean by it."""
 

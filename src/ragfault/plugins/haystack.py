@@ -34,9 +34,7 @@ class _Step(Span):
         """Keep a tag."""
         self.tags[key] = value
 
-    def set_content_tag(self, key: str, value: Any) -> None:
-        """Keep a tag that holds texts: traces are made of them, whatever `HAYSTACK_CONTENT_TRACING_ENABLED` says."""
-        self.tags[key] = value
+    set_content_tag = set_tag  # traces are made of texts, whatever HAYSTACK_CONTENT_TRACING_ENABLED says
 
 
 _active: ContextVar[_Step | None] = ContextVar("active", default=None)
@@ -69,12 +67,23 @@ class TraceTracer(Tracer):
             error = raised
             raise
         finally:
-            _active.reset(token)
-            self._recorder.end(step.key, _told(step.tags), error)
+            with contextlib.suppress(
+                ValueError
+            ):  # where a pipeline that streams is ended from another context
+                _active.reset(token)
+            self._end(step, error)
 
     def current_span(self) -> Span | None:
         """The run that is under way here."""
         return _active.get()
+
+    def _end(self, step: _Step, error: BaseException | None) -> None:
+        held: dict[str, Any] = {}
+        try:
+            held = _told(step.tags)
+        except Exception as fault:  # noqa: BLE001 - whatever a component gave, its pipeline goes on
+            self.delivery.pass_over(fault)
+        self._recorder.end(step.key, held, error)
 
 
 def _told(tags: dict[str, Any]) -> dict[str, Any]:
@@ -87,8 +96,11 @@ def _told(tags: dict[str, Any]) -> dict[str, Any]:
     kind = next((kind for end, kind in KINDS.items() if end in str(tags["haystack.component.type"])), None)
     if kind is not None:
         found = documents(made["documents"]) if "documents" in made else None
-        query = asked({key: value for key, value in given.items() if isinstance(value, str)})
-        return {"openinference.span.kind": kind, "input.value": query, "gen_ai.retrieval.documents": found}
+        return {
+            "openinference.span.kind": kind,
+            "input.value": _asked(given),
+            "gen_ai.retrieval.documents": found,
+        }
     return _replied(given, made) if "replies" in made else {}
 
 
@@ -101,8 +113,8 @@ def _replied(given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any
     usage = meta.get("usage") or {}
     return {
         "openinference.span.kind": "LLM",
-        "gen_ai.input.messages": [{"role": _role(one), "content": _text(one)} for one in prompts],
-        "gen_ai.output.messages": [{"role": "assistant", "content": _text(first)}],
+        "gen_ai.input.messages": [_message(one) for one in prompts],
+        "gen_ai.output.messages": [_message(first, "assistant")],
         "gen_ai.response.model": meta.get("model"),
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens") or usage.get("input_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens") or usage.get("output_tokens"),
@@ -111,14 +123,8 @@ def _replied(given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any
 
 def _whole(given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
     """What a pipeline was asked, and what it answered where a component builds answers."""
-    texts = [
-        {k: v for k, v in part.items() if isinstance(v, str)}
-        for part in given.values()
-        if isinstance(part, Mapping)
-    ]
-    query = next((found for part in texts if (found := asked(part))), None) or asked(
-        {key: value for key, value in given.items() if isinstance(value, str)}
-    )
+    parts = [part for part in given.values() if isinstance(part, Mapping)]
+    query = next((found for part in (*parts, given) if (found := _asked(part))), None)
     answers = [
         one for part in made.values() if isinstance(part, Mapping) for one in part.get("answers") or ()
     ]
@@ -126,10 +132,12 @@ def _whole(given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
     return {"openinference.span.kind": "CHAIN", "input.value": query, "output.value": said}
 
 
-def _text(message: Any) -> str:
-    return str(getattr(message, "text", message) or "")
+def _asked(given: Mapping[str, Any]) -> str | None:
+    return asked({key: value for key, value in given.items() if isinstance(value, str)})
 
 
-def _role(message: Any) -> str:
-    role = getattr(message, "role", "user")
-    return str(getattr(role, "value", role))
+def _message(one: Any, role: str = "user") -> dict[str, str]:
+    return {
+        "role": getattr(getattr(one, "role", None), "value", role),
+        "content": str(getattr(one, "text", one) or ""),
+    }
