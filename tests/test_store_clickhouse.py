@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
 from ragfault.errors import OutputError, RunError, UsageError
+from ragfault.online.sampling import Draw
 from ragfault.records import Trace
-from ragfault.store import Store, Wanted, open_store
+from ragfault.store import Check, Store, Wanted, open_store
 from ragfault.store.clickhouse import ClickHouse
 from ragfault.store.clickhouse_address import PASSWORD, read_address
 from ragfault.store.clickhouse_connection import Connection
@@ -331,3 +333,73 @@ def test_old_days_go_as_a_whole(at: Place, tmp_path: Path):
     assert (store.trace("new") is not None, store.trace("old-new")) == (True, None)
     con.close()
     store.close()
+
+
+# --- what a better judge says of a sample ------------------------------------------------------------
+
+
+def test_checks_are_those_of_the_embedded_store(held, at: Place, tmp_path: Path):
+    """Draws, checks, what is left out and both judges' values side by side are the same on both stores."""
+    _, found = held
+    stores = [open_store(tmp_path / "duck"), open_store(at(tmp_path))]
+    told = []
+    for store in stores:
+        store.append(
+            [replace(each.trace, conversation=f"c{n % 3}"[n % 2 :]) for n, each in enumerate(found)]
+        ).result()
+        store.score(found, measures()).result()
+        checking = store.checking
+        draws = [Draw(each.trace.id, "better", 0.25 + n / 100, n % 2 == 0) for n, each in enumerate(found)]
+        for part in (draws, draws[:5], [Draw("nobody", "better", 0.5, True)]):
+            checking.draw(part).result()
+        waiting = checking.waiting("better", limit=30)
+        assert [each.trace.id for each in waiting] == [each.trace.id for each in found[:40:2]]
+        done = [_check(each, n) for n, each in enumerate(found[:24:2])]
+        checking.add(done, [each.number for each in waiting[: len(done)]]).result()
+        left = checking.leave("better", 9.0).result()
+        given = {"judge": "better", "metric": "groundedness", "since": 0.0, "until": 2.0**40}
+        samples = [checking.sample(**given), checking.sample(**given, route=found[0].trace.route)]
+        told.append(
+            (
+                left,
+                checking.drawn(),
+                checking.checks("better"),
+                checking.checks("better", since=5.0),
+                checking.checks("worse"),
+                [checking.checks_of(each.trace.id) for each in found],
+                [sorted(_places(sample)) for sample in samples],
+                checking.sample(**{**given, "metric": "none"}).routes,
+            )
+        )
+        assert checking.waiting("better") == []
+        assert len(told[-1][6][0]) > 30
+    assert told[0] == told[1]
+    for store in stores:
+        store.forget(before=2.0**40).result()
+        assert store.checking.drawn() == {}
+        assert store.checking.checks("better").checked == 0
+        store.close()
+
+
+def _check(each, n: int) -> Check:
+    """What a better judge said, in some of the ways in which it may."""
+    state = "failed" if n == 3 else "checked"
+    scores = () if n == 3 else each.scores
+    return Check(
+        trace=each.trace.id, judge="better", time=float(n), chance=0.25 + 2 * n / 100, state=state,
+        cost=None if n == 4 else 0.25, verdicts=each.verdicts, scores=scores,
+    )  # fmt: skip
+
+
+def _places(sample) -> list[tuple]:
+    """A sample as rows; conversations by whether there is one, for their codes are each store's own."""
+    rows = zip(*(column.tolist() for column in sample[1:]), strict=True)
+    return [
+        (
+            sample.routes[route],
+            *(-1.0 if value != value else value for value in rest[:-2]),
+            rest[-2] > 0,
+            rest[-1],
+        )
+        for route, *rest in rows
+    ]
