@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragfault import Trace, evaluate
+from ragfault import Trace, evaluate, write_traces
 from ragfault.cli import run
 from ragfault.errors import UnknownName
 from ragfault.metrics import choose, definitions
@@ -82,3 +82,14 @@ def test_the_catalogue_explains_an_alias(capsys: pytest.CaptureFixture[str]):
     out = capsys.readouterr().out
     assert out.startswith("ContextualRecallMetric of DeepEval is answered by context_recall: ")
     assert re.search(r"^context_recall\b", out, re.MULTILINE)
+
+
+def test_the_command_line_tells_aliases(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Also where it is quiet, and where a run is rescored."""
+    place = tmp_path / "traces.jsonl"
+    assert write_traces([TRACE], place) == 1
+    asked = ["--metrics", "hit_rate", "-q"]
+    assert run(["evaluate", str(place), "-o", str(tmp_path / "run"), "--judge", "lexical", *asked]) == 0
+    assert run(["rescore", str(tmp_path / "run"), "-o", str(tmp_path / "rescored"), *asked]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["hit_rate of LlamaIndex is answered by hit"] * 2

@@ -287,12 +287,12 @@ def test_what_a_component_of_haystack_gives_harms_nobody():
     from ragfault.plugins.haystack import TraceTracer
 
     tracer = TraceTracer(lambda trace: None)
-    with (
-        pytest.warns(RuntimeWarning, match="cannot record"),
-        tracer.trace("haystack.component.run", {"haystack.component.type": "Model"}) as step,
-    ):
-        assert tracer.current_span() is step
-        step.set_content_tag("haystack.component.output", {"replies": 3})
+    run = tracer.trace("haystack.component.run", {"haystack.component.type": "Model"})
+    step = run.__enter__()
+    assert tracer.current_span() is step
+    step.set_content_tag("haystack.component.output", {"replies": 3})
+    with pytest.warns(RuntimeWarning, match="cannot record"):
+        run.__exit__(None, None, None)
     assert tracer.current_span() is None
     assert tracer.delivery.unread == 1
 

@@ -87,7 +87,7 @@ def evaluate(
 
     TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz and .zst), a TREC run, or - for
     standard input; also in an object store (s3://, gs://, az://), as OUT may be. The shapes of Ragas, DeepEval,
-    RAGChecker, TruLens and RAGTruth are recognised.
+    RAGChecker, TruLens and RAGTruth, and what OpenTelemetry, Phoenix, Langfuse and LangSmith export, are recognised.
     """
     from ragfault.evaluation import evaluate as work
 
@@ -158,9 +158,12 @@ def rescore(
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
     """
     from ragfault.evaluation import rescore as work
+    from ragfault.metrics.aliases import told
 
     spread: dict[str, Any] = {} if workers is None else {"workers": workers}
     spread |= executor(ray, spread)
+    for line in told(metrics):
+        click.echo(line, err=True)
     return _finish(work(run, out, metrics=metrics or None, force=force, **spread), quiet, settings(config))
 
 
@@ -184,7 +187,7 @@ def _finish(run: Any, quiet: bool, table: dict[str, Any], rectify: tuple[str, ..
 
 def _say(quiet: bool) -> Callable[[str], None]:
     def say(line: str) -> None:
-        if not quiet or line.startswith("left out"):
+        if not quiet or line.startswith("left out") or " is answered by " in line:
             click.echo(line, err=True)
 
     return say
