@@ -10,23 +10,44 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from itertools import cycle, islice
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.ingest import Judged, traces
 from msgspec.structs import replace
 
 from ragfault.datasets import handbook
 from ragfault.evaluation.evaluating import measure
+from ragfault.online import Scored
 from ragfault.online.scoring import Scoring
+from ragfault.records import Score, Trace, Verdicts
 from ragfault.store import Store, Wanted, open_store
 
 BATCH = 1000
 TIMES = 9
+ROUTES = ("search", "help", "shop", "staff")
+
+
+class Judged(NamedTuple):
+    """A trace with the outcome of one that is like it."""
+
+    trace: Trace
+    verdicts: Verdicts
+    scores: tuple[Score, ...]
+
+
+def judged(known: Sequence[Scored], first: int, count: int, begin: datetime) -> Iterator[Judged]:
+    """Traces of the demo under names of their own, ten a second."""
+    for at in range(first, first + count):
+        like, name = known[at % len(known)], f"s-{at}"
+        time = begin + timedelta(seconds=at / 10)
+        yield Judged(
+            replace(like.trace, id=name, time=time, route=ROUTES[at % 4]),
+            replace(like.verdicts, trace=name),
+            tuple(replace(score, trace=name) for score in like.scores),
+        )
 
 
 def fill(store: Store, count: int) -> tuple[float, float]:
@@ -37,19 +58,11 @@ def fill(store: Store, count: int) -> tuple[float, float]:
     begin = datetime.now(UTC)
     taken = scored = 0.0
     for first in range(0, count, BATCH):
-        part = traces("s", first, min(BATCH, count - first), begin)
-        judged = [
-            Judged(
-                trace,
-                replace(like.verdicts, trace=trace.id),
-                tuple(replace(score, trace=trace.id) for score in like.scores),
-            )
-            for trace, like in zip(part, islice(cycle(known), first % len(known), None), strict=False)
-        ]
+        part = list(judged(known, first, min(BATCH, count - first), begin))
         start = time.perf_counter()
-        store.append(part).result()
+        store.append([each.trace for each in part]).result()
         middle = time.perf_counter()
-        store.score(judged, measures, ("model",)).result()
+        store.score(part, measures, ("model",)).result()
         taken += middle - start
         scored += time.perf_counter() - middle
     return count / taken, count / scored
