@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -77,7 +79,8 @@ class Series(Struct, frozen=True, eq=False):
     @property
     def mean(self) -> float | None:
         """The mean of all values; None where there is none."""
-        return float(self.sum.sum() / self.n.sum()) if self.traces else None
+        n = float(self.n.sum())
+        return float(self.sum.sum()) / n if n else None
 
     @property
     def variance(self) -> float:
@@ -104,7 +107,7 @@ def _columns(rollups: Sequence[Rollup]) -> Series:
         np.array([each.n for each in rollups], dtype=np.float64),
         np.array([each.sum for each in rollups], dtype=np.float64),
         np.array([each.squares for each in rollups], dtype=np.float64),
-        np.array([each.bins for each in rollups], dtype=np.int64).reshape(-1, BINS),
+        np.fromiter(chain.from_iterable(each.bins for each in rollups), np.int64).reshape(-1, BINS),
         np.array([(each.undefined, each.failed) for each in rollups], dtype=np.int64).reshape(-1, 2),
         tuple(each.worst for each in rollups),
     )
@@ -113,6 +116,7 @@ def _columns(rollups: Sequence[Rollup]) -> Series:
 # --- means and differences -------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4)  # a window is asked for its mean, and again for its difference to the one before
 def _moments(part: Series, measure: Measure) -> tuple[float, float, float, float]:
     """Count, mean, standard error and degrees of freedom.
 
