@@ -456,3 +456,20 @@ def test_a_test_set_of_ragas(tmp_path: Path):
     [trace] = read_traces(write(tmp_path / "testset.jsonl", [row]))
     assert (trace.query, trace.reference, trace.chunks) == (QUERY, "At 22:40.", None)
     assert trace.metadata["reference_contexts"] == [TEXTS[0]]
+
+
+def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
+    """A record with a query stays a trace of ragfault, whatever columns of platforms stand beside it."""
+    row = {
+        "id": "1",
+        "timestamp": 3,
+        "session_id": "s",
+        "trace_id": "t",
+        "spans": [],
+        "query": QUERY,
+        "answer": ANSWER,
+    }
+    told: list[str] = []
+    [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=told.append)
+    assert told[0].startswith("read as ragfault (id, query, answer)")
+    assert (trace.query, trace.answer, trace.metadata["session_id"]) == (QUERY, ANSWER, "s")

@@ -212,25 +212,6 @@ SHAPES: dict[str, Shape] = {
             _trulens,
         ),
         Shape(
-            "langfuse",
-            "Langfuse",
-            _marks(
-                "traceId type startTime",
-                "trace_id type start_time",
-                "id timestamp sessionId",
-                "id timestamp session_id",
-                "id timestamp observations",
-                "trace observations",
-            ),
-            {"query": ()},
-        ),
-        Shape(
-            "langsmith",
-            "runs of LangSmith",
-            _marks("id run_type inputs", "id run_type child_runs"),
-            {"query": ()},
-        ),
-        Shape(
             "otlp",
             "OpenTelemetry spans",
             _marks(
@@ -241,8 +222,26 @@ SHAPES: dict[str, Shape] = {
                 "context.trace_id context.span_id",
                 "context name start_time",
                 "traceId spans",
-                "trace_id spans",
             ),
+            {"query": ()},
+        ),
+        Shape(
+            "langfuse",
+            "Langfuse",
+            _marks(
+                "traceId type startTime",
+                "trace_id type start_time",
+                "id timestamp input output sessionId",
+                "id timestamp input output session_id",
+                "id timestamp observations",
+                "trace observations",
+            ),
+            {"query": ()},
+        ),
+        Shape(
+            "langsmith",
+            "runs of LangSmith",
+            _marks("id run_type inputs", "id run_type child_runs"),
             {"query": ()},
         ),
         Shape(
