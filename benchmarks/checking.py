@@ -69,24 +69,29 @@ def drawn(day: Day, salt: str) -> tuple[Floats, np.ndarray]:
     return np.array([each.chance for each in found]), np.array([each.taken for each in found])
 
 
-def checked(day: Day, salt: str, budget: float) -> Sample:
-    """The sample as the store gives it, where money is spent in the order of arrival until a check does not fit."""
-    chance, taken = drawn(day, salt)
+def checked(day: Day, taken: np.ndarray, budget: float) -> tuple[np.ndarray, np.ndarray]:
+    """Who is asked about, and who is covered: money is spent in the order of arrival until a draw does not fit."""
     spent = np.cumsum(np.where(taken, day.cost, 0.0))
     late = np.flatnonzero(taken & (spent > budget))
-    first = int(late[0]) if late.size else taken.size
-    before = np.arange(taken.size) < first
-    asked = taken & before
+    before = np.arange(taken.size) < (late[0] if late.size else taken.size)
+    return taken & before, before
+
+
+def sample(day: Day, chance: Floats, asked: np.ndarray, covered: np.ndarray) -> Sample:
+    """The sample as the store gives it."""
+    rest = day.judged[covered & ~asked]
     return Sample(
-        routes=("",),
-        route=np.zeros(taken.size, dtype=np.intp),
-        judged=day.judged,
-        said=np.where(asked, day.better, np.nan),
-        chance=chance,
-        taken=taken,
-        cost=np.where(asked, day.cost, np.nan),
-        conversation=np.zeros(taken.size, dtype=np.uint64),
-        covered=before,
+        metric="groundedness",
+        route="",
+        scored=day.judged.size,
+        covered=int(covered.sum()),
+        failed=0,
+        rest=(rest.size, float(rest.sum()), float(rest @ rest)),
+        judged=day.judged[asked],
+        said=day.better[asked],
+        chance=chance[asked],
+        cost=day.cost[asked],
+        conversation=np.zeros(int(asked.sum()), dtype=np.uint64),
     )
 
 
@@ -110,11 +115,13 @@ def seen(traces: int, right: float, short: bool, seed: int) -> Seen:
     rng = np.random.default_rng([seed, int(10 * right), short])
     day = traffic(rng, traces, right, 0.2 if short else 0.0)
     budget = 0.25 * traces if short else np.inf
-    sample = checked(day, rng.bytes(16).hex(), budget)
-    covered = sample.covered
-    found, truth = estimate(sample, MEASURE, "better"), float(day.better[covered].mean())
-    alike = estimate(sample._replace(chance=np.ones(traces)), MEASURE, "better")
-    whole = estimate(sample._replace(covered=np.ones(traces, dtype=np.bool_)), MEASURE, "better")
+    chance, taken = drawn(day, rng.bytes(16).hex())
+    asked, covered = checked(day, taken, budget)
+    ones, truth = np.ones(traces), float(day.better[covered].mean())
+    found, alike, whole = (
+        estimate(sample(day, *each), MEASURE, "better")
+        for each in ((chance, asked, covered), (ones, asked, covered), (chance, asked, ones > 0))
+    )
     return Seen(
         checks=found.checks,
         covered=found.covered,

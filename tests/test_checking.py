@@ -104,7 +104,7 @@ def test_a_share_of_none_or_more_than_all_is_refused(share: float):
 # --- the estimate ------------------------------------------------------------------------------------
 
 
-def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[Sample, np.ndarray]:
+def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[Sample, float]:
     """A day of traffic that gets worse, drawn by the real draw, asked about until the money is spent."""
     claims = rng.integers(1, 9, size=traces)
     level = np.clip(rng.beta(6, 1.5, size=traces) - np.linspace(0, 0.3, traces), 0, 1)
@@ -116,18 +116,21 @@ def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[S
     taken = np.array([each.taken for each in draws])
     late = np.flatnonzero(taken & (np.cumsum(taken * claims) > budget))
     before = np.arange(traces) < (late[0] if late.size else traces)
+    asked, rest = taken & before, judged[before & ~taken]
     sample = Sample(
-        routes=("",),
-        route=np.zeros(traces, dtype=np.intp),
-        judged=judged,
-        said=np.where(taken & before, better, np.nan),
-        chance=np.array([each.chance for each in draws]),
-        taken=taken,
-        cost=np.where(taken & before, 0.001, np.nan),
-        conversation=np.zeros(traces, dtype=np.uint64),
-        covered=before,
+        metric="groundedness",
+        route="",
+        scored=traces,
+        covered=int(before.sum()),
+        failed=0,
+        rest=(rest.size, float(rest.sum()), float(rest @ rest)),
+        judged=judged[asked],
+        said=better[asked],
+        chance=np.array([each.chance for each in draws])[asked],
+        cost=np.full(int(asked.sum()), 0.001),
+        conversation=np.zeros(int(asked.sum()), dtype=np.uint64),
     )
-    return sample, better
+    return sample, float(better[before].mean())
 
 
 @pytest.mark.parametrize("budget", [np.inf, 250.0])
@@ -135,11 +138,11 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(budget: float):
     """Of 300 days with unequal chances, 95 % of the intervals hold the mean of the covered traffic, money or not."""
     rng, inside, errors, naive = np.random.default_rng(5), [], [], []
     for _ in range(300):
-        sample, better = drawn(rng, budget)
-        found, truth = estimate(sample, GROUNDEDNESS, "j"), float(better[sample.covered].mean())
+        sample, truth = drawn(rng, budget)
+        found = estimate(sample, GROUNDEDNESS, "j")
         inside.append(found.low <= truth <= found.high)
         errors.append(found.mean - truth)
-        naive.append(float(np.nanmean(sample.said)) - truth)
+        naive.append(float(sample.said.mean()) - truth)
     assert 0.92 <= np.mean(inside) <= 0.985
     assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(300) + 0.002
     assert abs(np.mean(naive)) > 4 * abs(np.mean(errors))
@@ -152,7 +155,7 @@ def test_an_estimate_says_why_there_is_none():
     assert (found.mean, found.reason) == (None, f"only {found.checks} checks: at least 10 are needed")
     assert 0 < found.covered < 1
     assert found.dollars == pytest.approx(0.001 * found.checks)
-    none = estimate(sample._replace(said=np.full(800, np.nan)), GROUNDEDNESS, "j")
+    none = estimate(sample._replace(said=np.full(found.checks, np.nan)), GROUNDEDNESS, "j")
     assert none.reason == "no checks yet"
 
 
@@ -185,7 +188,9 @@ def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
     assert 5 < len(waiting) < 30
 
     def covered() -> int:
-        return int(port.sample("j", "groundedness", 0.0, 1e12).covered.sum())
+        found = port.sample("j", 0.0, 1e12, "groundedness")
+        assert all(each.rest[0] + each.said.size == each.covered for each in found)
+        return sum(each.covered for each in found)
 
     assert covered() == waiting[0].number - 1
     done = [Check(trace=each.trace.id, judge="j", time=1.0) for each in waiting[:3]]

@@ -15,6 +15,7 @@ from ragfault.stats import (
     LEAST_LABELS,
     Rectified,
     RectifiedDifference,
+    Rest,
     rectified_difference,
     rectified_mean,
     rectified_unpaired,
@@ -76,11 +77,18 @@ def bounds(measure: Measure) -> tuple[float, float]:
     return (-math.inf if low is None else low), (math.inf if high is None else high)
 
 
-def rectified(judged: Floats, people: Said, clusters: Codes | None, measure: Measure) -> Rectified | None:
-    """The mean of a metric over the traces that the judge scored, put right; None where nobody labelled any."""
+def rectified(
+    judged: Floats, people: Said, clusters: Codes | None, measure: Measure, rest: Rest | None = None
+) -> Rectified | None:
+    """The mean of a metric over the traces that the judge scored, put right; None where nobody labelled any.
+
+    `rest` holds further traces that the judge scored and nobody labelled, as sums.
+    """
     if not bool(np.isfinite(people.values).any()):
         return None
-    return rectified_mean(judged, people.values, clusters, chances=people.chances, bounds=bounds(measure))
+    return rectified_mean(
+        judged, people.values, clusters, chances=people.chances, rest=rest, bounds=bounds(measure)
+    )
 
 
 def rectified_change(

@@ -26,6 +26,7 @@ from ragfault.findings.monitoring_windows import DAY
 from ragfault.findings.rectifying import Said, rectified
 from ragfault.runs import Measure
 from ragfault.server.checking import Checker
+from ragfault.stats import Rest
 from ragfault.store import Sample, Store
 
 __all__ = ["Estimate", "Estimates", "estimate"]
@@ -34,8 +35,10 @@ log = logging.getLogger("ragfault.server")
 
 EVERY = 10.0
 """Seconds between two times that all estimates are made, at the least …"""
-SHARE = 0.05
+SHARE = 0.1
 """… and no more of the time than this."""
+KEPT = 30.0
+"""Seconds for which an estimate over another window is as good as new."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,21 +64,19 @@ class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there is no mean."""
 
 
-def estimate(sample: Sample, measure: Measure, judge: str, route: int | None = None) -> Estimate:
-    """The estimate from a sample, of one of its routes or of all."""
-    ours = np.ones(sample.judged.size, dtype=np.bool_) if route is None else sample.route == route
-    covered = ours & sample.covered
-    said = Said(sample.said[covered], sample.chance[covered])
-    known = np.isfinite(said.values)
-    costs = sample.cost[covered][known]
+def estimate(sample: Sample, measure: Measure, judge: str) -> Estimate:
+    """The estimate from a sample."""
+    known = np.isfinite(sample.said)
+    costs = sample.cost[known]
     told = Estimate(
         judge=judge,
         checks=int(known.sum()),
-        covered=round(float(covered.sum() / ours.sum()), 4) if ours.any() else 0.0,
-        failed=int((sample.taken[covered] & ~known).sum()),
+        covered=round(sample.covered / sample.scored, 4) if sample.scored else 0.0,
+        failed=sample.failed,
         dollars=None if np.isnan(costs).any() else round(float(costs.sum()), 9),
     )
-    found = rectified(sample.judged[covered], said, _talks(sample.conversation[covered]), measure)
+    said = Said(sample.said, sample.chance)
+    found = rectified(sample.judged, said, _talks(sample.conversation), measure, Rest(*sample.rest))
     if found is None or found.interval is None:
         reason = "no checks yet" if found is None else str(found.reason).replace("label", "check")
         return _with(told, reason=reason)
@@ -104,8 +105,8 @@ class Estimates:
 
     def __init__(self, store: Store, checker: Checker, now: Callable[[], float]) -> None:
         self._store, self._checker, self._now = store, checker, now
-        self._lately: dict[tuple[str, str | None], Estimate] = {}
-        self._over: dict[tuple[str, int, str | None], tuple[float, dict[str, Estimate]]] = {}
+        self._lately: dict[tuple[str, str], Estimate] = {}
+        self._over: dict[tuple[str, int, str | None], tuple[float, Mapping[str, Estimate]]] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ragfault-estimates", daemon=True)
 
@@ -121,38 +122,36 @@ class Estimates:
 
     def of(self, metric: str, route: str | None) -> Estimate | None:
         """The estimate over the last day, as it was made last; None for a metric that the better judge does not see."""
-        return self._lately.get((metric, route or None))
+        return self._lately.get((metric, route or ""))
 
-    def all(self) -> Sequence[tuple[tuple[str, str | None], Estimate]]:
+    def all(self) -> Sequence[tuple[tuple[str, str], Estimate]]:
         """All estimates of the last day by metric and route, as they were made last."""
-        return sorted(self._lately.items(), key=lambda each: (each[0][0], each[0][1] or ""))
+        return sorted(self._lately.items())
 
-    def over(self, measure: Measure, window: int, route: str | None = None) -> Mapping[str, Estimate]:
-        """The estimates by route over the last minutes, made now or a moment ago."""
-        key = measure.name, window, route
-        made, found = self._over.get(key, (-EVERY, {}))
-        if time.monotonic() - made >= EVERY:
-            found = self._made(measure, window, route)
-            self._over = {
-                name: each for name, each in self._over.items() if time.monotonic() - each[0] < EVERY
-            }
-            self._over[key] = time.monotonic(), found
+    def over(self, metric: str, window: int, route: str | None = None) -> Mapping[str, Estimate]:
+        """The estimates of a metric by route over the last minutes, made now or a moment ago."""
+        key, now = (metric, window, route), time.monotonic()
+        made, found = self._over.get(key, (-KEPT, {}))
+        if now - made >= KEPT:
+            found = {name: each for (_, name), each in self._made(window, metric, route).items()}
+            kept = {name: each for name, each in self._over.items() if now - each[0] < KEPT}
+            self._over = kept | {key: (now, found)}
         return found
 
     def refresh(self) -> None:
         """Make all estimates of the last day."""
-        found: dict[tuple[str, str | None], Estimate] = {}
-        for measure in self._store.measures():
-            for route, each in self._made(measure, DAY).items():
-                found[measure.name, route or None] = each
-        self._lately = found
+        self._lately = self._made(DAY)
 
-    def _made(self, measure: Measure, window: int, route: str | None = None) -> dict[str, Estimate]:
-        if measure.name not in self._checker.metrics:
-            return {}
+    def _made(
+        self, window: int, metric: str | None = None, route: str | None = None
+    ) -> dict[tuple[str, str], Estimate]:
         judge, until = self._checker.fingerprint, 60.0 * (self._now() // 60 + 1)
-        sample = self._checker.port.sample(judge, measure.name, until - 60 * window, until, route)
-        return {name: estimate(sample, measure, judge, at) for at, name in enumerate(sample.routes)}
+        known = {measure.name: measure for measure in self._store.measures()}
+        return {
+            (each.metric, each.route): estimate(each, known[each.metric], judge)
+            for each in self._checker.port.sample(judge, until - 60 * window, until, metric, route)
+            if each.metric in self._checker.metrics
+        }
 
     def _work(self) -> None:
         pause = 0.0
@@ -162,4 +161,4 @@ class Estimates:
                 self.refresh()
             except Exception:  # what fails is told, and made anew the next time
                 log.exception("the estimates could not be made")
-            pause = max(EVERY, (time.monotonic() - began) / SHARE)
+            pause = max(EVERY, (time.monotonic() - began) / SHARE if self._lately else EVERY)

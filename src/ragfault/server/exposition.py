@@ -75,7 +75,7 @@ def _checks(desk: Desk) -> Iterator[str]:
         yield from _head(f"ragfault_rectified{name}", "gauge", f"{text} {told}")
         for (metric, route), each in found:
             value = getattr(each, name[1:] or "mean")
-            labels = f'metric="{_escaped(metric)}",route="{_escaped(route or "")}"'
+            labels = f'metric="{_escaped(metric)}",route="{_escaped(route)}"'
             yield f"ragfault_rectified{name}{{{labels}}} {value:g}"
 
 

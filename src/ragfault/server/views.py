@@ -174,7 +174,7 @@ def metric(desk: Desk, name: str, route: str | None = None, window: int = DAY) -
     grain = max(1, window // 240)
     store = desk.store
     found = store.rollups(until - window, until, metric=name, route=route, grain=grain)
-    better = {} if desk.estimates is None else desk.estimates.over(measure, window, route)
+    better = {} if desk.estimates is None else desk.estimates.over(name, window, route)
     points = tuple(
         Point(
             minute=each.minute,

@@ -7,28 +7,25 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ragfault.stats.difference import Bounds, Difference, welch
 from ragfault.stats.distributions import t_below, t_quantile
-from ragfault.stats.groups import Clusters, Floats, codes
+from ragfault.stats.groups import Clusters, Floats
 from ragfault.stats.intervals import Interval, mean_interval, sparse
+from ragfault.stats.rectified_sample import LEAST_LABELS, Rest, Sample, few, less, sampled
 
 __all__ = [
     "LEAST_LABELS",
     "Rectified",
     "RectifiedDifference",
+    "Rest",
     "rectified_difference",
     "rectified_mean",
     "rectified_unpaired",
 ]
 
-LEAST_LABELS = 10
-"""Fewer independent labels than this (clusters, else traces) say too little of how the judge errs."""
-
 UNBOUNDED = (-math.inf, math.inf)
-
-Codes = NDArray[np.intp]
 
 
 class Rectified(Struct, frozen=True):
@@ -72,6 +69,7 @@ def rectified_mean(
     clusters: Clusters | None = None,
     *,
     chances: ArrayLike | None = None,
+    rest: Rest | None = None,
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
     power: float | None = None,
@@ -91,6 +89,7 @@ def rectified_mean(
     Assumes that the labelled traces are a random draw of all; the judge may err in any way. Where some traces were
     likelier to be drawn than others, give the `chances` of the labelled ones (only their ratios matter): each label
     then counts by the inverse of its chance (Zrnic & Candès 2024). Traces that somebody picked are no draw at all.
+    Traces without a label, and of no cluster, may also be given as the sums of their values, as `rest`: all the same.
 
     Undefined below ten labels, or ten clusters with labels. Where all are labelled it is `mean_interval` of the labels.
     Raises ValueError where shapes differ, a judge's value is not finite, or a chance is not above 0.
@@ -103,16 +102,17 @@ def rectified_mean(
     >>> rectified_mean(judged, [0.5] * 3 + [None] * 197).reason
     'only 3 labels: at least 10 are needed'
     """
-    sample = _sample(judged, people, clusters, chances)
-    if (reason := _few(sample)) is not None:
+    sample = sampled(judged, people, clusters, chances)._replace(rest=rest or Rest())
+    if (reason := few(sample)) is not None:
         return Rectified(None, sample.people.size, reason=reason)
-    if sample.people.size == sample.judged.size:
+    if sample.people.size == sample.size:
         alone = mean_interval(sample.people, clusters, bounds=bounds, confidence=confidence)
         return Rectified(alone, alone.n, 0.0, 1.0)
     fit = _fit(sample, power)
     low, high = _ends(sample, fit, bounds, confidence, power)
     mean = min(max(fit.mean, bounds[0]), bounds[1])
-    interval = Interval(mean, min(mean, low), max(mean, high), sample.judged.size, sample.groups)
+    clustered = sample.groups + sample.rest.n
+    interval = Interval(mean, min(mean, low), max(mean, high), sample.size, clustered)
     width = _alone(sample, bounds, confidence)
     return Rectified(interval, sample.people.size, fit.power, _gain(low, high, width), _random(sample))
 
@@ -142,7 +142,7 @@ def rectified_difference(
     (-0.1, 40, 0.43)
     """
     reach = bounds[1] - bounds[0]
-    sample = _sample(_less(candidate[0], baseline[0]), _less(candidate[1], baseline[1]), clusters, chances)
+    sample = sampled(less(candidate[0], baseline[0]), less(candidate[1], baseline[1]), clusters, chances)
     return _difference([sample], (-reach, reach), reach, confidence)
 
 
@@ -168,14 +168,14 @@ def rectified_unpaired(
     (-0.2, 40, False)
     """
     groups = clusters or (None, None)
-    sides = [_sample(*candidate, groups[1], chances[1]), _sample(*baseline, groups[0], chances[0])]
+    sides = [sampled(*candidate, groups[1], chances[1]), sampled(*baseline, groups[0], chances[0])]
     return _difference(sides, bounds, bounds[1] - bounds[0], confidence)
 
 
-def _difference(sides: list[_Sample], ends: Bounds, reach: float, confidence: float) -> RectifiedDifference:
+def _difference(sides: list[Sample], ends: Bounds, reach: float, confidence: float) -> RectifiedDifference:
     """The rectified mean of the first side less that of the second, if there is one."""
     labelled, paired = sum(side.people.size for side in sides), len(sides) == 1
-    reasons = [reason for side in sides if (reason := _few(side)) is not None]
+    reasons = [reason for side in sides if (reason := few(side)) is not None]
     if reasons:
         return RectifiedDifference(None, None, labelled, paired=paired, reason=reasons[0])
     fits = [_fit(side) for side in sides]
@@ -203,93 +203,6 @@ def _difference(sides: list[_Sample], ends: Bounds, reach: float, confidence: fl
     )
 
 
-# --- the sample ------------------------------------------------------------------------------------
-
-
-class _Sample(NamedTuple):
-    """All traces, and what people said of some."""
-
-    judged: Floats
-    """The judge on every trace."""
-    group: Codes
-    """The cluster of each."""
-    groups: int
-    places: Codes
-    """Where the labelled traces are."""
-    people: Floats
-    weights: Floats
-    """How much each label counts; together 1."""
-
-    @property
-    def ours(self) -> Codes:
-        """The clusters of the labelled traces."""
-        return self.group[self.places]
-
-    @property
-    def clusters(self) -> int:
-        """How many of them there are."""
-        return int(np.unique(self.ours).size)
-
-    @property
-    def scale(self) -> float:
-        """What λ is multiplied with to give the slope: all traces for each without a label."""
-        rest = self.judged.size - self.people.size
-        return self.judged.size / rest if rest else 1.0
-
-    def padded(self, ends: Bounds) -> _Sample:
-        """The sample with a label at each end where the judge says what it usually says."""
-        size, n, usual = self.judged.size, self.people.size, float(self.judged.mean())
-        return _Sample(
-            judged=np.append(self.judged, [usual, usual]),
-            group=np.append(self.group, [self.groups, self.groups + 1]),
-            groups=self.groups + 2,
-            places=np.append(self.places, [size, size + 1]),
-            people=np.append(self.people, ends),
-            weights=np.append(self.weights, [1 / n, 1 / n]) / (1 + 2 / n),
-        )
-
-
-def _floats(values: ArrayLike) -> Floats:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _less(candidate: ArrayLike, baseline: ArrayLike) -> Floats:
-    """Candidate less baseline; raises ValueError where there is not one for one."""
-    after, before = _floats(candidate), _floats(baseline)
-    if after.shape != before.shape:
-        raise ValueError(f"baseline has {before.size} values, candidate {after.size}: pairs need both")
-    return after - before
-
-
-def _sample(
-    judged: ArrayLike, people: ArrayLike, clusters: Clusters | None, chances: ArrayLike | None = None
-) -> _Sample:
-    judge, said = _floats(judged), _floats(people)
-    if judge.ndim != 1 or judge.shape != said.shape:
-        raise ValueError(
-            f"the judge has {judge.size} values, people {said.size}: give NaN where nobody spoke"
-        )
-    if not np.isfinite(judge).all():
-        raise ValueError("a value of the judge is not finite: leave out the traces that it could not judge")
-    index, groups = codes(np.arange(judge.size) if clusters is None else clusters, judge.size)
-    places = np.flatnonzero(np.isfinite(said))
-    chance = np.ones(places.size) if chances is None else _floats(chances)[places]
-    if not (chance > 0).all():
-        raise ValueError("a chance is not above 0: what could not be drawn was not drawn")
-    weights = 1 / chance
-    return _Sample(judge, index, groups, places, said[places], weights / (weights.sum() or 1.0))
-
-
-def _few(sample: _Sample) -> str | None:
-    """Why there are too few labels, if there are."""
-    n, groups = sample.people.size, sample.clusters
-    if groups >= LEAST_LABELS:
-        return None
-    labels = f"{n} label{'' if n == 1 else 's'}"
-    told = labels if groups == n else f"{labels} in {groups} cluster{'' if groups == 1 else 's'}"
-    return f"only {told}: at least {LEAST_LABELS} are needed"
-
-
 # --- the estimate ----------------------------------------------------------------------------------
 
 
@@ -302,35 +215,35 @@ class _Fit(NamedTuple):
     power: float
 
 
-def _fit(sample: _Sample, power: float | None = None) -> _Fit:
+def _fit(sample: Sample, power: float | None = None) -> _Fit:
     """The mean of the labels, each less the slope times how far the judge lies from its mean there.
 
     Its error has two parts: what is left of the labels, and the judge's mean over all traces; what both say of one
     cluster is added up before it is squared.
     """
-    weights, centre, near = sample.weights, float(sample.judged.mean()), sample.clusters
-    if power is None and sample.people.size < sample.judged.size:
+    weights, centre, near = sample.weights, sample.centre, sample.clusters
+    if power is None and sample.people.size < sample.size:
         slopes = _slopes(sample)
     else:
         slopes = np.full(sample.people.size, (power or 0.0) * sample.scale)
     left = sample.people - slopes * (sample.judged[sample.places] - centre)
     mean, slope = float(weights @ left), float(weights @ slopes)
     ours = weights * (left - mean) * math.sqrt(near / (near - 1))
-    every = (
-        slope * (sample.judged - centre) / sample.judged.size * math.sqrt(sample.groups / (sample.groups - 1))
-    )
+    groups = sample.groups + sample.rest.n
+    pull = slope / sample.size * math.sqrt(groups / (groups - 1))
+    every, alone = pull * (sample.judged - centre), pull**2 * sample.rest.around(centre)
     parts = [
         np.bincount(index, weights=pulls, minlength=sample.groups)
         for index, pulls in ((sample.ours, ours), (sample.group, every))
     ]
-    one, two = (float(part @ part) for part in parts)
+    one, two = float(parts[0] @ parts[0]), float(parts[1] @ parts[1]) + alone
     both = parts[0] + parts[1]
-    spread = one**2 / (near - 1) + two**2 / (sample.groups - 1)
+    spread = one**2 / (near - 1) + two**2 / (groups - 1)
     df = (one + two) ** 2 / spread if spread else float(near - 1)
-    return _Fit(mean, math.sqrt(float(both @ both)), df, slope / sample.scale)
+    return _Fit(mean, math.sqrt(float(both @ both) + alone), df, slope / sample.scale)
 
 
-def _slopes(sample: _Sample) -> Floats:
+def _slopes(sample: Sample) -> Floats:
     """The slope for each label, by the labels of the other clusters, as far as λ may reach."""
     judged, weights = sample.judged[sample.places], sample.weights**2
     judged, people = judged - judged.mean(), sample.people - sample.people.mean()
@@ -345,7 +258,7 @@ def _slopes(sample: _Sample) -> Floats:
 
 
 def _ends(
-    sample: _Sample, fit: _Fit, bounds: Bounds, confidence: float, power: float | None = None
+    sample: Sample, fit: _Fit, bounds: Bounds, confidence: float, power: float | None = None
 ) -> tuple[float, float]:
     """The interval of a rectified mean, cut at the bounds."""
     low, high = _student(fit, confidence)
@@ -355,7 +268,7 @@ def _ends(
     return max(low, bounds[0]), min(high, bounds[1])
 
 
-def _thin(sample: _Sample, ends: Bounds) -> bool:
+def _thin(sample: Sample, ends: Bounds) -> bool:
     """Whether labels say little of how they spread: 0/1, or nearly all alike, or nearly all as the judge has it."""
     said, off = sample.people, np.round(sample.people - sample.judged[sample.places], 9)
     return bool(np.isin(said, (*ends, 0.0)).all()) or sparse(said) or sparse(off)
@@ -366,7 +279,7 @@ def _student(fit: _Fit, confidence: float) -> tuple[float, float]:
     return fit.mean - half, fit.mean + half
 
 
-def _alone(sample: _Sample, bounds: Bounds, confidence: float) -> float:
+def _alone(sample: Sample, bounds: Bounds, confidence: float) -> float:
     """The width of the interval of the labels by themselves."""
     if np.ptp(sample.weights) < 1e-12:
         found = mean_interval(sample.people, sample.ours, bounds=bounds, confidence=confidence)
@@ -375,10 +288,10 @@ def _alone(sample: _Sample, bounds: Bounds, confidence: float) -> float:
     return high - low
 
 
-def _random(sample: _Sample) -> float | None:
+def _random(sample: Sample) -> float | None:
     """The p that the judge has the labelled traces as it has all (Student's t); None where it says one thing."""
     weights, judged, near = sample.weights, sample.judged[sample.places], sample.clusters
-    off = float(weights @ judged) - float(sample.judged.mean())
+    off = float(weights @ judged) - sample.centre
     pulls = weights * (judged - float(weights @ judged)) * math.sqrt(near / (near - 1))
     error = float(np.linalg.norm(np.bincount(sample.ours, weights=pulls)))
     return 2 * t_below(-abs(off) / error, near - 1) if error > 0 else None

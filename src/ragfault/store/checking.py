@@ -25,6 +25,18 @@ __all__ = [
 SETTLED = "SELECT 1 FROM checks c WHERE c.number = d.number AND c.judge = d.judge AND c.state IN ('checked', 'failed')"
 """A draw that was taken is settled when the judge was asked, whatever came of it; not where it was left out."""
 
+OURS = (
+    "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken "
+    f"AND d.judge = $judge AND NOT EXISTS ({SETTLED}) GROUP BY day), "
+    "ours AS (SELECT d.number, d.chance, d.taken, d.conversation, c.cost, "
+    "cut.first IS NULL OR d.number < cut.first AS covered FROM draws d "
+    "LEFT JOIN cut ON cut.day = floor(d.received / 86400) "
+    "LEFT JOIN checks c ON c.number = d.number AND c.judge = d.judge WHERE d.judge = $judge) "
+)
+"""What was drawn from for a judge, and whether it is covered: see `Sample`."""
+REST = "o.covered AND k.value IS NULL AND o.conversation = ''"
+"""Covered traces that have no value by the better judge, and stand alone."""
+
 _trace = msgspec.json.Decoder(Trace).decode
 _verdicts = msgspec.json.Decoder(Verdicts).decode
 _scores = msgspec.json.Decoder(tuple[Score, ...]).decode
@@ -152,29 +164,51 @@ def checks(con: Any, judge: str, since: float) -> Checks:
     )
 
 
-def sample(con: Any, judge: str, metric: str, since: float, until: float, route: str | None) -> Sample:
-    """The values of a metric by the judge of every trace, and those by a better judge where it was asked.
-
-    A trace is covered where it was drawn from, and no draw of its day (UTC, by arrival) before it is unsettled.
-    """
-    found = con.sql(
-        "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken AND "
-        f"d.judge = $judge AND NOT EXISTS ({SETTLED}) GROUP BY day) "
-        "SELECT s.route AS route, s.value AS judged, k.value AS said, d.chance AS chance, "
-        "coalesce(d.taken, false) AS taken, c.cost AS cost, "
-        "CASE WHEN coalesce(d.conversation, '') = '' THEN 0 ELSE hash(d.conversation) END::UBIGINT AS conversation, "
-        "d.number IS NOT NULL AND (cut.first IS NULL OR d.number < cut.first) AS covered "
-        "FROM scores s LEFT JOIN draws d ON d.number = s.number AND d.judge = $judge "
-        "LEFT JOIN cut ON cut.day = floor(d.received / 86400) "
-        "LEFT JOIN checked k ON k.number = s.number AND k.judge = $judge AND k.metric = s.metric "
-        "LEFT JOIN checks c ON c.number = s.number AND c.judge = $judge "
-        "WHERE s.metric = $metric AND s.time >= $since AND s.time < $until AND ($route IS NULL OR s.route = $route)",
-        params={"judge": judge, "metric": metric, "since": since, "until": until, "route": route},
-    ).to_arrow_table()
-    routes = found.column("route").combine_chunks().dictionary_encode()
-    names = ("judged", "said", "chance", "taken", "cost", "conversation", "covered")
-    return Sample(
-        tuple(routes.dictionary.to_pylist()),
-        routes.indices.to_numpy(zero_copy_only=False).astype("intp"),
-        *(found.column(name).to_numpy() for name in names),
+def sample(
+    con: Any, judge: str, since: float, until: float, metric: str | None, route: str | None
+) -> tuple[Sample, ...]:
+    """The values of metrics by the judge of every trace, and those by a better judge where it was asked."""
+    given: dict[str, Any] = {"judge": judge, "since": since, "until": until}
+    where = "s.time >= $since AND s.time < $until"
+    for name, value in (("metric", metric), ("route", route)):
+        if value is not None:
+            where, given[name] = f"{where} AND s.{name} = ${name}", value
+    values = (
+        f"FROM scores s LEFT JOIN ours o ON o.number = s.number LEFT JOIN checked k ON k.number = s.number "
+        f"AND k.judge = $judge AND k.metric = s.metric WHERE {where}"
     )
+    summed = con.sql(
+        f"{OURS} SELECT s.metric, s.route, count(*), count(*) FILTER (o.covered), "
+        "count(*) FILTER (o.covered AND o.taken AND k.value IS NULL), "
+        f"count(*) FILTER ({REST}), coalesce(sum(s.value) FILTER ({REST}), 0), "
+        f"coalesce(sum(s.value * s.value) FILTER ({REST}), 0) {values} GROUP BY ALL ORDER BY ALL",
+        params=given,
+    ).fetchall()
+    rows = con.sql(
+        f"{OURS} SELECT s.metric || chr(0) || s.route AS key, s.value AS judged, k.value AS said, o.chance AS chance, "
+        "o.cost AS cost, CASE WHEN o.conversation = '' THEN 0 ELSE hash(o.conversation) END::UBIGINT AS conversation "
+        f"{values} AND o.covered AND NOT ({REST})",
+        params=given,
+    ).to_arrow_table()
+    return _samples(summed, rows)
+
+
+def _samples(summed: Sequence[tuple[Any, ...]], rows: Any) -> tuple[Sample, ...]:
+    """Sums and columns by metric and route."""
+    keys = rows.column("key").combine_chunks().dictionary_encode()
+    codes = keys.indices.to_numpy(zero_copy_only=False)
+    order = codes.argsort(kind="stable")
+    names = ("judged", "said", "chance", "cost", "conversation")
+    columns = [rows.column(name).to_numpy()[order] for name in names]
+    places = {
+        name: codes[order].searchsorted([at, at + 1]) for at, name in enumerate(keys.dictionary.to_pylist())
+    }
+    made = []
+    for metric, route, scored, covered, failed, *rest in summed:
+        first, last = places.get(f"{metric}\0{route}", (0, 0))
+        made.append(
+            Sample(
+                metric, route, scored, covered, failed, tuple(rest), *(each[first:last] for each in columns)
+            )
+        )
+    return tuple(made)

@@ -45,6 +45,8 @@ class DuckChecking:
         with self._reading() as con:
             return checking.checks_of(con, trace)
 
-    def sample(self, judge: str, metric: str, since: float, until: float, route: str | None = None) -> Sample:
+    def sample(
+        self, judge: str, since: float, until: float, metric: str | None = None, route: str | None = None
+    ) -> tuple[Sample, ...]:
         with self._reading() as con:
-            return checking.sample(con, judge, metric, since, until, route)
+            return checking.sample(con, judge, since, until, metric, route)

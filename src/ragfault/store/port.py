@@ -244,6 +244,8 @@ class Checking(Protocol):
         """What better judges said of a trace."""
         ...
 
-    def sample(self, judge: str, metric: str, since: float, until: float, route: str | None = None) -> Sample:
-        """The values of a metric by both judges, of traces from a time to before another."""
+    def sample(
+        self, judge: str, since: float, until: float, metric: str | None = None, route: str | None = None
+    ) -> tuple[Sample, ...]:
+        """The values by both judges, by metric and route, of traces from a time to before another."""
         ...

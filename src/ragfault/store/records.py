@@ -264,20 +264,29 @@ class Checks(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Sample(NamedTuple):
-    """The values of one metric by both judges, one place for each trace that the judge of every trace scored."""
+    """The values of a metric on a route by the judge of every trace, and those by a better one where it was asked.
 
-    routes: tuple[str, ...]
-    route: NDArray[np.intp]
-    """Which of `routes` each trace is of."""
+    A trace is covered where it was drawn from and every draw of its day (UTC, by arrival) before it is settled: asked
+    about, whatever came of it. The columns hold the covered traces that the better judge gave a value, and those of
+    conversations; all other covered ones are in the sums.
+    """
+
+    metric: str
+    route: str
+    """Empty: traces that name none."""
+    scored: int
+    """Traces with a value by the judge of every trace."""
+    covered: int
+    failed: int
+    """Covered ones that were drawn, and that the better judge gave no value."""
+    rest: tuple[int, float, float]
+    """Of those that are in no column: how many there are, the sum of their values, and that of the squares."""
     judged: NDArray[np.float64]
     said: NDArray[np.float64]
     """By the better judge; NaN where it gave none."""
     chance: NDArray[np.float64]
-    """With which each trace was drawn; NaN where it was not drawn from."""
-    taken: NDArray[np.bool_]
+    """With which each trace was drawn."""
     cost: NDArray[np.float64]
     """US$ that asking came to; NaN where nobody asked, or the price is not known."""
     conversation: NDArray[np.uint64]
     """A code that the turns of a conversation share; 0: of none."""
-    covered: NDArray[np.bool_]
-    """Whether it was drawn from, and every draw of its day (UTC, by arrival) before it is settled."""
