@@ -25,7 +25,7 @@ LINES = 6
 LEAST, FEWEST = 8, 24
 """Values that a point holds on average, and stretches that a line has all the same."""
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 44, 14, 26
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 30
 
 
 # --- the course of a metric ------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def course(
     return tag(
         "svg",
         _grid(low, high, y),
-        [_clock(first + (last - first) * at / 4, x) for at in range(5)],
+        [_clock(first + (last - first) * at / 4, x, at % 2 == 1) for at in range(5)],
         [_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _within(mark, (first, last))],
         drawn,
         class_="course",
@@ -158,14 +158,14 @@ def _grid(low: float, high: float, y: object) -> list[Markup]:
     return found
 
 
-def _clock(minute: float, x: object) -> Markup:
+def _clock(minute: float, x: object, between: bool) -> Markup:
     assert callable(x)
     moment = datetime.fromtimestamp(60 * minute, UTC)
     return tag(
         "text",
         f"{moment:%d %b %H:%M}",
-        class_="tick middle",
-        x=min(WIDTH - 40, max(48, x(minute))),
+        class_="tick middle between" if between else "tick middle",
+        x=min(WIDTH - 72, max(76, x(minute))),
         y=HEIGHT - 6,
     )
 
