@@ -92,9 +92,11 @@ class ClickHouseChecking:
             for judge, asked, state, cost, verdicts, scores in rows
         )
 
-    def sample(self, judge: str, metric: str, since: float, until: float, route: str | None = None) -> Sample:
-        given = {"judge": judge, "metric": metric, "since": since, "until": until}
-        return _sample(self._reading, given if route is None else {**given, "route": route})
+    def sample(
+        self, judge: str, since: float, until: float, metric: str | None = None, route: str | None = None
+    ) -> tuple[Sample, ...]:
+        given = {"judge": judge, "since": since, "until": until, "metric": metric, "route": route}
+        return _samples(self._reading, {name: value for name, value in given.items() if value is not None})
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -161,37 +163,56 @@ def _leave(con: Connection, judge: str, now: float) -> int:
 # --- reading ---------------------------------------------------------------------------------------
 
 
-def _sample(con: Connection, given: dict[str, Any]) -> Sample:
-    """The values of a metric by both judges.
-
-    A trace is covered where it was drawn from, and no draw of its day (UTC, by arrival) before it is unsettled: the
-    judge was asked, whatever came of it.
-    """
-    import numpy as np
-
-    where = "metric = {metric:String} AND time >= {since:Float64} AND time < {until:Float64}"
-    if "route" in given:
-        where += " AND route = {route:String}"
-    columns = con.columns(
-        "SELECT s.route, s.value, if(mapContains(c.`values`, {metric:String}), c.`values`[{metric:String}], nan), "
-        "if(d.drawn, d.chance, nan), d.taken, ifNull(c.cost, nan), "
-        "if(d.conversation = '', toUInt64(0), cityHash64(d.conversation)), "
-        "d.drawn AND (u.first = 0 OR s.number < u.first) "
-        f"FROM (SELECT route, value, number, {DAY} AS day FROM scores WHERE {where}) s "
-        "LEFT ANY JOIN (SELECT number, true AS drawn, chance, taken, conversation FROM draws "
+def _values(given: dict[str, Any]) -> str:
+    """The values of metrics by the judge of every trace, beside what a better judge said, as a query."""
+    where = "time >= {since:Float64} AND time < {until:Float64}"
+    for name in ("metric", "route"):
+        if name in given:
+            where += f" AND {name} = {{{name}:String}}"
+    return (
+        "(SELECT s.metric AS metric, s.route AS route, s.value AS judged, mapContains(c.`values`, s.metric) AS asked, "
+        "if(asked, c.`values`[s.metric], nan) AS said, d.chance AS chance, d.taken AS taken, "
+        "ifNull(c.cost, nan) AS cost, if(d.talk = '', toUInt64(0), cityHash64(d.talk)) AS conversation, "
+        "d.drawn AND (u.first = 0 OR s.number < u.first) AS covered, "
+        "covered AND NOT asked AND conversation = 0 AS alone "
+        f"FROM (SELECT metric, route, value, number, {DAY} AS day FROM scores WHERE {where}) s "
+        "LEFT ANY JOIN (SELECT number, true AS drawn, chance, taken, conversation AS talk FROM draws "
         "WHERE judge = {judge:String}) d ON d.number = s.number "
         "LEFT ANY JOIN (SELECT number, cost, `values` FROM checks WHERE judge = {judge:String}) c "
         "ON c.number = s.number "
         f"LEFT ANY JOIN (SELECT {DAY} AS day, min(number) AS first FROM draws WHERE taken AND judge = {{judge:String}} "
         "AND number NOT IN (SELECT number FROM checks WHERE judge = {judge:String} AND state IN "
-        "('checked', 'failed')) GROUP BY day) u ON u.day = s.day",
+        "('checked', 'failed')) GROUP BY day) u ON u.day = s.day)"
+    )
+
+
+def _samples(con: Connection, given: dict[str, Any]) -> tuple[Sample, ...]:
+    """Sums and columns by metric and route."""
+    import numpy as np
+
+    summed = con.rows(
+        "SELECT metric, route, count(), countIf(covered), countIf(covered AND taken AND NOT asked), countIf(alone), "
+        f"sumIf(judged, alone), sumIf(judged * judged, alone), countIf(covered AND NOT alone) FROM {_values(given)} "
+        "GROUP BY metric, route ORDER BY metric, route",
         **given,
     )
-    if not columns:
-        columns = [[] for _ in range(8)]
-    routes, route = np.unique(np.array(columns[0], dtype=object), return_inverse=True)
-    kinds = (np.float64, np.float64, np.float64, np.bool_, np.float64, np.uint64, np.bool_)
-    arrays: list[Any] = [
-        np.array(column, dtype=kind) for column, kind in zip(columns[1:], kinds, strict=True)
-    ]
-    return Sample(tuple(routes.tolist()), route.astype(np.intp), *arrays)
+    found = (
+        con.columns(
+            f"SELECT judged, said, chance, cost, conversation FROM {_values(given)} WHERE covered AND NOT alone "
+            "ORDER BY metric, route",
+            **given,
+        )
+        or [()] * 5
+    )
+    kinds = (np.float64, np.float64, np.float64, np.float64, np.uint64)
+    columns: list[Any] = [np.array(column, kind) for column, kind in zip(found, kinds, strict=True)]
+    made: list[Sample] = []
+    first = 0
+    for metric, route, scored, covered, failed, *rest, size in summed:
+        judged, said, chance, cost, conversation = (each[first : first + size] for each in columns)
+        sums = (int(rest[0]), float(rest[1]), float(rest[2]))
+        made.append(
+            Sample(metric, route, scored, covered, failed, sums, judged, said, chance, cost, conversation)
+        )
+        first += size
+    return tuple(made)
