@@ -94,7 +94,9 @@ def flood(place: str, seconds: float, clients: int, bodies: Bodies, start: int =
 
 def ingest(seconds: float, clients: int, batch: int, judge: str) -> None:
     """Print the rates with scoring off and on, for both ways in."""
-    print("form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  cpu ms/trace  MB")
+    print(
+        "form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  server cpu  judge cpu   MB"
+    )
     for form in FORMS:
         for workers in ("0", "1"):
             folder = Path(tempfile.mkdtemp())
@@ -107,11 +109,13 @@ def ingest(seconds: float, clients: int, batch: int, judge: str) -> None:
 
 def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
     """One line: while it is flooded, and as long again after that."""
-    spent, before = server.spent, server.overview()["scoring"]["scored"]
+    before, spent = server.overview()["scoring"]["scored"], server.spent()
     begin = time.monotonic()
     found = flood(server.place, seconds, clients, bodies)
     scored, between = server.overview()["scoring"]["scored"], time.monotonic()
-    cost = 1000 * (server.spent - spent) / max(1, len(found.took) * bodies.batch)
+    own, work = server.spent()
+    cost = 1000 * (own - spent[0]) / max(1, len(found.took) * bodies.batch)
+    judging = 1000 * (work - spent[1]) / max(1, scored - before)
     after = 0.0
     if name != "off":
         time.sleep(seconds)
@@ -119,7 +123,8 @@ def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, 
     p50, p95, p99 = np.percentile(found.took, [50, 95, 99])
     print(
         f"{form:7} {name:9} {found.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {found.refused:8,} "
-        f"{(scored - before) / (between - begin):9,.0f} {after:8,.0f} {cost:13.2f} {server.memory:5,.0f}",
+        f"{(scored - before) / (between - begin):9,.0f} {after:8,.0f} "
+        f"{cost:11.2f} {judging:10.2f} {server.memory:4,.0f}",
         flush=True,
     )
 
