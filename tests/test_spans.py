@@ -158,7 +158,12 @@ def test_a_packed_bomb_is_refused(form):
 
 @pytest.mark.parametrize(
     ("body", "encoding"),
-    [(b"no gzip", "gzip"), (gzip.compress(b"x" * 99, mtime=0)[:-9], "gzip"), (b"{}", "br"), (b"\x1f\x8b", None)],
+    [
+        (b"no gzip", "gzip"),
+        (gzip.compress(b"x" * 99, mtime=0)[:-9], "gzip"),
+        (b"{}", "br"),
+        (b"\x1f\x8b", None),
+    ],
 )
 def test_broken_packing_is_said(body, encoding):
     """A body that is not what its encoding says is an error of the request."""
