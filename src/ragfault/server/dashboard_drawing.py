@@ -25,7 +25,7 @@ LINES = 6
 LEAST, FEWEST = 8, 24
 """Values that a point holds on average, and stretches that a line has all the same."""
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 30
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 34
 
 
 # --- the course of a metric ------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _clock(minute: float, x: object, between: bool) -> Markup:
         "text",
         f"{moment:%d %b %H:%M}",
         class_="tick middle between" if between else "tick middle",
-        x=min(WIDTH - 72, max(76, x(minute))),
+        x=min(WIDTH - 80, max(80, x(minute))),
         y=HEIGHT - 6,
     )
 
