@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from ragfault.evaluation.evaluating import measure
 from ragfault.metrics import choose
 from ragfault.online import Background, Scored
+from ragfault.server.delays import Delays
 from ragfault.server.settings import Settings
 from ragfault.store import Store
 
@@ -54,6 +55,9 @@ class Scorers:
         self._lock = threading.Lock()
         self._waiting = 0
         self._done, self._since = 0, time.monotonic()
+        self._came: dict[str, float] = {}
+        self.delays = Delays()
+        """From being stored to having scores that are stored, in seconds of the machine's clock."""
 
     def start(self) -> None:
         """Begin with what waits in the store."""
@@ -97,6 +101,8 @@ class Scorers:
             "scored": float(self._done),
             "per_second": round(self.rate, 3),
             "workers": float(len(self._workers)),
+            "delay_p50": round(self.delays.quantile(0.5) or 0.0, 3),
+            "delay_p95": round(self.delays.quantile(0.95) or 0.0, 3),
         }
 
     def close(self) -> None:
@@ -125,6 +131,7 @@ class Scorers:
                         return
                 if self._ending.is_set():
                     return
+                self._came[kept.trace.id] = kept.received
                 self._workers[turn % len(self._workers)].submit(kept.trace)
                 turn, after = turn + 1, kept.number
             if not found:
@@ -140,6 +147,9 @@ class Scorers:
                 self._draw(outcomes).result()
             kept.result()
             self.told(outcomes)
+            now = time.time()
+            for each in outcomes:
+                self.delays.add(now - self._came.pop(each.trace.id, now))
             self._free.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(outcomes)
