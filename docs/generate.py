@@ -6,6 +6,7 @@ python docs/generate.py [--check]
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -140,7 +141,7 @@ def _signature(function: Callable[..., object]) -> str:
     """What a function takes: names and defaults, without types."""
     taken = inspect.signature(function).parameters.values()
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in taken]
-    return str(inspect.Signature(bare))
+    return re.sub(r"<function \w+ at 0x\w+>", "…", str(inspect.Signature(bare)))
 
 
 def _docstring(found: object) -> str:
