@@ -47,7 +47,8 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     text = told(
         capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0
     )
-    assert "no run lies at the baseline nowhere" in text
+    assert "no run lies at the baseline nowhere, and there are no bars: nothing is decided" in text
+    assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
     given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--bar", "error<=0.5")
     told(capsys, *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html", code=1)
@@ -66,10 +67,43 @@ def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.Capture
     try:
         given = ("handbook/traces-v1.jsonl", "-o", "two", "--baseline", "one", "--comment", "c.md")
         told(capsys, *given, code=3)
-        assert Path("c.md").read_text("utf-8").startswith("### ❔ cannot tell")
+        first = Path("c.md").read_text("utf-8").splitlines()[0]
+        assert first.startswith("### ❔ cannot tell: `groundedness>=0.8`. No layer broke")
         told(capsys, *given, "--unsure", "pass", code=0)
     finally:
         Path("ragfault.toml").unlink()
+
+
+def test_a_baseline_is_never_replaced_before_it_is_held_against(
+    here: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A run that would replace its own baseline is refused, however the path is written; nothing is judged for it."""
+    told(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
+    made = Path("same/manifest.json").read_bytes()
+    text = told(capsys, "handbook/traces-v2.jsonl", "-o", "same", "--baseline", f"{here}/same/", code=2)
+    assert "is both the baseline and where the new run is written" in text
+    assert Path("same/manifest.json").read_bytes() == made
+
+
+def test_what_is_wrong_is_said_before_anything_is_judged(here: Path, capsys: pytest.CaptureFixture[str]):
+    """A bar that is none, or a baseline that is no run, ends the command before a run is written."""
+    for more in (("--bar", "groundedness=0.9"), ("--baseline", "handbook")):
+        told(capsys, "handbook/traces-v1.jsonl", "-o", "early", *more, code=2)
+    assert not Path("early").exists()
+
+
+def test_other_names_and_bad_lines_are_taken_as_by_evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """What an error of reading advises, --map or --skip-bad, is an option of this verb too."""
+    monkeypatch.chdir(tmp_path)
+    line = '{"q": "When does it open?", "chunks": ["It opens at ten."], "answer": "At ten."}\n'
+    Path("t.jsonl").write_text(line + "{\n", "utf-8")
+    assert "--map" in told(capsys, "t.jsonl", "-o", "run", code=2)
+    assert "--skip-bad" in told(capsys, "t.jsonl", "-o", "run", "--map", "query=q", code=2)
+    given = ("--map", "query=q", "--skip-bad", "--junit", "j.xml")
+    assert "1 traces in run" in told(capsys, "t.jsonl", "-o", "run", *given, code=0)
+    assert ElementTree.parse("j.xml").getroot().get("tests") == "0"
 
 
 def test_a_comment_is_never_too_long():

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ragfault.errors import RunError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.findings import bisect, compare, frame, history
-from ragfault.findings.clues import circumstances, void
+from ragfault.findings.clues import circumstances, clues, void
 from ragfault.findings.tree import DEPTH
 from ragfault.records import Chunk, Citation, CitationVerdict, FactVerdict, Gold, TruthVerdict
 from ragfault.runs import Run
@@ -281,6 +281,12 @@ def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
     found = bisect(baseline, whole(tmp_path / "new", stale))
     assert found.faults[0].layer == "source data"
     assert [clue.name for clue in found.faults[0].clues] == ["texts"]
+
+
+def test_what_was_never_there_did_not_fall(baseline: Run):
+    """Between a run and itself there is no clue, also where its answers cite nothing."""
+    bare = replace(circumstances(baseline), cited=[0, 0])
+    assert clues(bare, bare) == ()
 
 
 def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):

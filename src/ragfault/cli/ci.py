@@ -10,8 +10,9 @@ import click
 
 from ragfault.cli.beside import rejudged
 from ragfault.cli.compare import CODES
-from ragfault.cli.options import mapping, settings, setup
+from ragfault.cli.options import mapping, reading, settings, setup
 from ragfault.cli.progress import progressing
+from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.findings import Bisection, Gate
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["ci"]
 
 Table = dict[str, dict[str, Any]]
+
+EMPTY = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="0" failures="0" errors="0" />\n'
+"""JUnit XML where nothing was asked, so that a job that collects it finds a file."""
 
 
 @click.command(
@@ -38,7 +42,7 @@ Judge, metrics, column map, bars and margins come from ragfault.toml:
   max_drop = 0.02
 
 Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is failed, or a layer broke;
-3: the data cannot tell. --unsure pass lets that by."""
+3: the data cannot tell, which --unsure pass lets by; 2: the command is wrong."""
 )
 @click.argument("traces", nargs=-1, required=True)
 @click.option("-o", "--out", required=True, type=click.Path(), help="Where the run is written.")
@@ -59,6 +63,10 @@ Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is fai
     show_default=True,
     help="Whether what cannot be told is let by.",
 )
+@reading
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
+)
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @setup
 def ci(
@@ -70,33 +78,37 @@ def ci(
     Where no baseline is given, or nothing lies at its path (the first run of a branch), bars alone are decided, and
     that is said.
     """
+    from ragfault.findings import read_bar
+
     table = settings(config)
-    run = _evaluated(traces, out, options["workers"], table)
-    old, notes = _baseline(options["baseline"])
+    asked = (*table.get("gate", {}).get("bars", ()), *bars)
+    for bar in asked:
+        read_bar(bar)
+    old, notes = _baseline(options["baseline"], out, bool(asked))
+    run = _evaluated(traces, out, options, table)
     with tempfile.TemporaryDirectory() as folder:
         if old is not None and options["rejudge"]:
             old = rejudged(old, run, Path(folder))
-        decided, found = (
-            _gated(run, old, (*table.get("gate", {}).get("bars", ()), *bars), table),
-            _bisected(old, run, table),
-        )
+        decided, found = _gated(run, old, asked, table), _bisected(old, run, table)
     _written(run, decided, found, notes, options)
     return _code(decided, found, unsure)
 
 
-def _evaluated(traces: tuple[str, ...], out: str, workers: int | None, table: Table) -> Run:
-    """The run of the traces, as the settings ask for it."""
+def _evaluated(traces: tuple[str, ...], out: str, options: dict[str, Any], table: Table) -> Run:
+    """The run of the traces, as flags and settings ask for it."""
     from ragfault.cli.llm import chosen
     from ragfault.evaluation import evaluate
 
-    asked = dict(table.get("evaluate", {})) | ({"workers": workers} if workers else {})
+    given = {name: options[name] for name in ("workers", "shape", "qrels") if options[name] is not None}
+    asked = {**table.get("evaluate", {}), **given}
     asked["options"] = chosen(asked.get("judge"), {}, table.get("llm", {}))
     with progressing(False) as progress:
         return evaluate(
             list(traces) if len(traces) > 1 else traces[0],
             out,
-            map=mapping((), table.get("map", {})),
+            map=mapping(options["maps"], table.get("map", {})),
             force=True,
+            skip_bad=options["skip_bad"],
             progress=progress,
             spent=progress.spent,
             notice=lambda line: click.echo(line, err=True),
@@ -104,14 +116,19 @@ def _evaluated(traces: tuple[str, ...], out: str, workers: int | None, table: Ta
         )
 
 
-def _baseline(path: str | None) -> tuple[Run | None, tuple[str, ...]]:
+def _baseline(path: str | None, out: str, barred: bool) -> tuple[Run | None, tuple[str, ...]]:
     """The run to hold against, and what is to be said where there is none."""
     from ragfault.runs import Run
 
+    rest = ": bars alone are decided" if barred else ", and there are no bars: nothing is decided"
     if path is None:
-        return None, ("no baseline was given: bars alone are decided",)
+        return None, (f"no baseline was given{rest}",)
     if not Path(path).exists():
-        return None, (f"no run lies at the baseline {path}: bars alone are decided",)
+        return None, (f"no run lies at the baseline {path}{rest}",)
+    if Path(path).resolve() == Path(out).resolve():
+        raise UsageError(
+            f"{out} is both the baseline and where the new run is written, which replaces it. Give another --out."
+        )
     return Run.open(path), ()
 
 
@@ -144,18 +161,19 @@ def _written(
     from ragfault.report.saving import save
 
     for note in notes:
-        click.echo(f"beware: {note}", err=True)
+        click.echo(note, err=True)
     if options["said"]:
         text = comment.comment(decided, found, markdown.render(find(run)), notes)
         save(options["said"], text, force=True)
-    if options["junit"] and decided is not None:
-        save(options["junit"], gate.junit(decided), force=True)
+    if options["junit"]:
+        save(options["junit"], EMPTY if decided is None else gate.junit(decided), force=True)
     if options["page"]:
         write_html(run, options["page"], force=True)
     if found is not None:
         click.echo(bisection.terminal(found, colour=colourful()))
     if decided is not None:
         click.echo(gate.terminal(decided, colour=colourful()), nl=False)
+    click.echo(f"\n{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}")
 
 
 def _code(decided: Gate | None, found: Bisection | None, unsure: str) -> int:

@@ -192,6 +192,6 @@ def _ratio(
     if after >= bar * before and after > 0:
         text = f"{what} rose: {before:.3g} → {after:.3g}"
         yield Clue(name=name, baseline=before, candidate=after, text=text, suspects=more)
-    elif after * bar <= before:
+    elif after * bar <= before and before > 0:
         text = f"{what} fell: {before:.3g} → {after:.3g}"
         yield Clue(name=name, baseline=before, candidate=after, text=text, suspects=less)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from ragfault.findings import Bisection, Gate
 from ragfault.report import bisection, gate
 from ragfault.report.gate import SIGNS
-from ragfault.report.markdown import escape
+from ragfault.report.markdown import code, escape
 from ragfault.report.wording import lead
 
 __all__ = ["LONGEST", "MARK", "comment"]
 
 LONGEST = 60_000
 """Characters: GitHub takes 65,536, GitLab a million."""
+
+SHOWN = 3
+"""Rules on the first line."""
 
 MARK = "<!-- ragfault -->"
 """The last line, by which a later comment of ragfault finds the one to replace."""
@@ -22,9 +25,9 @@ def comment(
 ) -> str:
     """A gate, a bisection, or both, as the Markdown of one comment.
 
-    The first line is the layer that broke where one did, else what the gate decided, else that nothing was
-    asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard `card`. What would
-    make it longer than `LONGEST` is left out from the end, and that is said.
+    The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
+    nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard `card`.
+    What would make it longer than `LONGEST` is left out from the end, and that is said.
 
     >>> comment(None, None, notes=("no baseline",)).splitlines()[0]
     '### ❔ ragfault: evaluated, nothing was asked of it'
@@ -44,8 +47,19 @@ def _first(decided: Gate | None, found: Bisection | None) -> str:
         return f"### ❌ {escape(lead(found))}"
     if decided is None and found is None:
         return "### ❔ ragfault: evaluated, nothing was asked of it"
-    told = "" if found is None else f"; {escape(lead(found))}"
-    return f"### {'❔' if decided is None else SIGNS[decided.result]}{told}"
+    told = [] if decided is None else [_decided(decided)]
+    told += [] if found is None else [escape(lead(found)).rstrip(".")]
+    return f"### {'❔ ' if decided is None else ''}{'. '.join(told)}"
+
+
+def _decided(gate: Gate) -> str:
+    """What a gate decided, and the rules that it hangs on."""
+    rules = [str(each.bar) for each in gate.decisions if each.result == gate.result]
+    rules += [each.rule for each in gate.drops if each.result == gate.result]
+    if gate.result == "pass":
+        return f"{SIGNS[gate.result]}: {len(rules)} of {len(rules)}"
+    more = f" and {len(rules) - SHOWN} more" if len(rules) > SHOWN else ""
+    return f"{SIGNS[gate.result]}: {', '.join(map(code, rules[:SHOWN]))}{more}"
 
 
 def _body(text: str) -> str:

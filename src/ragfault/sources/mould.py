@@ -206,7 +206,7 @@ def parse(line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Wrong(f"malformed JSON: {error.msg} at character {error.pos + 1}") from None
+        raise Wrong(f"malformed JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except RecursionError:
         raise Wrong("nested too deeply") from None
     except ValueError as error:
