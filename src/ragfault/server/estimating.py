@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ragfault.findings.monitoring_windows import DAY
 from ragfault.findings.rectifying import Said, rectified
 from ragfault.runs import Measure
-from ragfault.server.checking import Checker
+from ragfault.server.checking import Checker, Progress
 from ragfault.stats import Rest
 from ragfault.store import Sample, Store
 
@@ -33,6 +33,8 @@ __all__ = ["Estimate", "Estimates", "estimate"]
 
 log = logging.getLogger("ragfault.server")
 
+LOOK = 1.0
+"""Seconds between two looks at how checking goes, at the least."""
 EVERY = 10.0
 """Seconds between two times that all estimates are made, at the least …"""
 SHARE = 0.1
@@ -107,6 +109,7 @@ class Estimates:
         self._store, self._checker, self._now = store, checker, now
         self._lately: dict[tuple[str, str], Estimate] = {}
         self._over: dict[tuple[str, int, str | None], tuple[float, Mapping[str, Estimate]]] = {}
+        self._told: Progress | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ragfault-estimates", daemon=True)
 
@@ -119,6 +122,11 @@ class Estimates:
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    @property
+    def progress(self) -> Progress:
+        """How checking went a moment ago."""
+        return self._told or self._checker.progress()
 
     def of(self, metric: str, route: str | None) -> Estimate | None:
         """The estimate over the last day, as it was made last; None for a metric that the better judge does not see."""
@@ -154,11 +162,16 @@ class Estimates:
         }
 
     def _work(self) -> None:
-        pause = 0.0
+        pause = due = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
             try:
-                self.refresh()
+                self._told = self._checker.progress()
+                pause = max(LOOK, (time.monotonic() - began) / SHARE)
+                if began >= due:
+                    self.refresh()
+                    took = time.monotonic() - began
+                    due = began + max(EVERY, took / SHARE if self._lately else EVERY)
             except Exception:  # what fails is told, and made anew the next time
                 log.exception("the estimates could not be made")
-            pause = max(EVERY, (time.monotonic() - began) / SHARE if self._lately else EVERY)
+                pause = EVERY

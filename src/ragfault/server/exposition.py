@@ -52,9 +52,9 @@ def _scores(desk: Desk) -> Iterator[str]:
 
 def _checks(desk: Desk) -> Iterator[str]:
     """What a better judge says of a sample, and what that came to; nothing where none is asked."""
-    if desk.checker is None or desk.estimates is None:
+    if desk.estimates is None:
         return
-    now = desk.checker.progress()
+    now = desk.estimates.progress
     yield from _head(
         "ragfault_checks", "gauge", "What became today (UTC) of traces drawn for the better judge."
     )

@@ -162,7 +162,7 @@ def overview(desk: Desk) -> Overview:
         counts=_summed(store.counts(until - DAY)),
         scoring=desk.scoring(),
         judge=desk.settings.judge,
-        checking=None if desk.checker is None else desk.lately("checking", desk.checker.progress),
+        checking=None if desk.estimates is None else desk.estimates.progress,
     )
 
 
