@@ -10,6 +10,7 @@ from scipy import stats as scipy
 
 from ragfault.stats import (
     LEAST_LABELS,
+    Rest,
     mean_interval,
     rectified_difference,
     rectified_mean,
@@ -88,6 +89,20 @@ def test_values_said_twice_in_a_cluster_count_once():
     groups = np.arange(400)
     twice = rectified_mean(np.repeat(JUDGED, 2), np.repeat(SAID, 2), np.repeat(groups, 2))
     assert ends(twice) == pytest.approx(ends(rectified_mean(JUDGED, SAID, groups)))
+
+
+def test_traces_without_a_label_may_be_given_as_sums():
+    """Their count, sum and sum of squares say all that the estimate needs of them."""
+    judged, said = np.asarray(JUDGED, dtype=float), np.asarray(SAID, dtype=float)
+    known = np.isfinite(said)
+    others = judged[~known]
+    rest = Rest(others.size, float(others.sum()), float(others @ others))
+    whole, summed = rectified_mean(judged, said), rectified_mean(judged[known], said[known], rest=rest)
+    assert summed.interval.mean == pytest.approx(whole.interval.mean)
+    assert (summed.interval.low, summed.interval.high) == pytest.approx(
+        (whole.interval.low, whole.interval.high)
+    )
+    assert (summed.interval.n, summed.gain) == (whole.interval.n, pytest.approx(whole.gain))
 
 
 def test_equal_chances_change_nothing():
