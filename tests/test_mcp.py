@@ -97,7 +97,7 @@ def test_nothing_is_paid_for_and_nothing_replaced_unasked(place: Path):
     tools = Tools(place)
     with pytest.raises(UsageError, match="paid for"):
         tools.evaluate("handbook/traces-v1.jsonl", "new", judge="llm:any")
-    with pytest.raises(Exception, match="v1"):
+    with pytest.raises(UsageError, match=r"a run stands at v1 already: .* give `replace`"):
         tools.evaluate("handbook/traces-v1.jsonl", "v1")
     with pytest.raises((InputError, RunError)):
         tools.bisect("nothing", "v2")
@@ -116,3 +116,19 @@ def test_texts_of_traces_are_cut_and_stay_data(tmp_path: Path):
     [found] = tools.explain("run", ["1"])
     assert len(json.dumps(found)) < 6 * (LONGEST + 1000)
     assert found["answer"] == order[:LONGEST] + "…"
+
+
+def test_fields_of_other_names_are_mapped(tmp_path: Path):
+    """An agent says by `map` where query, chunks and answer stand; without it the error names the columns there are."""
+    line = {"q": "When does it open?", "docs": ["It opens at ten."], "reply": "At ten."}
+    (tmp_path / "t.jsonl").write_text(json.dumps(line), "utf-8")
+    tools = Tools(tmp_path)
+    with pytest.raises(InputError, match="there are: q, docs, reply"):
+        tools.evaluate("t.jsonl", "run")
+    card = tools.evaluate(
+        "t.jsonl", "run", ["groundedness"], map={"query": "q", "chunks": "docs", "answer": "reply"}
+    )
+    assert "groundedness" in card
+    [worst] = tools.worst("run", "groundedness")
+    [found] = tools.explain("run", [worst["trace"]])
+    assert found["answer"] == "At ten."

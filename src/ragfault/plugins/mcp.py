@@ -1,6 +1,7 @@
 """An MCP server: a coding agent evaluates, compares, bisects and explains traces that lie in one folder.
 
-What traces say is untrusted: it reaches the agent as JSON texts in fields of their own, cut in length.
+What traces say is untrusted: it reaches the agent cut in length, as JSON texts in fields of their own or, in a table of
+Markdown, without a sign that is markup.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ LONGEST = 1_500
 """Characters of one text of a trace."""
 MOST = 50
 """Traces in one answer."""
+WORST = 3
+"""Traces that a scorecard tells of."""
 
 INSTRUCTIONS = """\
 ragfault finds the fault in a RAG system: which layer broke, on which traces, and what to change.
@@ -57,11 +60,13 @@ class Tools:
         metrics: list[str] | None = None,
         judge: str = "embedded",
         replace: bool = False,
+        map: dict[str, str] | None = None,
     ) -> str:
         """Judge the traces of a file (JSONL, JSON, CSV, Parquet) and write a run; returns its scorecard in Markdown.
 
         `metrics` are names such as "groundedness" or "ndcg@10", a layer, "default" or "all"; `judge` is "embedded"
-        (needs no key), "lexical", "minilm" or "none". `replace` overwrites the run that stands at `out`.
+        (needs no key), "lexical", "minilm" or "none". `replace` overwrites the run that stands at `out`. `map` says
+        where fields of other names are read from: {"query": "question", "chunks": "docs"}.
         """
         from ragfault.evaluation import evaluate
         from ragfault.findings import find
@@ -71,9 +76,12 @@ class Tools:
             raise UsageError(
                 "a judge that asks a model is paid for: let a person run ragfault evaluate --judge llm:…"
             )
+        place = self._inside(out)
+        if (place / "manifest.json").is_file() and not replace:
+            raise UsageError(f"a run stands at {out} already: choose another `out`, or give `replace`.")
         asked = metrics or "default"
-        run = evaluate(self._inside(traces), self._inside(out), metrics=asked, judge=judge, force=replace)
-        return markdown.render(find(run))
+        run = evaluate(self._inside(traces), place, metrics=asked, judge=judge, force=replace, map=map)
+        return markdown.render(find(run, n=WORST))
 
     def bisect(self, baseline: str, candidate: str) -> str:
         """Name the layer that broke between two runs: evidence, what to look at, and the traces that show it."""
@@ -191,7 +199,7 @@ def server(folder: str | Path) -> MCPServer:
         from mcp.types import ToolAnnotations
     except ImportError:
         raise MissingExtra("the MCP server", "mcp") from None
-    made = MCPServer("ragfault", instructions=INSTRUCTIONS, version=__version__)
+    made = MCPServer("ragfault", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = Tools(folder)
     for name in NAMES:
         reads = name != "evaluate"
