@@ -252,6 +252,9 @@ def test_a_server_asks_about_its_share_and_rectifies(tmp_path: Path):
             for each in server.ask("/overview.json").json["moved"]
             if each["window"] == 24 * 60 and each["metric"] == "groundedness"
         ]
+        pages = [server.ask(f"/traces/{each.id}").body for each in traces]
+        assert sum(b"By the better judge" in page for page in pages) == told["checked"]
+        assert b"ragfault_scoring_seconds_count 200" in server.ask("/metrics").body
         assert server.end() == 0
         assert better.counts()["paid"] == 2 * told["checked"]
         assert told["tokens"] == better.tokens

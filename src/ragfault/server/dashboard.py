@@ -146,6 +146,7 @@ def trace(request: Request, id: str) -> Response:
             for each in held.citations or ()
         ],
         waterfall=drawing.waterfall(held),
+        checks=() if desk.store.checking is None else desk.store.checking.checks_of(held.id),
         place=lambda chunk: reading.place_of(held, chunk),
         spoken=reading.spoken(whole, labels),
         labels=labels,

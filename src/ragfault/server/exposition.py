@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ragfault.findings.monitoring_rollups import Rollup, bin_edges
 from ragfault.runs import Measure
+from ragfault.server.delays import EDGES, Delays
 from ragfault.server.desk import Desk
 
 __all__ = ["exposition"]
@@ -28,9 +29,19 @@ def _server(desk: Desk) -> Iterator[str]:
     ):
         yield from _head(f"ragfault_{name}", kind, text)
         yield f"ragfault_{name} {value:g}" if isinstance(value, float) else f"ragfault_{name} {value}"
+    yield from _delays(desk.scorers.delays)
     yield from _head("ragfault_ingest_total", "counter", "What became of what came in, since the start.")
     for outcome, n in desk.tallies.total.items():
         yield f'ragfault_ingest_total{{outcome="{_escaped(outcome)}"}} {n}'
+
+
+def _delays(found: Delays) -> Iterator[str]:
+    yield from _head("ragfault_scoring_seconds", "histogram", "From being stored to being judged.")
+    for edge, n in zip(EDGES, found.below(), strict=True):
+        yield f'ragfault_scoring_seconds_bucket{{le="{edge:g}"}} {n}'
+    yield f'ragfault_scoring_seconds_bucket{{le="+Inf"}} {found.count}'
+    yield f"ragfault_scoring_seconds_sum {found.sum:g}"
+    yield f"ragfault_scoring_seconds_count {found.count}"
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:
