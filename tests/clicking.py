@@ -1,6 +1,7 @@
 """The engine of ClickHouse (chdb) behind HTTP, in a process of its own: as much of its interface as a client needs.
 
-`python clicking.py FOLDER` tells the port. `GET /cut` has the next insert done and not answered, as if the line broke.
+`python clicking.py FOLDER PORT` tells the port; 0 is any. `GET /cut` has the next insert done and not answered, as if
+the line broke.
 """
 
 from __future__ import annotations
@@ -124,9 +125,9 @@ class Front(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fronted(folder: Path) -> Iterator[int]:
-    """Such a process, and its port."""
-    command = [sys.executable, __file__, str(folder)]
+def fronted(folder: Path, port: int = 0) -> Iterator[int]:
+    """Such a process, and its port; any that is free where none is asked for."""
+    command = [sys.executable, __file__, str(folder), str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -142,7 +143,7 @@ def main() -> None:
     import chdb
 
     Front.engine = chdb.connect(sys.argv[1])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Front)
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Front)
     sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()
     server.serve_forever()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
+from clicking import PASSWORD, USER, fronted
 from ragfault import evaluate
 from ragfault.cli import run as command
 from ragfault.datasets import handbook
@@ -66,6 +69,24 @@ def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
     assert made.to_arrow("scores").equals(Run.open(tmp_path / "live").to_arrow("scores"))
     assert command(["serve", "token", "--store", place, "ci", "--role", "read"]) == 0
     assert command(["serve", "import", str(tmp_path / "made"), "--store", place, "--prefix", "again/"]) == 0
+
+
+def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
+    """While no database answers, ingest says so; what was acknowledged before is joined and scored once it is back."""
+    options = ("--metrics", METRICS, "--folder", str(tmp_path / "files"))
+    with fronted(tmp_path / "engine") as port:
+        server = Server(f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d", *options)
+        assert server.send(TRACES).json["taken"] == len(TRACES)
+        spans = otlp(*rag_spans("0" * 31 + "7"))
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        assert server.ask("/v1/traces", spans, headers).status == 200
+    assert server.send(TRACES[:1]).status == 503
+    with fronted(tmp_path / "engine", port):
+        server.settled(len(TRACES) + 1)
+        more = [replace(trace, id=f"more/{trace.id}") for trace in TRACES[:5]]
+        assert server.send(more).json["taken"] == len(more)
+        server.settled(len(TRACES) + 6)
+        assert server.end() == 0
 
 
 def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):

@@ -5,6 +5,7 @@ What comes in is held in the store before it is acknowledged, so that a kill los
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
+from ragfault.errors import OutputError
 from ragfault.records import Trace
 from ragfault.server.native import unsound
 from ragfault.server.rating import OTLP
@@ -20,9 +22,11 @@ from ragfault.server.tallies import Tallies
 from ragfault.sources.normalise import settle
 from ragfault.sources.spans import Event, Joined, Operation, Window, origin_of, to_trace
 from ragfault.sources.values import Wrong
-from ragfault.store import Store
+from ragfault.store import Appended, Store
 
 __all__ = ["Joiner"]
+
+log = logging.getLogger("ragfault.server")
 
 KIND = "spans"
 SETTLE = 2.0
@@ -33,6 +37,8 @@ LOOK = 0.25
 """Seconds between looks at what is whole."""
 TOGETHER = 512
 """Traces that are stored at once, at most."""
+AGAIN = 2.0
+"""Seconds until a store that did not answer is asked again."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -109,12 +115,20 @@ class Joiner:
 
     def _work(self) -> None:
         while not self._ending.wait(self._look):
-            now = time.monotonic()
-            spare = self._add(now)
-            joined = self._window.finished(now)
-            for first in range(0, len(joined), TOGETHER):
-                self._bring(joined[first : first + TOGETHER])
-            self._let_go(spare)
+            try:
+                self._round(time.monotonic())
+            except (
+                Exception
+            ):  # a round that fails is told, and the next one comes; what was held is held still
+                log.exception("spans cannot be joined")
+
+    def _round(self, now: float) -> None:
+        """Let in what has come, and bring what is whole to the store."""
+        spare = self._add(now)
+        joined = self._window.finished(now)
+        for first in range(0, len(joined), TOGETHER):
+            self._bring(joined[first : first + TOGETHER])
+        self._let_go(spare)
 
     def _add(self, now: float) -> list[int]:
         """Let in what has come; the numbers of what was held for nothing, because its trace has gone out."""
@@ -138,30 +152,47 @@ class Joiner:
         """Bring what is whole to the store, and let go of what was held for it."""
         traces = [trace for each in joined if (trace := self._made(each)) is not None]
         numbers = [number for each in joined for number in self._numbers.pop(each.trace, ())]
-        found = self._store.append(traces, numbers).result()
+        found = self._appended(traces, numbers)
         self._tallies.add("late", found.repeated)
         self._tallies.add("taken", found.taken)
         self._called(found.taken)
 
     def _let_go(self, numbers: list[int]) -> None:
         if numbers:
-            self._store.append([], numbers).result()
+            self._appended([], numbers)
+
+    def _appended(self, traces: list[Trace], numbers: list[int]) -> Appended:
+        """What became of traces; while the store does not answer it is asked again, once more at the end."""
+        while True:
+            try:
+                return self._store.append(traces, numbers).result()
+            except OutputError as error:
+                if self._ending.is_set():
+                    raise
+                log.error("traces cannot be stored: %s", error)
+                self._ending.wait(AGAIN)
 
     def _made(self, joined: Joined) -> Trace | None:
         """The trace of some spans; None, and counted, where they are not of a RAG system or hold what no trace may."""
         try:
-            trace = to_trace(joined.operations, joined.events)
-            trace = trace and settle(trace, check=True)
+            return self._read(joined)
         except Wrong:
             self._tallies.add("rejected")
-            return None
+        except Exception:  # spans that nobody foresaw cost no other trace
+            log.exception("spans cannot be read")
+            self._tallies.add("rejected")
+        return None
+
+    def _read(self, joined: Joined) -> Trace | None:
+        """The same, where nothing is wrong with them."""
+        trace = to_trace(joined.operations, joined.events)
+        trace = trace and settle(trace, check=True)
         if trace is None:
             self._tallies.add("not_rag")
             return None
         if self._origins:
             held = {OTLP: msgspec.to_builtins(origin_of(joined.operations))}
             trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **held})
-        if unsound(trace):
-            self._tallies.add("rejected")
-            return None
+        if fault := unsound(trace):
+            raise Wrong(fault)
         return self._redact(trace)

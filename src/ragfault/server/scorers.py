@@ -6,12 +6,14 @@ memory alone, so that a server that was killed goes on where it was.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
+from ragfault.errors import OutputError
 from ragfault.evaluation.evaluating import measure
 from ragfault.metrics import choose
 from ragfault.online import Background, Scored
@@ -20,6 +22,8 @@ from ragfault.server.settings import Settings
 from ragfault.store import Store
 
 __all__ = ["Scorers"]
+
+log = logging.getLogger("ragfault.server")
 
 AHEAD = 256
 """Traces that a worker may have before it."""
@@ -31,6 +35,8 @@ PAUSE = 0.5
 """Seconds between looks at whether it is time to end."""
 IDLE = 30.0
 """Seconds between looks at the store where nobody calls."""
+AGAIN = 2.0
+"""Seconds until a store that did not answer is asked again."""
 
 
 class Scorers:
@@ -124,7 +130,12 @@ class Scorers:
         after = turn = 0
         while not self._ending.is_set():
             self._call.clear()
-            found = self._store.unscored(after)
+            try:
+                found = self._store.unscored(after)
+            except Exception:  # a store that does not answer is told, and asked again
+                log.exception("what waits to be judged cannot be read")
+                self._ending.wait(AGAIN)
+                continue
             for kept in found:
                 while not self._free.acquire(timeout=PAUSE):
                     if self._ending.is_set():
@@ -142,18 +153,40 @@ class Scorers:
         open_ = True
         while open_ and (first := self._outcomes.get()) is not None:
             outcomes, open_ = self._gathered(first)
-            kept = self._store.score(outcomes, self.measures, self._settings.by)
-            if self._draw is not None:
-                self._draw(outcomes).result()
-            kept.result()
-            self.told(outcomes)
-            now = time.time()
-            for each in outcomes:
-                self.delays.add(now - self._came.pop(each.trace.id, now))
+            stored = self._stored(outcomes)
+            self.told(stored)
             self._free.release(len(outcomes))
             with self._lock:
-                self._waiting -= len(outcomes)
-                self._done += len(outcomes)
+                self._waiting -= len(stored)
+                self._done += len(stored)
+
+    def _stored(self, outcomes: list[Scored]) -> list[Scored]:
+        """Store outcomes; those that were.
+
+        While the store does not answer it is asked again. What it does not take is told; so is what there is no time
+        for at the end: these traces wait in the store for the next start.
+        """
+        while True:
+            try:
+                self._store_all(outcomes)
+            except OutputError as error:
+                log.error("outcomes cannot be stored: %s", error)
+                if self._ending.wait(AGAIN):
+                    return []
+            except Exception:
+                if len(outcomes) > 1:
+                    return [one for each in outcomes for one in self._stored([each])]
+                log.exception("an outcome cannot be stored")
+                return []
+            else:
+                return outcomes
+
+    def _store_all(self, outcomes: list[Scored]) -> None:
+        """Store outcomes and what became of them in the draw; what was stored before stays as it is."""
+        kept = self._store.score(outcomes, self.measures, self._settings.by)
+        if self._draw is not None:
+            self._draw(outcomes).result()
+        kept.result()
 
     def _gathered(self, first: Scored) -> tuple[list[Scored], bool]:
         """An outcome and those that come soon after it; and whether more may come."""

@@ -80,7 +80,7 @@ class Writer:
             results = self._transact([deed for deed, _ in deeds])
         except BaseException as error:  # noqa: BLE001 - whatever a deed raises belongs to whoever asked for it
             if len(deeds) == 1:
-                deeds[0][1].set_exception(error)
+                deeds[0][1].set_exception(_told(error))
                 return
             for each in deeds:
                 self._together([each])
@@ -104,3 +104,12 @@ class Writer:
             self._con.execute("ROLLBACK")
         except Exception:  # noqa: BLE001 - there is nothing left to undo
             return
+
+
+def _told(error: BaseException) -> BaseException:
+    """An error as it is told: a disk or a memory that is full is no fault of what was to be written."""
+    import duckdb
+
+    if isinstance(error, (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.FatalException)):
+        return OutputError(f"the store cannot be written: {str(error).splitlines()[0]}")
+    return error
