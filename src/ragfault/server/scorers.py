@@ -155,6 +155,9 @@ class Scorers:
             outcomes, open_ = self._gathered(first)
             stored = self._stored(outcomes)
             self.told(stored)
+            now = time.time()
+            for each in stored:
+                self.delays.add(now - self._came.pop(each.trace.id, now))
             self._free.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(stored)
