@@ -26,6 +26,11 @@ STATES = ("scored", "undefined", "failed")
 NONE = -1
 """The code of what is not there."""
 
+TEXTS = ("metric", "status", "reason")
+"""Columns of the scores that hold few texts, many times."""
+
+Small = NDArray[Any]
+"""Small whole numbers, in as few bytes as they need."""
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -39,15 +44,8 @@ class Grid:
     def __init__(self, run: Run, people: People | None = None) -> None:
         self.run, self.measures, self.people = run, run.manifest.metrics, people
         self.names = [measure.name for measure in self.measures]
-        table = _scores(run)
-        shape = (-1, len(self.names))
-        state, states = encode(table["status"])
-        place = np.array([STATES.index(name) for name in states], dtype=np.int64)
-        self.status = place[state].reshape(shape)
-        self.values: Floats = _floats(table["value"]).reshape(shape)
+        self.status, self.values, self.why, self.reasons = _scores(run)
         self.values[self.status != SCORED] = math.nan
-        codes, self.reasons = encode(table["reason"])
-        self.why = codes.reshape(shape)
         self.clusters: Codes | None = conversations(run)
 
     @property
@@ -126,26 +124,49 @@ def encode(column: pa.ChunkedArray | pa.Array) -> Labels:
     return codes, whole.dictionary.to_pylist()
 
 
-def _floats(column: pa.ChunkedArray) -> Floats:
+def _floats(column: pa.Array) -> Floats:
     import pyarrow.compute as pc
 
     return np.array(pc.fill_null(column, math.nan).to_numpy(), dtype=np.float64)
 
 
-def _scores(run: Run) -> pa.Table:
-    """The score rows, checked to be every trace × metric in order."""
-    texts = ["metric", "status", "reason"]
-    table = run.to_arrow("scores", [*texts, "value"], encoded=texts)
+def _scores(run: Run) -> tuple[Small, Floats, Small, list[str]]:
+    """States, values and reasons, traces × metrics, checked to be every one in order; and what the reasons stand for.
+
+    13 bytes for each trace and metric, and no more: the file is read a piece at a time.
+    """
     names = [measure.name for measure in run.manifest.metrics]
-    codes, found = encode(table["metric"])
-    whole = len(codes) == run.manifest.traces * len(names)
-    wanted = [found.index(name) if name in found else NONE for name in names]
-    if not whole or not bool((codes.reshape(-1, len(names)) == wanted).all()):
-        raise RunError(
-            f"{run.path / 'scores.parquet'} does not hold one row for every trace and metric of the manifest, "
-            "in order. Evaluate the traces again."
-        )
-    return table
+    shape = (run.manifest.traces, len(names))
+    status, values, why = np.empty(shape, np.int8), np.empty(shape), np.empty(shape, np.int32)
+    reasons: dict[str, int] = {}
+    at = 0
+    for batch in run.batches("scores", [*TEXTS, "value"], encoded=TEXTS):
+        rows = slice(at, at + batch.num_rows)
+        if rows.stop > status.size or not _in_order(batch["metric"], names, at):
+            raise _broken(run)
+        state, states = encode(batch["status"])
+        status.reshape(-1)[rows] = np.array([STATES.index(name) for name in states], np.int8)[state]
+        values.reshape(-1)[rows] = _floats(batch["value"])
+        told, texts = encode(batch["reason"])
+        why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NONE])[told]
+        at = rows.stop
+    if at != status.size:
+        raise _broken(run)
+    return status, values, why, list(reasons)
+
+
+def _in_order(column: pa.Array, names: Sequence[str], at: int) -> bool:
+    """Whether the metrics of rows, from one on, are those that should stand there."""
+    codes, found = encode(column)
+    wanted = np.array([found.index(name) if name in found else NONE for name in names])
+    return bool((codes == wanted[np.arange(at, at + len(codes)) % len(names)]).all())
+
+
+def _broken(run: Run) -> RunError:
+    return RunError(
+        f"{run.path / 'scores.parquet'} does not hold one row for every trace and metric of the manifest, "
+        "in order. Evaluate the traces again."
+    )
 
 
 def conversations(run: Run) -> Codes | None:

@@ -166,6 +166,16 @@ class Run:
                 partitioning=None,
             )
 
+    def batches(
+        self, table: Table = "scores", columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """The same, a bounded number of rows at a time, for tables that are large."""
+        import pyarrow.parquet as pq
+
+        place = readable(self.path / f"{table}.parquet")
+        with self._reading(table), pq.ParquetFile(place, read_dictionary=list(encoded)) as file:
+            yield from file.iter_batches(2**16, columns=list(columns) if columns else None)
+
     @contextlib.contextmanager
     def _reading(self, name: Table) -> Iterator[None]:
         """Turn what a damaged file makes of itself into a RunError."""
