@@ -10,7 +10,7 @@ import pytest
 
 from ragfault.cli import run as command
 from ragfault.errors import UnknownName
-from ragfault.records import Chunk, Citation, Gold, Timing, Trace
+from ragfault.records import Chunk, Citation, Gold, Timing, Tokens, Trace
 from ragfault.sources import read_traces
 from ragfault.sources.redacting import Redactor, kinds
 from ragfault.sources.spans import Event, Operation, to_trace
@@ -255,6 +255,27 @@ def test_deep_metadata_is_redacted_to_its_end():
         deep = [deep]
     made = Redactor("all").trace(Trace(id="d", query="q", metadata={"deep": deep})).trace
     assert "@" not in repr(made)
+
+
+def test_numbers_of_metadata_are_redacted_and_fields_stay_numbers():
+    """A card that was written as a number goes from metadata, whole or with a fraction of 0; counts stay counts."""
+    given = Trace(
+        id="n",
+        query="q",
+        tokens=Tokens(prompt=4111111111111111),
+        chunks=(Chunk(id="c", start=4111111111111111, metadata={"n": 4111111111111111}),),
+        metadata={
+            "card": 4111111111111111.0,
+            "large": 1e300,
+            "time": 1700000000000,
+            "part": 4111111111111111.5,
+        },
+    )
+    made = Redactor("all").trace(given).trace
+    assert made.tokens == given.tokens
+    assert made.chunks[0].start == given.chunks[0].start
+    assert made.chunks[0].metadata == {"n": "[card 1]"}
+    assert made.metadata == {**given.metadata, "card": "[card 1]"}
 
 
 # --- spans -------------------------------------------------------------------------------------------

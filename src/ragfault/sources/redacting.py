@@ -30,8 +30,8 @@ NUMBERED = re.compile(r"\[(email|phone|card|key) ([0-9]{1,6})\]")
 NAMES = frozenset({"id", "conversation", "document", "chunk", "gold"})
 """Fields that name something across traces: their masks are left unnumbered, so that different names stay different."""
 WORD = re.compile(r"[^\s\"'&,;:()\[\]{}<>\\]+")
-LONG = 10**12
-"""Numbers from here on may be those of a card."""
+LONG, LONGEST = 10**12, 10**19
+"""Numbers from the one to below the other may be those of a card."""
 DEPTH = 64
 
 Change = Callable[[str], str]
@@ -87,7 +87,7 @@ class Redactor:
         """A trace with numbered placeholders; it is the same object where nothing in it was to go."""
         veil = _Veil(self)
         given = msgspec.to_builtins(trace, builtin_types=(datetime,))
-        made = veil(given)
+        made = veil(given, numbers=False)
         numbering = _Numbering(made)
         made = numbering.walk(made)
         if not veil.counts and not numbering.names:
@@ -153,10 +153,10 @@ class _Veil:
         self.counts: Counter[str] = Counter()
         self._known: dict[str, Found] = {}
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: Any, *, numbers: bool = True) -> Any:
         """The value with masks; what a cue gave away in one place is masked in all others, too."""
-        made = walk(value, self._masked)
-        return walk(made, self._repeated) if self._known else made
+        made = walk(value, self._masked, numbers=numbers)
+        return walk(made, self._repeated, numbers=numbers) if self._known else made
 
     def _masked(self, text: str, depth: int = 0) -> str:
         found = find(text, self._kinds)
@@ -185,21 +185,26 @@ class _Veil:
         return WORD.sub(given, text)
 
 
-def walk(value: Any, change: Change, depth: int = 0) -> Any:
-    """The value with each of its texts changed, the keys of objects too; long numbers are taken for texts.
+def walk(value: Any, change: Change, depth: int = 0, *, numbers: bool = True) -> Any:
+    """The value with each of its texts changed, the keys of objects too; long whole numbers are taken for texts.
 
-    What is nested deeper than `DEPTH` becomes the text of its JSON, and is changed as such.
+    Without `numbers` those are left that do not stand in metadata: fields that are numbers stay so. What is nested
+    deeper than `DEPTH` becomes the text of its JSON, and is changed as such.
     """
     if isinstance(value, str):
         return change(value)
     if isinstance(value, (dict, list, tuple)) and depth >= DEPTH:
         return change(msgspec.json.encode(value).decode())
     if isinstance(value, dict):
-        return {change(str(key)): walk(part, change, depth + 1) for key, part in value.items()}
+        return {
+            change(str(key)): walk(part, change, depth + 1, numbers=numbers or key == "metadata")
+            for key, part in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [walk(part, change, depth + 1) for part in value]
-    if type(value) is int and value >= LONG and (made := change(str(value))) != str(value):
-        return made
+        return [walk(part, change, depth + 1, numbers=numbers) for part in value]
+    if numbers and type(value) in (int, float) and LONG <= value < LONGEST and value == int(value):
+        made = change(str(int(value)))
+        return value if made == str(int(value)) else made
     return value
 
 
@@ -212,7 +217,7 @@ class _Numbering:
     def __init__(self, made: Any) -> None:
         self.names: dict[str, str] = {}
         self._last: Counter[str] = Counter()
-        walk(made, self._look)
+        walk(made, self._look, numbers=False)
 
     def _look(self, text: str) -> str:
         """Numbers that stand there already are not given again."""
