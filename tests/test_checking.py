@@ -216,6 +216,8 @@ def test_what_is_forgotten_is_forgotten_with_its_checks(tmp_path: Path):
     store.forget(before=time.time() + DAY).result()
     assert port.checks("j") == Checks()
     assert (port.checks_of("3"), port.drawn()) == ((), {})
+    port.add(done, [each.number for each in waiting]).result()
+    assert port.checks("j") == Checks()
     store.close()
 
 
@@ -336,10 +338,12 @@ def desk(tmp_path: Path, url: str, **asking) -> Desk:
     return Desk(settings, open_store(tmp_path / "s"))
 
 
-def filled(at: Desk, count: int) -> None:
-    """So many traces, scored and drawn from."""
+def filled(at: Desk, count: int, evil: int = 0) -> None:
+    """So many traces, scored and drawn from; the first of them may be of a kind that some refuse."""
     scoring = Scoring("lexical", metrics=METRICS.split(","))
-    found = [scoring(each) for each in endpoint.some(count)]
+    traces = endpoint.some(count)
+    traces[:evil] = [replace(each, query=f"An evil {each.query}") for each in traces[:evil]]
+    found = [scoring(each) for each in traces]
     at.store.append([each.trace for each in found]).result()
     at.store.score(found, measures()).result()
     assert at.checker is not None
@@ -375,6 +379,29 @@ def test_a_trace_that_the_judge_cannot_judge_fails_alone(tmp_path: Path):
         at.close()
     assert told.checked + told.failed == 30
     assert told.checked > 15
+
+
+class Picky(endpoint.Server):
+    """An endpoint that has nothing to say of some."""
+
+    def _fault(self, name, tries):
+        return "filter" if self.evil else super()._fault(name, tries)
+
+    async def _completion(self, headers, asked, writer):
+        self.evil = "evil" in str(asked["messages"])
+        return await super()._completion(headers, asked, writer)
+
+
+def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Path):
+    """However many traces stand first that the judge fails on, those behind them are asked about."""
+    with endpoint.serving(kind=Picky) as better:
+        at = desk(tmp_path, better.url, concurrency=1)
+        at.open()
+        filled(at, 12, evil=5)
+        until(lambda: at.checker.progress().waiting == 0)
+        told = at.checker.progress()
+        at.close()
+    assert (told.checked, told.failed) == (7, 5)
 
 
 # --- what is refused ---------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ SALT, SPENT = "checks.salt", "checks.spent"
 """The settings that hold the salt of the draw, and the day whose money is spent."""
 PAUSE = 0.5
 """Seconds between looks at what waits."""
+PASSED = 1000
+"""Traces that the judge failed on behind which others are looked for, at most: their answers tell whose fault it is."""
 FIRST, LONGEST = 5.0, 300.0
 """Seconds until a judge that could not be asked is asked again: the first time, and at the most."""
 
@@ -178,7 +180,8 @@ class Checker:
     def _ask(self) -> None:
         """Fill what room there is with traces that wait, the oldest first."""
         now = time.monotonic()
-        for kept in self.port.waiting(self.fingerprint, 2 * self._size):
+        behind = min(len(self._lost), PASSED)
+        for kept in self.port.waiting(self.fingerprint, 2 * self._size + behind):
             if len(self._asked) >= self._size:
                 return
             lost = self._lost.get(kept.number)

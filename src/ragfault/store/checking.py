@@ -79,7 +79,15 @@ def unchecked(con: Any, judge: str, limit: int) -> list[Kept]:
 
 
 def add_checks(con: Any, done: Sequence[Check], numbers: Sequence[int]) -> None:
-    """Keep what a better judge said of traces with these numbers."""
+    """Keep what a better judge said of traces with these numbers, those that are there yet."""
+    there = {
+        number
+        for (number,) in con.execute(
+            "SELECT number FROM traces WHERE number IN (SELECT unnest(?::BIGINT[]))", [list(numbers)]
+        ).fetchall()
+    }
+    kept = [pair for pair in zip(numbers, done, strict=True) if pair[0] in there]
+    numbers, done = [number for number, _ in kept], [each for _, each in kept]
     insert(
         con,
         "checks",
