@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import hmac
@@ -10,12 +11,14 @@ import signal
 import socket
 import threading
 import time
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
@@ -24,14 +27,18 @@ from ragfault import evaluate
 from ragfault.cli import run as command
 from ragfault.datasets import handbook
 from ragfault.errors import UsageError
+from ragfault.evaluation.evaluating import measure
+from ragfault.online.scoring import Scoring
 from ragfault.records import Trace
 from ragfault.runs import Run
 from ragfault.server import Settings
 from ragfault.server.bodies import Rates
+from ragfault.server.exposition import exposition
 from ragfault.server.notices import SHAPES, Notice, signature
 from ragfault.server.sending import Sender
 from ragfault.server.tallies import Tallies
 from ragfault.store import open_store
+from ragfault.store.schema import SUMS
 from watching import Server, otlp, rag_spans, serving, span
 
 TRACES = list(handbook().traces["v1"])
@@ -372,6 +379,39 @@ def test_prometheus_reads_whole_histograms(server: Server):
     [count] = [int(line.split()[-1]) for line in found if "_count" in line]
     assert buckets == sorted(buckets)
     assert buckets[-1] == count > 0
+
+
+def test_sums_are_told_to_the_last_digit(tmp_path: Path):
+    """What is added to a large sum shows: Prometheus takes rates of it."""
+    import duckdb
+
+    from ragfault.server import app
+
+    with contextlib.closing(open_store(tmp_path / "s")) as store:
+        store.append(TRACES[:1]).result()
+        scored = Scoring("lexical", metrics=["groundedness"])
+        store.score([scored(TRACES[0])], tuple(map(measure, scored.metrics))).result()
+    with contextlib.closing(duckdb.connect(str(tmp_path / "s" / "ragfault.duckdb"))) as con:
+        rest = ", ".join("0" for _ in SUMS[3:])
+        con.execute(f"INSERT INTO sums VALUES ('groundedness', 'x', 99999999, 12345678.75, 1.0, {rest})")
+    made = app(Settings(store=tmp_path / "s", workers=0))
+    said = exposition(made.state.desk).splitlines()
+    made.state.desk.store.close()
+    [total] = [line for line in said if line.startswith("ragfault_score_sum{") and 'route="x"' in line]
+    assert total.endswith(" 12345678.75")
+
+
+def test_what_is_forgotten_waits_no_more(tmp_path: Path):
+    """Traces that are forgotten before they are judged take no room of those that may wait."""
+    from ragfault.server import app
+
+    made = app(Settings(store=tmp_path / "s", judge="lexical", workers=0, days=1.0))
+    with threaded(made) as server:
+        old = [replace(each, time=datetime(2001, 1, 1, tzinfo=UTC)) for each in TRACES[:3]]
+        assert server.send([*old, replace(TRACES[3], time=None)]).json["taken"] == 4
+        assert made.state.desk.scoring()["waiting"] == 4
+        made.state.patrol.round()
+        assert made.state.desk.scoring()["waiting"] == 1
 
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):

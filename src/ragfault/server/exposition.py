@@ -24,11 +24,11 @@ def _server(desk: Desk) -> Iterator[str]:
         ("traces_waiting", "gauge", "Traces that wait to be judged.", totals.waiting),
         ("spans_held", "gauge", "Bodies whose traces are not whole yet.", totals.held),
         ("store_bytes", "gauge", "Bytes used on the disk.", totals.bytes),
-        ("traces_scored_total", "counter", "Traces judged since the start.", scoring["scored"]),
+        ("traces_scored_total", "counter", "Traces judged since the start.", int(scoring["scored"])),
         ("alerts_firing", "gauge", "Alerts that fire.", len(desk.alarms().firing)),
     ):
         yield from _head(f"ragfault_{name}", kind, text)
-        yield f"ragfault_{name} {value:g}" if isinstance(value, float) else f"ragfault_{name} {value}"
+        yield f"ragfault_{name} {value}"
     yield from _delays(desk.scorers.delays)
     yield from _head("ragfault_ingest_total", "counter", "What became of what came in, since the start.")
     for outcome, n in desk.tallies.total.items():
@@ -96,7 +96,7 @@ def _histogram(each: Rollup, measure: Measure) -> Iterator[str]:
         below += n
         yield f'ragfault_score_bucket{{{labels},le="{edge:g}"}} {below}'
     yield f'ragfault_score_bucket{{{labels},le="+Inf"}} {each.n}'
-    yield f"ragfault_score_sum{{{labels}}} {each.sum:g}"
+    yield f"ragfault_score_sum{{{labels}}} {each.sum}"
     yield f"ragfault_score_count{{{labels}}} {each.n}"
 
 

@@ -104,6 +104,7 @@ class Patrol:
             before = None if settings.days is None else self._desk.now() - 86400 * settings.days
             gone = self._desk.store.forget(before=before, bytes=settings.bytes).result()
             self._desk.tallies.add("forgotten", gone)
+            self._desk.scorers.recount()
 
     def _look(self, now: float, until: int) -> tuple[Notice, ...]:
         """Call drops and move the alerts on, to before a minute; both states are stored with what happened."""

@@ -90,6 +90,12 @@ class Scorers:
             self._waiting += n
         self._call.set()
 
+    def recount(self) -> None:
+        """See in the store how many wait, where some were forgotten."""
+        waiting = self._store.totals().waiting
+        with self._lock:
+            self._waiting = waiting
+
     @property
     def full(self) -> bool:
         """Whether more wait than may."""
