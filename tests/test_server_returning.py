@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -249,6 +250,42 @@ def test_scoring_never_waits_for_a_collector(tmp_path: Path):
                 returner.take([scored(number)])
             assert tallies.total == {"scores_unreturned": 3 * 15}
         assert tallies.total == {"scores_unreturned": 3 * 21}
+
+
+def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
+    """Where nobody answers, what waits at the end is given up at once, and counted."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port, asked = listening.getsockname()[1], []
+
+        def hang_up() -> None:
+            while not ended.is_set():
+                line, _ = listening.accept()
+                asked.append(line)
+                line.close()
+
+        ended = threading.Event()
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with returning(tmp_path, f"http://127.0.0.1:{port}", tries=(0.0, 9999.0)) as (returner, tallies):
+            returner.take([scored(1)])
+            while not asked:
+                time.sleep(0.01)
+            for number in range(2, 900):
+                returner.take([scored(number)])
+        assert len(asked) == 1
+        assert tallies.total == {"scores_unreturned": 3 * 899}
+        ended.set()
+        socket.create_connection(("127.0.0.1", port)).close()
+        thread.join()
+
+
+def test_an_address_that_cannot_be_written_down_ends_nothing(tmp_path: Path):
+    """Scores for an endpoint whose address no request can name are counted, and the next ones are, too."""
+    with returning(tmp_path, "http://127.0.0.1:9/ä") as (returner, tallies):
+        for number in (1, 2):
+            returner.take([scored(number)])
+            while tallies.total != {"scores_unreturned": 3 * number}:
+                time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

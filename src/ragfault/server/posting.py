@@ -63,6 +63,8 @@ def post(url: str, body: bytes, headers: dict[str, str], who: str) -> Attempt:
             )
     except (URLError, OSError, HTTPException) as error:
         return Attempt(f"{who} cannot be reached: {getattr(error, 'reason', error)}", True)
+    except ValueError as error:  # an address or a header that cannot be written down
+        return Attempt(f"{who} cannot be asked: {type(error).__name__}")
 
 
 def seconds(said: str | None) -> float:

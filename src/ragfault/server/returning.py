@@ -67,6 +67,8 @@ class Returner:
         self._tallies, self._tries = tallies, tries
         self._measures: Mapping[str, Measure] = {measure.name: measure for measure in measures}
         self._queue: Queue[Scored] = Queue(room)
+        self._away = False
+        """Whether nobody was there the last time."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ragfault-returner", daemon=True)
 
@@ -87,7 +89,7 @@ class Returner:
                     self._tallies.add("scores_unreturned", sum(1 for _ in rating.rated(scored)))
 
     def close(self) -> None:
-        """Try once more what waits, and end."""
+        """Try once more what waits, as long as somebody is there, and end."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -130,12 +132,13 @@ class Returner:
         self._tallies.add(f"{what}_unreturned", lost)
 
     def _deliver(self, url: str, body: bytes) -> Attempt:
-        found = Attempt(again=True)
+        found = Attempt("the OTLP endpoint is away", again=True)
         for pause in self._tries:
             wait = max(pause, found.wait)
-            if wait and self._ending.wait(wait):
+            if (wait or self._away) and self._ending.wait(wait):
                 return found
             found = post(url, body, self._headers, "the OTLP endpoint")
+            self._away = found.fault is not None and not found.code
             if not found.again or (found.code and found.code not in AGAIN):
                 return found
         return found

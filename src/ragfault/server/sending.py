@@ -86,7 +86,7 @@ class Sender:
             line.send(notice)
 
     def close(self) -> None:
-        """Try once more what waits, and end."""
+        """Try once more what waits, as long as it comes through, and end."""
         for line in self._lines:
             line.end()
         for line in self._lines:
@@ -99,6 +99,8 @@ class Line:
     def __init__(self, receiver: Receiver, tallies: Tallies, sent: Told, tries: tuple[float, ...]) -> None:
         self._receiver, self._tallies, self._sent, self._tries = receiver, tallies, sent, tries
         self._queue: Queue[Notice] = Queue(ROOM)
+        self._away = False
+        """Whether the receiver did not take the last notice."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ragfault-sender", daemon=True)
 
@@ -138,10 +140,11 @@ class Line:
 
     def _deliver(self, notice: Notice) -> str | None:
         """Send a notice, several times where that is worth while; what is wrong, if it never came through."""
-        found = Attempt(again=True)
+        found = Attempt("nobody was there", again=True)
         for pause in self._tries:
             wait = max(pause, found.wait)
-            if not found.again or (wait and self._ending.wait(wait)):
+            if not found.again or ((wait or self._away) and self._ending.wait(wait)):
                 return found.fault
             found = self._receiver(notice)
+            self._away = found.again
         return found.fault
