@@ -5,7 +5,9 @@ Behind the line is the real engine (chdb); the HTTP before it is that of the tes
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -18,7 +20,8 @@ pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `cl
 from clicking import PASSWORD, USER, fronted
 from ragfault.errors import OutputError
 from ragfault.records import Trace
-from ragfault.store import Count, Wanted, open_store
+from ragfault.runs.labels import Label, Labels
+from ragfault.store import Count, Mark, Store, Wanted, open_store
 from test_store import *  # noqa: F403 - its laws, which hold here under the places of this module
 from test_store import Place, measures, pages
 
@@ -93,6 +96,41 @@ def test_many_ids_are_asked_for_in_parts(at: Place, tmp_path: Path):
     assert store.append(traces).result() == (3000, 0)
     assert store.append(traces).result() == (0, 3000)
     assert store.count(Wanted(ids=tuple(trace.id for trace in traces[::3]))) == 1000
+    store.close()
+
+
+def test_of_several_who_open_it_at_once_one_owns_it(at: Place, tmp_path: Path):
+    """Who looked before the others had claimed it finds out before it writes."""
+    open_store(at(tmp_path)).close()
+    barrier = threading.Barrier(3)
+
+    def one() -> Store | OutputError:
+        barrier.wait()
+        try:
+            return open_store(at(tmp_path))
+        except OutputError as error:
+            return error
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: one(), range(3)))
+    [store] = [each for each in found if not isinstance(each, OutputError)]
+    assert store.append([Trace(id="a", query="q")]).result().taken == 1
+    store.close()
+
+
+def test_what_fails_has_nothing_else_done_twice(at: Place, tmp_path: Path):
+    """A label that waits together with something that fails is kept once."""
+    store = open_store(at(tmp_path))
+    wrong = Mark(text="m", metadata={"deep": object()})
+    label = Label(trace="a", verdicts=Labels(), by="ann")
+    found = [
+        done
+        for _ in range(20)
+        for done in (store.label(label), store.mark([wrong], 1.0), store.add_counts([Count("dropped", 5, 1)]))
+    ]
+    assert sum(each.exception() is not None for each in found) == 20
+    assert len(store.labels("a")) == 20
+    assert store.counts() == (Count("dropped", 5, 20),)
     store.close()
 
 

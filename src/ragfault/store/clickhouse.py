@@ -66,9 +66,7 @@ class ClickHouse:
             raise
         self._floor, self._torn = 0, False
         self._writer = Writer(self._ready, RENEW)
-        self.checking = ClickHouseChecking(
-            self._reading, self._con, lambda deed: self._submit(self._each, deed)
-        )
+        self.checking = ClickHouseChecking(self._reading, self._con, self._alone)
 
     def _last_number(self) -> int:
         """The highest number of anything that is numbered."""
@@ -91,9 +89,9 @@ class ClickHouse:
         """Have the writer do something with what is given, and all that waits for the same."""
         return self._writer.submit(work, given)
 
-    def _each(self, given: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Deeds one after the other."""
-        return [deed() for deed in given]
+    def _alone(self, deed: Callable[[], Any]) -> Future[Any]:
+        """Have the writer do something by itself: where another fails, it is not done again."""
+        return self._writer.submit(lambda _: [deed()], None)
 
     @property
     def pending(self) -> int:
@@ -191,7 +189,7 @@ class ClickHouse:
     # --- marks, alerts, labels, settings, tokens, counts -----------------------------------------------
 
     def mark(self, marks: Sequence[Mark], now: float) -> Future[int]:
-        return self._submit(self._each, lambda: keeping.add_marks(self._con, marks, now, self._numbers))
+        return self._alone(lambda: keeping.add_marks(self._con, marks, now, self._numbers))
 
     def marks(self, since: float = 0.0, until: float | None = None) -> tuple[Mark, ...]:
         return keeping.marks(self._reading, since, until)
@@ -203,13 +201,13 @@ class ClickHouse:
                 notes.append(keeping.note("setting", name, value, self._numbers))
             keeping.add_notes(self._con, notes)
 
-        return self._submit(self._each, deed)
+        return self._alone(deed)
 
     def events(self, alert: str | None = None, limit: int = 200) -> tuple[Event, ...]:
         return keeping.events(self._reading, alert, limit)
 
     def label(self, label: Label) -> Future[None]:
-        return self._submit(self._each, lambda: keeping.add_label(self._con, label, self._numbers))
+        return self._alone(lambda: keeping.add_label(self._con, label, self._numbers))
 
     def labels(self, trace: str | None = None) -> tuple[Label, ...]:
         found = keeping.bodies(self._reading, "label", trace, by="number")
@@ -228,9 +226,8 @@ class ClickHouse:
         return self._note("token", name, None)
 
     def _note(self, kind: keeping.Kind, name: str, content: Any) -> Future[None]:
-        return self._submit(
-            self._each,
-            lambda: keeping.add_notes(self._con, [keeping.note(kind, name, content, self._numbers)]),
+        return self._alone(
+            lambda: keeping.add_notes(self._con, [keeping.note(kind, name, content, self._numbers)])
         )
 
     def tokens(self) -> tuple[Token, ...]:
@@ -238,7 +235,7 @@ class ClickHouse:
         return tuple(msgspec.json.decode(body, type=Token) for body in found)
 
     def add_counts(self, counts: Sequence[Count]) -> Future[None]:
-        return self._submit(self._each, lambda: keeping.add_counts(self._con, counts))
+        return self._alone(lambda: keeping.add_counts(self._con, counts))
 
     def counts(self, since: int = 0) -> tuple[Count, ...]:
         return keeping.counts(self._reading, since)
@@ -249,7 +246,7 @@ class ClickHouse:
         return forgetting.totals(self._reading, self._schema)
 
     def forget(self, *, before: float | None = None, bytes: int | None = None) -> Future[int]:
-        return self._submit(self._each, lambda: forgetting.forget(self._con, before, bytes))
+        return self._alone(lambda: forgetting.forget(self._con, before, bytes))
 
     def tidy(self) -> Future[None]:
         """Nothing: the server merges roll-ups by itself, and they are read as sums."""

@@ -19,6 +19,9 @@ __all__ = ["RENEW", "Ownership"]
 LEASE = 30.0
 """Seconds for which a claim holds without being renewed."""
 
+SETTLE = 0.5
+"""Seconds after which a claim is looked at again: of two who saw nobody at the same time, the later one owns it."""
+
 RENEW = 10.0
 """Seconds after which it is renewed."""
 
@@ -41,15 +44,22 @@ class Ownership:
         self._wait_for_others()
         _mine.add(self._token)
         self._claim(LEASE)
+        if con.address.folder is None:
+            time.sleep(SETTLE)
+            self._check()
 
     def renew(self) -> None:
         """Claim it for longer, where that is due. Raises OutputError where another process took it over meanwhile."""
         if time.monotonic() - self._renewed < RENEW:
             return
+        self._check()
+        self._claim(LEASE)
+
+    def _check(self) -> None:
+        """Raise OutputError where another process has it."""
         found = self._holder()
         if found is not None and found["token"] != self._token:
             raise OutputError(f"another process took over the store {self._con.address}: {_named(found)}.")
-        self._claim(LEASE)
 
     def release(self) -> None:
         """Let it go."""
