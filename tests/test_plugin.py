@@ -235,3 +235,15 @@ def test_every_trace_is_a_test(session, runs, pytester):
     assert "which traces? Mark the test" in text
     assert f"{asked}\n  groundedness = 0" in text
     assert "unsupported_claim: " in text
+
+
+def test_a_file_that_is_missing_is_named_with_the_root_folder(session, pytester):
+    """Where traces are not found, the report says so and names the folder that paths begin at, without a traceback."""
+    for text in (
+        '@pytest.mark.ragfault_traces("nowhere.jsonl")\ndef test_each(scored): ...',
+        '@pytest.mark.ragfault("nowhere.jsonl", bars=["error<=0.5"])\ndef test_whole(): ...',
+    ):
+        found = session(text).stdout.str()
+        assert "InputError: there is no file" in found
+        assert f"Paths begin at pytest's root folder, {pytester.path}" in found
+        assert "_hookexec" not in found

@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each trace, under its id; nothing is judged yet."""
+    """Make a test of each trace, under its id; nothing is judged yet. Where they cannot be read, one test says so."""
     mark = metafunc.definition.get_closest_marker("ragfault_traces")
     if mark is None or "scored" not in metafunc.fixturenames:
         return
@@ -74,8 +74,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     (traces,), options = mark.args, mark.kwargs
     where = metafunc.config.rootpath / traces if isinstance(traces, str | Path) else list(traces)
     reading = {name: options[name] for name in READING if name in options}
-    found = read_traces(where, **reading) if isinstance(where, Path) else where
-    made = [pytest.param((where, options, trace.id), id=trace.id) for trace in found]
+    try:
+        found = read_traces(where, **reading) if isinstance(where, Path) else where
+        made = [pytest.param((where, options, trace.id), id=trace.id) for trace in found]
+    except RagfaultError as error:
+        made = [pytest.param(_reason(error, metafunc.config), id="unread")]
     metafunc.parametrize("scored", made, indirect=True)
 
 
@@ -104,7 +107,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         except AssertionError as error:
             wrong = str(error)
         except RagfaultError as error:
-            wrong = f"{type(error).__name__}: {error}"
+            wrong = _reason(error, item.config)
         if wrong is not None:
             pytest.fail(wrong, pytrace=False)
 
@@ -130,6 +133,8 @@ def scored(request: pytest.FixtureRequest, ragfault: Ragfault) -> Scored:
     """One trace of the marker `ragfault_traces` with its verdicts, scores and values; they are attached to the test."""
     if not hasattr(request, "param"):
         raise UsageError('which traces? Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
+    if isinstance(request.param, str):
+        pytest.fail(request.param, pytrace=False)
     where, options, name = request.param
     found = ragfault._scored(where, options)[name]
     from ragfault.findings import diagnose
@@ -351,6 +356,13 @@ class Ragfault:
 
 _ITEM = pytest.StashKey[pytest.Item]()
 _CHECKS = pytest.StashKey[Ragfault]()
+
+
+def _reason(error: RagfaultError, config: pytest.Config) -> str:
+    """An error as the report of a test says it; where a file is missing, with the folder that paths begin at."""
+    text = f"{type(error).__name__}: {error}"
+    more = f"Paths begin at pytest's root folder, {config.rootpath}. Is it not the one you meant? Write options with =."
+    return f"{text}\n{more}" if "there is no file" in text else text
 
 
 def _named(traces: object) -> str:
