@@ -40,7 +40,7 @@ def _delays(found: Delays) -> Iterator[str]:
     for edge, n in zip(EDGES, found.below(), strict=True):
         yield f'ragfault_scoring_seconds_bucket{{le="{edge:g}"}} {n}'
     yield f'ragfault_scoring_seconds_bucket{{le="+Inf"}} {found.count}'
-    yield f"ragfault_scoring_seconds_sum {found.sum:g}"
+    yield f"ragfault_scoring_seconds_sum {found.sum}"
     yield f"ragfault_scoring_seconds_count {found.count}"
 
 

@@ -185,19 +185,24 @@ def sample(
         f"FROM scores s LEFT JOIN ours o ON o.number = s.number LEFT JOIN checked k ON k.number = s.number "
         f"AND k.judge = $judge AND k.metric = s.metric WHERE {where}"
     )
-    summed = con.sql(
-        f"{OURS} SELECT s.metric, s.route, count(*), count(*) FILTER (o.covered), "
-        "count(*) FILTER (o.covered AND o.taken AND k.value IS NULL), "
-        f"count(*) FILTER ({REST}), coalesce(sum(s.value) FILTER ({REST}), 0), "
-        f"coalesce(sum(s.value * s.value) FILTER ({REST}), 0) {values} GROUP BY ALL ORDER BY ALL",
-        params=given,
-    ).fetchall()
-    rows = con.sql(
-        f"{OURS} SELECT s.metric || chr(0) || s.route AS key, s.value AS judged, k.value AS said, o.chance AS chance, "
-        "o.cost AS cost, CASE WHEN o.conversation = '' THEN 0 ELSE hash(o.conversation) END::UBIGINT AS conversation "
-        f"{values} AND o.covered AND NOT ({REST})",
-        params=given,
-    ).to_arrow_table()
+    con.begin()  # sums and rows are of one moment
+    try:
+        summed = con.sql(
+            f"{OURS} SELECT s.metric, s.route, count(*), count(*) FILTER (o.covered), "
+            "count(*) FILTER (o.covered AND o.taken AND k.value IS NULL), "
+            f"count(*) FILTER ({REST}), coalesce(sum(s.value) FILTER ({REST}), 0), "
+            f"coalesce(sum(s.value * s.value) FILTER ({REST}), 0) {values} GROUP BY ALL ORDER BY ALL",
+            params=given,
+        ).fetchall()
+        rows = con.sql(
+            f"{OURS} SELECT s.metric || chr(0) || s.route AS key, s.value AS judged, k.value AS said, "
+            "o.chance AS chance, o.cost AS cost, "
+            "CASE WHEN o.conversation = '' THEN 0 ELSE hash(o.conversation) END::UBIGINT AS conversation "
+            f"{values} AND o.covered AND NOT ({REST})",
+            params=given,
+        ).to_arrow_table()
+    finally:
+        con.rollback()
     return _samples(summed, rows)
 
 

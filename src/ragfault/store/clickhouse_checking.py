@@ -187,32 +187,28 @@ def _values(given: dict[str, Any]) -> str:
 
 
 def _samples(con: Connection, given: dict[str, Any]) -> tuple[Sample, ...]:
-    """Sums and columns by metric and route."""
+    """Sums and columns by metric and route, all of one moment."""
     import numpy as np
 
-    summed = con.rows(
+    columns = {
+        "judged": np.float64,
+        "said": np.float64,
+        "chance": np.float64,
+        "cost": np.float64,
+        "conversation": np.uint64,
+    }
+    arrays = ", ".join(f"groupArrayIf({name}, covered AND NOT alone)" for name in columns)
+    rows = con.rows(
         "SELECT metric, route, count(), countIf(covered), countIf(covered AND taken AND NOT asked), countIf(alone), "
-        f"sumIf(judged, alone), sumIf(judged * judged, alone), countIf(covered AND NOT alone) FROM {_values(given)} "
+        f"sumIf(judged, alone), sumIf(judged * judged, alone), {arrays} FROM {_values(given)} "
         "GROUP BY metric, route ORDER BY metric, route",
         **given,
     )
-    found = (
-        con.columns(
-            f"SELECT judged, said, chance, cost, conversation FROM {_values(given)} WHERE covered AND NOT alone "
-            "ORDER BY metric, route",
-            **given,
-        )
-        or [()] * 5
-    )
-    kinds = (np.float64, np.float64, np.float64, np.float64, np.uint64)
-    columns: list[Any] = [np.array(column, kind) for column, kind in zip(found, kinds, strict=True)]
     made: list[Sample] = []
-    first = 0
-    for metric, route, scored, covered, failed, *rest, size in summed:
-        judged, said, chance, cost, conversation = (each[first : first + size] for each in columns)
-        sums = (int(rest[0]), float(rest[1]), float(rest[2]))
-        made.append(
-            Sample(metric, route, scored, covered, failed, sums, judged, said, chance, cost, conversation)
-        )
-        first += size
+    for metric, route, scored, covered, failed, n, total, squares, *found in rows:
+        sides: list[Any] = [
+            np.array(column, kind) for column, kind in zip(found, columns.values(), strict=True)
+        ]
+        rest = (int(n), float(total), float(squares))
+        made.append(Sample(metric, route, scored, covered, failed, rest, *sides))
     return tuple(made)

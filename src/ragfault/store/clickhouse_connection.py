@@ -40,12 +40,6 @@ class Connection:
             found = self._client.query(query, parameters=given or None, column_formats=formats or None)
         return list(map(tuple, found.result_rows))
 
-    def columns(self, query: str, **given: Any) -> list[Sequence[Any]]:
-        """What a query finds, by column; none where it finds nothing."""
-        with self._told():
-            found = self._client.query(query, parameters=given or None, column_oriented=True)
-        return list(found.result_columns)
-
     def one(self, query: str, **given: Any) -> Any:
         """The first value of the first row."""
         return self.rows(query, **given)[0][0]
