@@ -21,13 +21,13 @@ LOCATE = """
 # Measure, then locate
 
 Two releases of a RAG system answered the same 104 questions. The second one answers worse. Which layer broke?
-Everything here runs on this machine: no key, no network.
+Everything here runs on this machine: no key, no network. It needs `pip install 'ragfault[report]' pandas`.
 
 ---
 from ragfault import bisect, compare, evaluate, gate
 from ragfault.datasets import write_handbook
 
-folder = write_handbook("handbook")
+folder = write_handbook("handbook", force=True)
 ---
 ## Measure
 
@@ -81,7 +81,8 @@ MEND = """
 # Locate, then mend
 
 The bisection blamed retrieval, and pointed at chunker, index and embedder. Here retrieval is looked into,
-searched for a better pipeline, and the gain is proved on questions that took no part in the search.
+searched for a better pipeline, and the gain is proved on questions that took no part in the search. It needs
+`pip install 'ragfault[report,retrieval]'`.
 
 ---
 from ragfault import bisect, evaluate
@@ -92,7 +93,7 @@ from ragfault.sources import read_traces
 from ragfault.sources.documents import read_documents
 from ragfault.tuning import Space, lint, tune
 
-write_handbook("handbook")
+write_handbook("handbook", force=True)
 old = evaluate("handbook/traces-v1.jsonl", "runs/v1", force=True)
 new = evaluate("handbook/traces-v2.jsonl", "runs/v2", force=True)
 print(bisect(old, new).sentence)
