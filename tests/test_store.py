@@ -421,6 +421,27 @@ def test_an_export_of_a_part_is_that_part(held, tmp_path: Path):
         export(store, Wanted(), tmp_path / "part")
 
 
+def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
+    """What is judged while an export is written is not in it; where something is forgotten meanwhile, that is told."""
+    found = judged()[:5]
+    store = open_store(at(tmp_path / "s"))
+    store.append([each.trace for each in found]).result()
+    store.score(found[1:], measures()).result()
+
+    def late(_: str) -> None:
+        store.score(found[:1], measures()).result()
+
+    run = export(store, Wanted(), tmp_path / "run", notice=late)
+    ids = [each.trace.id for each in found[1:]]
+    assert [trace.id for trace in run.traces()] == ids == [each.trace for each in run.verdicts()]
+    assert [score.trace for score in run.scores()] == [each for each in ids for _ in run.manifest.metrics]
+    store.append([Trace(id="waits", query="q")]).result()
+    with pytest.raises(OutputError, match="forgotten"):
+        export(store, Wanted(), tmp_path / "gone", notice=lambda _: store.forget(before=2.0**40).result())
+    assert not (tmp_path / "gone").exists()
+    store.close()
+
+
 def test_an_import_is_undone_by_an_export(at: Place, held, tmp_path: Path):
     """A run that is taken in and exported again is the same run; a prefix keeps two of them apart."""
     store, _ = held

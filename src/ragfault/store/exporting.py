@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from ragfault import __version__
-from ragfault.errors import UsageError
+from ragfault.errors import OutputError, UsageError
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.runs import Measure, Plan, Run
 from ragfault.runs.places import check_free, resolved, settle, writing
 from ragfault.runs.writing import GROUP, manifest, write_groups, write_manifest
 from ragfault.sources import Digest
+from ragfault.sources.seen import Seen
 from ragfault.store.port import Store
 from ragfault.store.records import Appended, Wanted, Whole
 
@@ -42,7 +43,7 @@ def export(
 
     It is what `evaluate` makes of the same traces with the same judge and metrics. Traces that wait to be judged are
     left out, with a notice. Raises UsageError where the selection is empty, or was judged by several judges (name one
-    with `Wanted.judge`), OutputError where the place is taken.
+    with `Wanted.judge`), OutputError where the place is taken, or traces were forgotten meanwhile.
 
     >>> import tempfile
     >>> from ragfault.online import score_response
@@ -83,8 +84,8 @@ class _Survey(NamedTuple):
     """What a first walk over a selection finds."""
 
     traces: int
-    last: str
-    """The id of the last trace; what comes in later is not part of the export."""
+    ids: Seen
+    """What is judged later is not part of the export."""
     judge: str
     measures: tuple[Measure, ...]
     fingerprint: str
@@ -94,13 +95,13 @@ def _survey(store: Store, wanted: Wanted) -> _Survey:
     """Walk a selection once: which judge, which metrics, which traces."""
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
-    digest, last = Digest(), ""
+    digest, ids = Digest(), Seen()
     for each in store.walk(wanted):
         assert each.verdicts is not None
         judges[each.verdicts.judge] += 1
         names.update((score.metric, score) for score in each.scores if score.metric not in names)
         digest.add(each.trace)
-        last = each.trace.id
+        ids.add(each.trace.id)
     if not judges:
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
@@ -108,17 +109,27 @@ def _survey(store: Store, wanted: Wanted) -> _Survey:
         raise UsageError(f"several judges saw these traces: {shown}. Name one with judge=.")
     known = {measure.name: measure for measure in store.measures()}
     measures = tuple(known.get(name, Measure(name, score.layer)) for name, score in names.items())
-    return _Survey(digest.count, last, next(iter(judges)), measures, digest.fingerprint)
+    return _Survey(digest.count, ids, next(iter(judges)), measures, digest.fingerprint)
 
 
 def _write(store: Store, wanted: Wanted, found: _Survey, draft: Path) -> dict[str, int]:
     """Write the tables; the counts of the states of scores."""
     states: dict[str, int] = {}
     for name in ("traces", "verdicts", "scores"):
-        walked = islice(store.walk(wanted), found.traces)
-        tables = _tables(name, walked, [measure.name for measure in found.measures])
+        tables = _tables(name, _again(store, wanted, found), [measure.name for measure in found.measures])
         states = write_groups(tables, draft / f"{name}.parquet", GROUP[name]) or states
     return states
+
+
+def _again(store: Store, wanted: Wanted, found: _Survey) -> Iterator[Whole]:
+    """The same traces once more. Raises OutputError where they are not all there any more."""
+    n = 0
+    for each in store.walk(wanted):
+        if each.trace.id in found.ids:
+            n += 1
+            yield each
+    if n != found.traces:
+        raise OutputError("some of these traces were forgotten while they were written. Export them again.")
 
 
 def _tables(name: str, walked: Iterator[Whole], metrics: list[str]) -> Iterator[pa.Table]:
