@@ -114,8 +114,19 @@ def _told(found: Savings) -> list[str]:
         f"precision {found.precision[0]:.3f} → {found.precision[1]:.3f}, "
         f"recall {found.recall[0]:.3f} → {found.recall[1]:.3f}",
         f"quality (their harmonic mean) {found.quality[0]:.3f} → {found.quality[1]:.3f}, {found.gain:+.1f} %",
+        *_beware(found),
         f"tokens × {found.tokens:.3f}",
         f"a month US$ {before:,.2f} → {after:,.2f}: US$ {found.saved:,.2f} saved, US$ {found.yearly:,.2f} a year",
+    ]
+
+
+def _beware(found: Savings) -> list[str]:
+    """That one of the two fell, which their harmonic mean may hide."""
+    pairs = (("precision", found.precision), ("recall", found.recall))
+    return [
+        f"beware: {name} fell; what is saved by that is paid for in answers"
+        for name, (a, b) in pairs
+        if b < a
     ]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import RunError
+from ragfault.errors import MissingExtra, RunError
 from ragfault.records import Layer, Score, Trace, Usage, Verdicts
 from ragfault.sources.remote import Place, as_place, readable
 
@@ -190,7 +191,9 @@ class Run:
             ) from error
 
     def to_pandas(self, table: Table = "scores", **options: Any) -> pd.DataFrame:
-        """A whole table in memory, as a pandas DataFrame (pandas must be installed)."""
+        """A whole table in memory, as a pandas DataFrame. Raises MissingExtra where pandas is not installed."""
+        if find_spec("pandas") is None:
+            raise MissingExtra("a data frame", "", "pip install pandas")
         return self.to_arrow(table).to_pandas(**options)
 
     def to_polars(self, table: Table = "scores") -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 from ragfault.errors import UsageError
@@ -41,10 +42,16 @@ def costs(settings: Settings) -> Cost:
     if found is None and settings.budget is not None:
         raise UsageError(
             f"the price of {settings.model} at {host(settings)} is not known, so a budget in US$ cannot be kept. "
-            "Give --price IN,OUT (US$ for a million tokens sent and received), or a budget in tokens: "
+            f"{_lacking()}Give --price IN,OUT (US$ for a million tokens sent and received), or a budget in tokens: "
             '--budget "200000 tokens".'
         )
     return found or _unknown
+
+
+def _lacking() -> str:
+    """What to install where the catalogue of prices is not."""
+    found = find_spec("genai_prices") is not None
+    return "" if found else "Prices come with: pip install 'ragfault[llm]'. Or: "
 
 
 def context(settings: Settings) -> int | None:
