@@ -197,9 +197,8 @@ def promote(
     done = add(_cases(run, cluster, traces, registry, now), out)
     for name, double in done.doubles:
         click.echo(f"{name} is left out: {double} asks the same", err=True)
-    click.echo(
-        f"{len(done.added):,} {'case' if len(done.added) == 1 else 'cases'} added to {out}, {done.total:,} in it, to be reviewed"
-    )
+    cases = "case" if len(done.added) == 1 else "cases"
+    click.echo(f"{len(done.added):,} {cases} added to {out}, {done.total:,} in it, to be reviewed")
 
 
 def _cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:
