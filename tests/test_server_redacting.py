@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -72,6 +73,18 @@ def test_spans_are_redacted_before_they_are_held(tmp_path: Path):
         trace = server.ask(f"/traces/{'0' * 31}8.json").json["trace"]
         assert trace["chunks"][0]["text"] == "The ferry is asked of [email 1]."
         assert trace["answer"] == "Ask [email 1] or [phone 1]."
+    assert MAIL.encode() not in on_disk(tmp_path / "s")
+
+
+def test_nothing_hides_in_an_id_of_opentelemetry(tmp_path: Path):
+    """What stands where a parent, or the trace of a record of a log, is to be named and is no id is not kept at all."""
+    part = {**rag_spans("0" * 31 + "7")[0], "parentSpanId": MAIL}
+    record = {"traceId": MAIL, "spanId": MAIL, "eventName": "e"}
+    logs = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
+    server = Server(tmp_path / "s", "--redact", "all")
+    assert server.ask("/v1/traces", otlp(part), JSON).status == 200
+    assert server.ask("/v1/logs", logs, {"Content-Type": "application/json"}).status == 200
+    server.end(signal.SIGKILL)
     assert MAIL.encode() not in on_disk(tmp_path / "s")
 
 

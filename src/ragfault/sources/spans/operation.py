@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from ragfault.errors import InputError
 
-__all__ = ["LIMITS", "Decoded", "Event", "Limits", "Operation", "Scale", "fuller", "lacking"]
+__all__ = ["LIMITS", "Decoded", "Event", "Limits", "Operation", "Scale", "fuller", "lacking", "linked"]
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 SPAN_ID = re.compile(r"[0-9a-f]{16}")
@@ -182,3 +182,13 @@ def lacking(trace: str, span: str) -> str | None:
     if not SPAN_ID.fullmatch(span) or not span.strip("0"):
         return "no span id of 16 hex digits" if span.strip("0") else "no span id"
     return None
+
+
+def linked(text: str, digits: int) -> str:
+    """An id by which a span or a record points elsewhere; empty where the text is none, so that nothing hides in it.
+
+    >>> linked("0" * 15 + "1", 16), linked("0" * 16, 16), linked("ann@example.org", 32)
+    ('0000000000000001', '', '')
+    """
+    known = (TRACE_ID if digits == 32 else SPAN_ID).fullmatch(text)
+    return text if known and text.strip("0") else ""

@@ -20,6 +20,7 @@ from ragfault.sources.spans.operation import (
     Result,
     Scale,
     lacking,
+    linked,
 )
 
 __all__ = ["read_logs_json", "read_spans_json"]
@@ -201,12 +202,12 @@ def _operation(span: SpanMessage, resource: dict[str, Any], scale: Scale) -> Ope
     if wrong:
         scale.reject(wrong)
         return None
-    parent = _id(span.parent_span_id or "", 16)
+    parent = linked(_id(span.parent_span_id or "", 16), 16)
     status = span.status or StatusMessage()
     return Operation(
         trace=trace,
         id=name,
-        parent=parent if parent.strip("0") else None,
+        parent=parent or None,
         name=scale.text(span.name),
         kind=_enum(span.kind, KINDS, "SPAN_KIND_"),
         start=_nanoseconds(span.start_time_unix_nano),
@@ -235,8 +236,8 @@ def _logged(record: RecordMessage, scale: Scale) -> Event:
         name=scale.text(record.event_name or str(attributes.get("event.name", ""))),
         time=_nanoseconds(record.time_unix_nano) or _nanoseconds(record.observed_time_unix_nano),
         attributes=attributes,
-        trace=_id(record.trace_id or "", 32),
-        span=_id(record.span_id or "", 16),
+        trace=linked(_id(record.trace_id or "", 32), 32),
+        span=linked(_id(record.span_id or "", 16), 16),
     )
 
 

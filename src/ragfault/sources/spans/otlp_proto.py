@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ragfault.errors import InputError, MissingExtra
-from ragfault.sources.spans.operation import VECTOR, Decoded, Event, Limits, Operation, Result, Scale, lacking
+from ragfault.sources.spans.operation import (
+    VECTOR,
+    Decoded,
+    Event,
+    Limits,
+    Operation,
+    Result,
+    Scale,
+    lacking,
+    linked,
+)
 
 __all__ = ["read_logs_message", "read_spans_message"]
 
@@ -180,12 +190,12 @@ def _operation(span: Any, resource: dict[str, Any], scale: Scale) -> Operation |
     if wrong:
         scale.reject(wrong)
         return None
-    parent = span.parent_span_id.hex()
+    parent = linked(span.parent_span_id.hex(), 16)
     events = scale.few(span.events, scale.limits.events) if span.events else ()
     return Operation(
         trace=trace,
         id=name,
-        parent=parent if parent.strip("0") else None,
+        parent=parent or None,
         name=scale.text(span.name),
         kind=KINDS[span.kind] if 0 <= span.kind < len(KINDS) else "internal",
         start=span.start_time_unix_nano,
@@ -214,8 +224,8 @@ def _logged(record: Any, scale: Scale) -> Event:
         name=scale.text(record.event_name or str(attributes.get("event.name", ""))),
         time=record.time_unix_nano or record.observed_time_unix_nano,
         attributes=attributes,
-        trace=record.trace_id.hex(),
-        span=record.span_id.hex(),
+        trace=linked(record.trace_id.hex(), 32),
+        span=linked(record.span_id.hex(), 16),
     )
 
 
