@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragfault.errors import BadTraces, InputError
 from ragfault.sources import read_traces
-from ragfault.sources.spans import Event, Window, to_trace
+from ragfault.sources.spans import Event, Operation, Window, to_trace
 from spanning import ANSWER, QUERY, TEXTS, ids, json_body, openinference, request, span
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -113,6 +113,24 @@ def test_memory_is_bounded_and_what_is_pushed_out_is_counted():
     left = list(window.flush())
     assert left[0].trace == groups[0][0].trace
     assert len(out) + len(left) == 40
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"name": "x" * 10_000},
+        {"message": "x" * 10_000},
+        {"attributes": {"x" * 10_000: 1}},
+        {"attributes": {"a": [{"x" * 10_000: None}]}},
+        {"resource": {"service.name": "x" * 10_000}},
+        {"events": (Event(name="x" * 10_000),)},
+    ],
+)
+def test_no_text_of_a_span_is_without_weight(held):
+    """Wherever a long text stands, it counts towards the room."""
+    window = Window()
+    window.add([Operation(trace=ids(1, 32), id=ids(1, 16), **held)], now=0)
+    assert window.size > 10_000
 
 
 def test_one_trace_cannot_take_all():

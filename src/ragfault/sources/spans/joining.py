@@ -284,15 +284,17 @@ class Window:
 
 def weight(record: Operation | Event) -> int:
     """About how many bytes a record takes."""
-    size = OVERHEAD + sum(map(_bytes, record.attributes.values()))
+    size = OVERHEAD + len(record.name) + _bytes(record.attributes)
     if isinstance(record, Operation):
-        size += sum(map(weight, record.events))
+        size += len(record.message) + _bytes(record.resource) + sum(map(weight, record.events))
     return size
 
 
 def _bytes(value: object) -> int:
     if isinstance(value, str):
         return 64 + len(value)
-    if isinstance(value, (list, dict)):
-        return 64 + sum(map(_bytes, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, dict):
+        return 64 + sum(len(name) + _bytes(part) for name, part in value.items())
+    if isinstance(value, list):
+        return 64 + sum(map(_bytes, value))
     return 64
