@@ -291,9 +291,22 @@ def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], c
 # --- who may -----------------------------------------------------------------------------------------
 
 
+def test_a_view_is_kept_under_its_name(client: Client):
+    """A selection that was kept stands on the page for everybody, leads to itself, and can be forgotten."""
+    name = "<b>slow ones"
+    client.send("/views", name=name, query="state=scored&sort=latency&after=x")
+    page = client.ask("/traces").text
+    assert '<a href="/traces?state=scored&amp;sort=latency"><bdi>&lt;b&gt;slow ones</bdi></a>' in page
+    assert client.ask("/traces?state=scored&sort=latency").status == 200
+    assert client.send("/views", name=" ", query="").status == 422
+    assert client.send("/views", name="bad", query="limit=many").status == 422
+    client.send("/views", name=name, query="", deed="forget")
+    assert "slow ones" not in client.ask("/traces").text
+
+
 def test_forms_need_their_stamp(client: Client):
     """A form that no page of this server made changes nothing."""
-    for path in ("/labels", "/alerts", "/clusters", "/runs", "/sign-in", "/sign-out"):
+    for path in ("/labels", "/views", "/alerts", "/clusters", "/runs", "/sign-in", "/sign-out"):
         assert client.ask(path, {"deed": "unsilence"}).status == 403
         assert client.ask(path, {"deed": "unsilence", "stamp": "0" * 64}).status == 403
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from importlib.resources import files
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
@@ -98,6 +99,7 @@ def traces(request: Request) -> Response:
         measures=measures,
         shown=list(dict.fromkeys([*extra, *(name for name in SHOWN if name in measures)]))[:5],
         saved=_saved(desk),
+        own=msgspec.convert(desk.store.setting(seen.VIEWS, {}), dict[str, Wanted]),
         labels=len(desk.store.labels()),
     )
 

@@ -26,7 +26,7 @@ from ragfault.server.access import COOKIE
 from ragfault.server.bodies import read_body
 from ragfault.server.dashboard_reading import said
 from ragfault.server.dashboard_rendering import PageRoute, address, local, render
-from ragfault.server.dashboard_views import CLUSTERS, last_judge, run_at, selection
+from ragfault.server.dashboard_views import CLUSTERS, VIEWS, last_judge, run_at, selection
 from ragfault.server.desk import ALARMS, Desk
 from ragfault.server.settings import Limits
 from ragfault.store import Event, Wanted, export, import_run
@@ -35,6 +35,8 @@ __all__ = ["forms"]
 
 SMALL = Limits(body=64_000, unpacked=64_000)
 """What a form may weigh."""
+
+MOST_VIEWS = 50
 
 LONG = 30 * 24 * 60
 """Minutes for which an alert may be silenced."""
@@ -100,6 +102,30 @@ async def sign_out(request: Request) -> Response:
     answer = RedirectResponse("/sign-in", 303)
     answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return answer
+
+
+# --- saved views ----------------------------------------------------------------------------------
+
+
+@forms.post("/views")
+async def save_view(request: Request, fields: Fields = Filled) -> Response:
+    """Keep a selection of traces under a name, or forget one."""
+    name, query = fields.get("name", "").strip()[:80], fields.get("query", "")
+    if not name:
+        raise UsageError("a view needs a name. Write one beside the button.")
+    wanted = None if fields.get("deed") == "forget" else selection(parse_qsl(query, max_num_fields=100))
+
+    def deed(desk: Desk) -> None:
+        with desk.registering:
+            kept = dict(desk.store.setting(VIEWS, {}))
+            kept.pop(name, None)
+            if wanted is not None:
+                kept[name] = msgspec.to_builtins(msgspec.structs.replace(wanted, after=None))
+            if len(kept) > MOST_VIEWS:
+                raise UsageError(f"there are {MOST_VIEWS} views. Forget one first.")
+            desk.store.save_setting(VIEWS, kept).result()
+
+    return await _done(request, deed, local(f"/traces?{query}"))
 
 
 # --- labels ----------------------------------------------------------------------------------------
@@ -186,10 +212,11 @@ def _cluster(desk: Desk, hours: int) -> None:
         wanted = Wanted(since=since, judge=last_judge(desk))
         run = export(desk.store, wanted, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
         found = cluster([run])
-        kept = desk.store.setting(CLUSTERS, {})
-        registry = msgspec.convert(kept["registry"], Registry) if kept else Registry()
-        registry, found = remember(registry, found, [whole(run)], moment.isoformat())
-    _keep(desk, {"time": now, "since": since, "found": found, "registry": registry})
+        with desk.registering:
+            kept = desk.store.setting(CLUSTERS, {})
+            registry = msgspec.convert(kept["registry"], Registry) if kept else Registry()
+            registry, found = remember(registry, found, [whole(run)], moment.isoformat())
+            _keep(desk, {"time": now, "since": since, "found": found, "registry": registry})
 
 
 def _keep(desk: Desk, content: dict[str, Any]) -> None:
@@ -231,11 +258,11 @@ def _registered(desk: Desk, change: Callable[[Any, str], Any]) -> None:
     """Change what is remembered of clusters."""
     from ragfault.clustering import Registry
 
-    kept = desk.store.setting(CLUSTERS, {})
-    registry = msgspec.convert(kept["registry"], Registry) if kept else Registry()
-    time = datetime.fromtimestamp(desk.now(), UTC).isoformat()
-    made = change(registry, time)
-    _keep(desk, {**kept, "registry": made})
+    with desk.registering:
+        kept = desk.store.setting(CLUSTERS, {})
+        registry = msgspec.convert(kept["registry"], Registry) if kept else Registry()
+        time = datetime.fromtimestamp(desk.now(), UTC).isoformat()
+        _keep(desk, {**kept, "registry": change(registry, time)})
 
 
 def _promote(desk: Desk, id: str) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLUSTERS",
+    "VIEWS",
     "Agreement",
     "Compared",
     "Grouped",
@@ -52,6 +53,9 @@ __all__ = [
     "settings",
     "told",
 ]
+
+VIEWS = "views"
+"""The setting that holds selections of traces by name."""
 
 CLUSTERS = "clusters"
 """The setting that holds the clusters that were found last, and what is remembered of all."""

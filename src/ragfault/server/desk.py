@@ -48,6 +48,8 @@ class Desk:
         self.scorers = Scorers(settings, store, None if self.checker is None else self.checker.draw)
         self.alarming = threading.Lock()
         """Held by whoever changes the state of the alerts."""
+        self.registering = threading.Lock()
+        """Held by whoever reads, changes and writes clusters or saved views."""
         self.redaction = Redaction(settings, self.tallies)
         self.joiner = Joiner(
             store, self.tallies, self.scorers.called, self.redaction.trace, origins=settings.otlp is not None
