@@ -66,7 +66,7 @@ def _layer(desk: Desk, view: views.Overview, layer: Layer) -> dict[str, Any]:
         "question": question,
         "parts": leading,
         "windows": [(window, layers.standing(view.moved, leading, window)) for window in views.WINDOWS],
-        "spark": _spark(desk, leading[0]),
+        "spark": desk.lately(f"spark {leading[0]}", lambda: _spark(desk, leading[0]), 30.0),
         "leading": [(key, row) for key, row in rows.items() if key[0] in leading],
         "others": [(key, row) for key, row in rows.items() if key[0] not in leading],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,9 +25,13 @@ from ragfault.store import Store
 
 __all__ = ["ALARMS", "Desk"]
 
+log = logging.getLogger("ragfault.server")
+
 T = TypeVar("T")
 LATELY = 2.0
 """Seconds for which a figure of the overview is as good as new."""
+SOON = 4.0
+"""Seconds more for which it is shown all the same, while a new one is made."""
 ALARMS = "alarms"
 """The setting that holds the state of all alerts."""
 
@@ -40,6 +46,8 @@ class Desk:
         self.tallies = Tallies(store, clock)
         """Counts of what was dropped, rejected, repeated, sent."""
         self._lately: dict[str, tuple[float, object]] = {}
+        self._renewed: set[str] = set()
+        self._closed = False
         self._lock = threading.Lock()
         self.rates = Rates(settings.limits.rate)
         self.checker = None if settings.check is None else Checker(settings, store)
@@ -57,14 +65,36 @@ class Desk:
         self.returner = Returner(settings, self.tallies, self.scorers.measures)
         self.scorers.told = self.returner.take
 
-    def lately(self, name: str, make: Callable[[], T]) -> T:
-        """What was made under a name a moment ago, or is made now: many who look at once cost as much as one."""
+    def lately(self, name: str, make: Callable[[], T], good: float = LATELY) -> T:
+        """What was made under a name a moment ago, or is made now: many who look at once cost as much as one.
+
+        It is as good as new for `good` seconds. Who looks within `SOON` after that is given what there is, and it is
+        made anew meanwhile.
+        """
         with self._lock:
-            made, found = self._lately.get(name, (-LATELY, None))
-            if time.monotonic() - made >= LATELY:
+            made, found = self._lately.get(name, (-math.inf, None))
+            age = time.monotonic() - made
+            if age >= good + SOON:
                 found = make()
                 self._lately[name] = (time.monotonic(), found)
+            elif age >= good and name not in self._renewed:
+                self._renewed.add(name)
+                threading.Thread(target=self._renew, args=(name, make), daemon=True).start()
         return cast(T, found)
+
+    def _renew(self, name: str, make: Callable[[], object]) -> None:
+        """Make something anew beside those who look; what cannot be made is made by who looks next."""
+        try:
+            found = make()
+            with self._lock:
+                self._lately[name] = (time.monotonic(), found)
+        except Exception:
+            if not self._closed:
+                log.exception("what pages show cannot be made anew")
+            with self._lock:
+                self._lately.pop(name, None)
+        finally:
+            self._renewed.discard(name)
 
     def scoring(self) -> dict[str, float]:
         """How scoring goes: what it took, and how much waits."""
@@ -85,6 +115,7 @@ class Desk:
 
     def close(self) -> None:
         """Score what is under way, write what waits to be written, and let the store go."""
+        self._closed = True
         self.joiner.close()
         self.scorers.close()
         self.returner.close()
