@@ -234,6 +234,17 @@ def progress(server: Server) -> dict:
     return dict(server.ask("/overview.json").json["checking"])
 
 
+def steady(server: Server) -> dict:
+    """What is told of the day when nothing waits and nothing more comes for some seconds."""
+    found, since = progress(server), time.monotonic()
+    while found["waiting"] or not found["checked"] or time.monotonic() - since < 4:
+        time.sleep(0.2)
+        now = progress(server)
+        if now != found:
+            found, since = now, time.monotonic()
+    return found
+
+
 def test_a_server_asks_about_its_share_and_rectifies(tmp_path: Path):
     """The traces that the salt draws are asked about and no others; the estimate stands on every page that has one."""
     with endpoint.serving() as better:
@@ -241,8 +252,7 @@ def test_a_server_asks_about_its_share_and_rectifies(tmp_path: Path):
         traces = endpoint.some(200)
         assert server.send(traces).status == 200
         server.settled(len(traces))
-        until(lambda: progress(server)["waiting"] == 0 and progress(server)["checked"] > 0)
-        told = progress(server)
+        told = steady(server)
         [moved] = [
             each
             for each in server.ask("/metrics/groundedness.json").json["moved"]

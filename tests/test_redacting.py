@@ -163,7 +163,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_no_text_makes_it_slow(part: str):
-    """Whatever repeats, twice the text takes about twice the time, and a megabyte is no matter of minutes."""
+    """Whatever repeats, twice the text takes about twice the time, and a long one is no matter of minutes."""
 
     def took(size: int) -> float:
         text = part * (size // len(part))
@@ -173,8 +173,8 @@ def test_no_text_makes_it_slow(part: str):
         find("api_key=" + text)
         return time.process_time() - begin
 
-    quarter = min(took(125_000) for _ in range(2))
-    assert took(1_000_000) < 40 * max(quarter, 0.02)
+    quarter = min(took(50_000) for _ in range(2))
+    assert took(400_000) < 40 * max(quarter, 0.02)
 
 
 # --- a trace -----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from watching import Server, rag_spans, serving
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 PATHS = ("/v1/traces", "/v1/logs", "/v1/ragfault/traces", "/v1/ragfault/marks")
 
-ROUNDS = 1200
+ROUNDS = 700
 """Hostile requests that are sent while memory is watched."""
 
 GROWTH = 200
