@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST ?= --numprocesses=auto --dist=loadfile
+# One process more than there are cores: many tests wait for servers, browsers and processes of their own.
+PYTEST ?= --numprocesses=$(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 ))) --dist=loadfile
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
