@@ -1,6 +1,6 @@
 """What other tools do on cases that need no model: each case is run by the tool's own functions.
 
-python -m benchmarks.peers --install DIR     virtual environments of the tools, as benchmarks.judge_cost has them
+python -m benchmarks.peers --install DIR     virtual environments, as benchmarks.judge_cost makes them
 python -m benchmarks.peers --run DIR         the table of docs/peers.md
 """
 
@@ -11,14 +11,11 @@ import json
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 
-TOOLS = {
-    "ragas": ("ragas==0.4.3", "langchain-community==0.3.31"),
-    "deepeval": ("deepeval==4.3.1",),
-    "trulens": ("trulens-core==2.16.0", "trulens-feedback==2.16.0"),
-    "phoenix": ("arize-phoenix-evals==3.9.4",),
-}
+from benchmarks import judge_cost
+from benchmarks.judge_cost import PEERS
 
 IMPORTS = {
     "ragas": "ragas.metrics",
@@ -114,12 +111,11 @@ CASES = (
 
 
 def install(place: Path) -> None:
-    """A virtual environment for each tool."""
-    for name, packages in TOOLS.items():
-        subprocess.run([sys.executable, "-m", "venv", str(place / name)], check=True)
-        subprocess.run(
-            [str(place / name / "bin/python"), "-m", "pip", "install", "-q", *packages], check=True
-        )
+    """A virtual environment for each tool, and one for ragfault's core."""
+    judge_cost.install(place, tuple(PEERS))
+    venv.create(place / "ragfault", with_pip=True)
+    command = [place / "ragfault" / "bin/python", "-m", "pip", "install", "-q", judge_cost.ROOT]
+    subprocess.run([str(each) for each in command], check=True)
 
 
 def said(python: Path | str, code: str) -> str:
@@ -175,10 +171,10 @@ def main() -> None:
             f"| {title} | {tool} | {said(given.run / tool / 'bin/python', code)} | {said(sys.executable, ours)} |"
         )
     print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
-    for tool in TOOLS:
+    for tool in PEERS:
         python = given.run / tool / "bin/python"
         count, size = weight(python)
-        print(f"| {TOOLS[tool][0]} | {count} | {size:,.0f} | {start(python, IMPORTS[tool]):.2f} |")
+        print(f"| {PEERS[tool][0]} | {count} | {size:,.0f} | {start(python, IMPORTS[tool]):.2f} |")
     core = given.run / "ragfault" / "bin/python"
     if core.exists():
         count, size = weight(core)

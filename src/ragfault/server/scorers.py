@@ -162,8 +162,9 @@ class Scorers:
             stored = self._stored(outcomes)
             self.told(stored)
             now = time.time()
+            came = {each.trace.id: self._came.pop(each.trace.id, now) for each in outcomes}
             for each in stored:
-                self.delays.add(now - self._came.pop(each.trace.id, now))
+                self.delays.add(now - came[each.trace.id])
             self._free.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(stored)
