@@ -12,8 +12,8 @@ import sys
 
 import numpy as np
 
-from ragfault.agreement.figures import Call, Terms, agreement
-from ragfault.agreement.units import Units
+from ragfault.evaluation.agreement.figures import IntervalOptions, PositiveCalls, compute_agreement
+from ragfault.evaluation.agreement.units import ScoredUnits
 
 NAMES = (
     "auroc",
@@ -26,19 +26,23 @@ NAMES = (
 CUT = 0.5
 
 
-def drawn(sources: int, bad: float, rng: np.random.Generator) -> tuple[Units, list[str]]:
+def drawn(sources: int, bad: float, rng: np.random.Generator) -> tuple[ScoredUnits, list[str]]:
     """So many sources of answers, with the share that is bad."""
     source = np.repeat(np.arange(sources), rng.integers(3, 6, sources))
     label = rng.random(source.size) < bad
     noise = rng.normal(size=source.size) + rng.normal(size=sources)[source] * 0.7
     score = 1 / (1 + np.exp(-(1.6 * label - 0.8 + noise)))
     called = score >= CUT
-    return Units("answer", score, label, called, None, np.arange(source.size)), [f"s{at}" for at in source]
+    return ScoredUnits("answer", score, label, called, None, np.arange(source.size)), [
+        f"s{at}" for at in source
+    ]
 
 
-def figures(units: Units, groups: list[str], resamples: int, seed: int) -> dict[str, tuple[float, ...]]:
+def figures(units: ScoredUnits, groups: list[str], resamples: int, seed: int) -> dict[str, tuple[float, ...]]:
     """Value and interval of each figure."""
-    made = agreement(units, groups, Call(units.own, CUT), Terms(resamples, seed))
+    made = compute_agreement(
+        units, groups, PositiveCalls(units.called, CUT), IntervalOptions(resamples, seed)
+    )
     found = {one.name: (one.value, one.low, one.high) for one in made.figures if one.name in NAMES}
     return {name: ends for name, ends in found.items() if None not in ends}
 
@@ -59,10 +63,10 @@ def main(samples: int) -> None:
             print(f"| {sources} | {bad:.0%} | {shares} |", flush=True)
 
 
-def whole(units: Units) -> dict[str, float]:
+def whole(units: ScoredUnits) -> dict[str, float]:
     """The figures of very many answers, without intervals."""
     groups = [""] * units.score.size
-    made = agreement(units, groups, Call(units.own, CUT), Terms(1, 0))
+    made = compute_agreement(units, groups, PositiveCalls(units.called, CUT), IntervalOptions(1, 0))
     return {one.name: one.value for one in made.figures if one.name in NAMES and one.value is not None}
 
 

@@ -17,7 +17,7 @@ import time
 import numpy as np
 from scipy import stats as scipy_stats
 
-from ragfault.stats import paired_differences, sign_flips
+from ragfault.stats import paired_differences, sign_flip_tests
 
 SCIPY_RESAMPLES = 20
 
@@ -43,11 +43,11 @@ def main() -> None:
     found = paired_differences(old, new, bounds=bounds, resamples=asked.resamples)
     boot = time.perf_counter() - start
     start = time.perf_counter()
-    sign_flips(old, new, resamples=asked.resamples)
+    sign_flip_tests(old, new, resamples=asked.resamples)
     flips = time.perf_counter() - start
     start = time.perf_counter()
     paired_differences(old, new, bounds=bounds)
-    sign_flips(old, new)
+    sign_flip_tests(old, new)
     plain = time.perf_counter() - start
     memory = peak() - inputs
 

@@ -25,8 +25,8 @@ import msgspec
 from benchmarks.scale import UNJUDGED, varied
 from msgspec.structs import replace
 
+from ragfault.io import write_traces
 from ragfault.records import Trace
-from ragfault.sources import write_traces
 
 JUDGES = {"none": 2000, "lexical": 500, "embedded": 300, "minilm": 8}
 """The judges, each with the least number of traces it is measured on."""

@@ -23,15 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.online import Scored
-from ragfault.online.sampling import Sampler, Sampling
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.evaluation.online.sampling import SamplingPolicy, TraceSampler
+from ragfault.io.runs import MetricInfo
 from ragfault.records import ClaimVerdict, Score, Trace, Verdicts
-from ragfault.runs import Measure
-from ragfault.server.estimating import Estimate, estimate
-from ragfault.stats.groups import Floats
-from ragfault.store import Sample
+from ragfault.server.scoring.ppi_estimates import PpiEstimate, estimate_ppi
+from ragfault.server.storage import SpotCheckSample
+from ragfault.stats.clusters import FloatArray
 
-MEASURE = Measure("groundedness", "generation")
+MEASURE = MetricInfo("groundedness", "generation")
 UNSURE = ClaimVerdict(claim="", start=0, end=0, support="supported", p=0.5, unsure=True)
 RIGHT = (0.0, 0.5, 0.9)
 """How often the judge of every trace is as good as the better one."""
@@ -40,10 +40,10 @@ RIGHT = (0.0, 0.5, 0.9)
 class Day(NamedTuple):
     """The traffic of a day: what either judge says of each trace, how often the first is unsure, what a check costs."""
 
-    judged: Floats
-    better: Floats
+    judged: FloatArray
+    better: FloatArray
     unsure: np.ndarray
-    cost: Floats
+    cost: FloatArray
 
 
 def traffic(rng: np.random.Generator, traces: int, right: float, drop: float) -> Day:
@@ -57,15 +57,15 @@ def traffic(rng: np.random.Generator, traces: int, right: float, drop: float) ->
     return Day(judged / claims, better / claims, unsure, claims.astype(float))
 
 
-def drawn(day: Day, salt: str) -> tuple[Floats, np.ndarray]:
+def drawn(day: Day, salt: str) -> tuple[FloatArray, np.ndarray]:
     """The chance of each trace, and whether it is taken."""
-    sampler = Sampler(Sampling(), salt, "better")
+    sampler = TraceSampler(SamplingPolicy(), salt, "better")
     found = []
     for at, value in enumerate(day.judged.tolist()):
         name = str(at)
         seen = Verdicts(trace=name, claim=(UNSURE,) if day.unsure[at] else ())
         scores = (Score(name, "groundedness", "generation", "scored", value),)
-        found.append(sampler.draw(Scored(Trace(id=name, query=""), seen, scores)))
+        found.append(sampler.draw(ScoredTrace(Trace(id=name, query=""), seen, scores)))
     return np.array([each.chance for each in found]), np.array([each.taken for each in found])
 
 
@@ -77,18 +77,18 @@ def checked(day: Day, taken: np.ndarray, budget: float) -> tuple[np.ndarray, np.
     return taken & before, before
 
 
-def sample(day: Day, chance: Floats, asked: np.ndarray, covered: np.ndarray) -> Sample:
+def sample(day: Day, chance: FloatArray, asked: np.ndarray, covered: np.ndarray) -> SpotCheckSample:
     """The sample as the store gives it."""
     rest = day.judged[covered & ~asked]
-    return Sample(
+    return SpotCheckSample(
         metric="groundedness",
         route="",
         scored=day.judged.size,
         covered=int(covered.sum()),
         failed=0,
-        rest=(rest.size, float(rest.sum()), float(rest @ rest)),
-        judged=day.judged[asked],
-        said=day.better[asked],
+        remainder=(rest.size, float(rest.sum()), float(rest @ rest)),
+        base_values=day.judged[asked],
+        reference_values=day.better[asked],
         chance=chance[asked],
         cost=day.cost[asked],
         conversation=np.zeros(int(asked.sum()), dtype=np.uint64),
@@ -119,7 +119,7 @@ def seen(traces: int, right: float, short: bool, seed: int) -> Seen:
     asked, covered = checked(day, taken, budget)
     ones, truth = np.ones(traces), float(day.better[covered].mean())
     found, alike, whole = (
-        estimate(sample(day, *each), MEASURE, "better")
+        estimate_ppi(sample(day, *each), MEASURE, "better")
         for each in ((chance, asked, covered), (ones, asked, covered), (chance, asked, ones > 0))
     )
     return Seen(
@@ -133,7 +133,7 @@ def seen(traces: int, right: float, short: bool, seed: int) -> Seen:
     )
 
 
-def _inside(found: Estimate, truth: float) -> bool:
+def _inside(found: PpiEstimate, truth: float) -> bool:
     return found.low is not None and found.high is not None and found.low <= truth <= found.high
 
 

@@ -12,9 +12,9 @@ import argparse
 import time
 from pathlib import Path
 
-from ragfault.datasets import handbook
+from ragfault.io.datasets import load_handbook
 from ragfault.records import Document
-from ragfault.retrieval.chunking import KINDS, chunker, token_count
+from ragfault.retrieval.chunking import CHUNKER_KINDS, count_tokens, load_chunker
 
 HARD = {
     "spaces": " ",
@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
 
 def timed(name: str, document: Document) -> tuple[float, int]:
     """Seconds of the processor, and chunks."""
-    cut = chunker(name)
+    cut = load_chunker(name)
     begun = time.process_time()
     chunks = cut(document)
     return time.process_time() - begun, len(chunks)
@@ -53,20 +53,20 @@ def timed(name: str, document: Document) -> tuple[float, int]:
 
 def main() -> None:
     options = arguments()
-    text = options.file.read_text() if options.file else "\n\n".join(handbook().documents.values())
+    text = options.file.read_text() if options.file else "\n\n".join(load_handbook().documents.values())
     size = int(options.megabytes * 1e6)
     document = Document(id="long", text=(text * (size // len(text) + 1))[:size])
-    print(f"{size / 1e6:g} million characters, {token_count(document.text):,} tokens\n")
+    print(f"{size / 1e6:g} million characters, {count_tokens(document.text):,} tokens\n")
     print("| chunker | seconds | MB/s | chunks |\n|---|---|---|---|")
-    for kind in KINDS:
-        chunker(kind)(Document(id="short", text="Warm up."))
+    for kind in CHUNKER_KINDS:
+        load_chunker(kind)(Document(id="short", text="Warm up."))
         name = f"{kind}({options.size}, overlap={options.size // 8})"
         seconds, chunks = timed(name, document)
         print(f"| `{name}` | {seconds:.2f} | {size / 1e6 / seconds:.1f} | {chunks:,} |", flush=True)
     print("\n| a million characters of | slowest chunker | seconds |\n|---|---|---|")
     for name, unit in HARD.items():
         hard = Document(id="hard", text="x " + unit * (1_000_000 // len(unit)))
-        slowest = max((timed(f"{kind}(400, overlap=50)", hard)[0], kind) for kind in KINDS)
+        slowest = max((timed(f"{kind}(400, overlap=50)", hard)[0], kind) for kind in CHUNKER_KINDS)
         print(f"| {name} | {slowest[1]} | {slowest[0]:.2f} |", flush=True)
 
 

@@ -28,23 +28,28 @@ import numpy as np
 from msgspec.structs import replace
 from sklearn.metrics import adjusted_rand_score
 
-from ragfault.clustering import (
+from ragfault.analysis.clusters import (
     Cluster,
-    Clusters,
-    Failure,
-    Registry,
-    Whole,
+    ClusterRegistry,
+    ClusterReport,
+    FailingTrace,
+    TracePopulation,
     cluster_failures,
-    failures,
-    remember,
+    collect_failures,
+    record_clusters,
 )
-from ragfault.clustering.describing import key_of
-from ragfault.clustering.grouping import dense, least
-from ragfault.clustering.spacing import by_kind, meant, space
+from ragfault.analysis.clusters.clustering import (
+    cluster_by_density,
+    embed_failures,
+    encode_kinds,
+    minimum_size,
+    reduce_dimensions,
+)
+from ragfault.analysis.clusters.description import failure_key
 from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.retrieval.embedders import load_embedder
-from ragfault.runs import Run
 
 from .faults.config import Config
 from .faults.corpora import Corpus, handbook_corpus, sample, squad_corpus
@@ -100,13 +105,13 @@ def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float
     return inside, adjusted_rand_score(truth, alone), pure, 1 - len(kept) / len(labels)
 
 
-def labelled(found: Clusters, held: Sequence[Failure]) -> list[int]:
+def labelled(found: ClusterReport, held: Sequence[FailingTrace]) -> list[int]:
     """The place of the cluster that each failure is in; -1 for single ones."""
     place = {name: at for at, one in enumerate(found.clusters) for name in one.members}
     return [place.get(one.trace, -1) for one in held]
 
 
-def row(name: str, labels: Sequence[int], held: Sequence[Failure], truth: Truth) -> str:
+def row(name: str, labels: Sequence[int], held: Sequence[FailingTrace], truth: Truth) -> str:
     """A line of the table, over the failures that a fault made."""
     kept = [at for at, one in enumerate(held) if truth[one.trace][0] != "none"]
     mine = [labels[at] for at in kept]
@@ -119,34 +124,42 @@ def row(name: str, labels: Sequence[int], held: Sequence[Failure], truth: Truth)
     )
 
 
-def ways(held: Sequence[Failure], wholes: Sequence[Whole]) -> Iterator[tuple[str, list[int]]]:
+def ways(held: Sequence[FailingTrace], wholes: Sequence[TracePopulation]) -> Iterator[tuple[str, list[int]]]:
     """The clusters as they are, and what parts of them alone would give."""
     yield "ragfault clusters", labelled(cluster_failures(held, wholes), held)
     latent = load_embedder("latent", dimensions=128)
     yield "… with the latent embedder", labelled(cluster_failures(held, wholes, embedder=latent), held)
-    size = least(len(held))
-    yield "word vectors alone", dense(space(meant(held), np.zeros((len(held), 1))), size)
-    yield "kinds alone", dense(space(np.zeros((len(held), 1)), by_kind(held)), size)
+    size = minimum_size(len(held))
+    yield (
+        "word vectors alone",
+        cluster_by_density(reduce_dimensions(embed_failures(held), np.zeros((len(held), 1))), size),
+    )
+    yield (
+        "kinds alone",
+        cluster_by_density(reduce_dimensions(np.zeros((len(held), 1)), encode_kinds(held)), size),
+    )
     kinds = sorted({one.kind for one in held})
     yield "by leading kind", [kinds.index(one.kind) for one in held]
 
 
-def halves(held: Sequence[Failure], whole: Whole, seed: int, truth: Truth) -> tuple[float, float, float]:
+def halves(
+    held: Sequence[FailingTrace], whole: TracePopulation, seed: int, truth: Truth
+) -> tuple[float, float, float]:
     """How far two halves agree on all failures; how many clusters are recognised, and rightly by their fault."""
     order = list(held)
     random.Random(seed).shuffle(order)
     cut = len(order) // 2
     sides = [sorted(part, key=lambda one: one.trace) for part in (order[:cut], order[cut:])]
     found = [cluster_failures(side, [whole]) for side in sides]
-    rows = np.hstack([meant(held), by_kind(held)])
+    rows = np.hstack([embed_failures(held), encode_kinds(held)])
     at = {one.trace: number for number, one in enumerate(held)}
     put = []
     for each in found:
         middles = np.stack([rows[[at[name] for name in one.members]].mean(axis=0) for one in each.clusters])
         put.append(((rows[:, None] - middles[None]) ** 2).sum(axis=2).argmin(axis=1))
     first = whole._replace(fingerprint="first")
-    known, before = remember(Registry(), found[0], [first], "")
-    _, again = remember(known, found[1], [whole], "")
+    known, before = record_clusters(ClusterRegistry(), found[0], [first], "")
+    _, again = record_clusters(known, found[1], [whole], "")
     faults = {one.id: mostly(one, truth) for one in before.clusters}
     same = [one for one in again.clusters if not one.new]
     right = [one for one in same if faults[one.id] == mostly(one, truth)]
@@ -162,7 +175,9 @@ def mostly(one: Cluster, truth: Truth) -> str:
     return Counter(truth[name][0] for name in one.members).most_common(1)[0][0]
 
 
-def stability(held: Sequence[Failure], wholes: Sequence[Whole], seeds: int, truth: Truth) -> str:
+def stability(
+    held: Sequence[FailingTrace], wholes: Sequence[TracePopulation], seeds: int, truth: Truth
+) -> str:
     """Over seeds and orders of the same failures, and over halves of them."""
     base = labelled(cluster_failures(held, wholes), held)
     same = []
@@ -175,7 +190,7 @@ def stability(held: Sequence[Failure], wholes: Sequence[Whole], seeds: int, trut
     return f"| {min(same):.2f} | {means[0]:.2f} | {means[1]:.0%} | {means[2]:.0%} |"
 
 
-def timed(held: Sequence[Failure], count: int) -> str:
+def timed(held: Sequence[FailingTrace], count: int) -> str:
     """Seconds for so many failures, by part."""
     words = sorted({word for one in held for word in one.query.split()})
     rng = random.Random(0)
@@ -184,15 +199,15 @@ def timed(held: Sequence[Failure], count: int) -> str:
         one = held[number % len(held)]
         said = f"{one.query} {' '.join(rng.sample(words, 3))}"
         many.append(replace(one, trace=f"{number:06}", row=number, query=said))
-    whole = Whole("many", "many", "", "", count)
+    whole = TracePopulation("many", "many", "", "", count)
     start = time.perf_counter()
     found = cluster_failures(many, [whole])
     took = time.perf_counter() - start
     start = time.perf_counter()
-    known, _ = remember(Registry(), found, [whole], "")
-    remember(known, found, [whole._replace(fingerprint="again")], "")
+    known, _ = record_clusters(ClusterRegistry(), found, [whole], "")
+    record_clusters(known, found, [whole._replace(fingerprint="again")], "")
     again = time.perf_counter() - start
-    keys = len({key_of(one) for one in many})
+    keys = len({failure_key(one) for one in many})
     return (
         f"{count:,} failures ({keys:,} different): {took:.1f} s to cluster into {len(found.clusters)}, "
         f"{again:.1f} s to remember and recognise"
@@ -229,10 +244,10 @@ def main() -> None:
     print(timed(held, asked.failures))
 
 
-def gathered(run: Run) -> tuple[list[Failure], Whole]:
+def gathered(run: Run) -> tuple[list[FailingTrace], TracePopulation]:
     """The failures of a run, and the run as a whole."""
-    held = sorted(failures(run), key=lambda one: one.trace)
-    return held, Whole("run", "run", "", "", run.manifest.traces)
+    held = sorted(collect_failures(run), key=lambda one: one.trace)
+    return held, TracePopulation("run", "run", "", "", run.manifest.traces)
 
 
 if __name__ == "__main__":

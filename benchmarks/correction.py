@@ -21,7 +21,7 @@ from typing import NamedTuple
 from benchmarks.judge import held, rows, trace
 
 from ragfault.judges import load_judge
-from ragfault.stats import Interval, correct, mean_interval
+from ragfault.stats import Interval, correct_share, mean_interval
 
 Runs = dict[tuple[str, int, str], list["Answer"]]
 HOLDS = ("supported", "inferred")
@@ -116,7 +116,7 @@ def line(
         truth = sum(sum(one.marked) / len(one.marked) for one in these) / len(these)
         sources = [one.source for one in these]
         raw = mean_interval([sum(one.called) / len(one.called) for one in these], sources, bounds=(0, 1))
-        fixed = correct(raw, *known[other, 1 - half]).interval
+        fixed = correct_share(raw, *known[other, 1 - half]).interval
         count += 1
         if fixed is None:
             undefined += 1

@@ -20,16 +20,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ragfault.datasets import handbook
+from ragfault.io import read_traces, write_traces
+from ragfault.io.datasets import load_handbook
 from ragfault.records import Trace
-from ragfault.sources import read_traces, write_traces
 
 ROUNDS = 5
 
 
 def sample(where: str | None, maps: dict[str, str] | None) -> list[Trace]:
     """The traces to repeat."""
-    return list(read_traces(where, map=maps)) if where else list(handbook().traces["v1"])
+    return list(read_traces(where, map=maps)) if where else list(load_handbook().traces["v1"])
 
 
 def repeated(traces: list[Trace], count: int) -> Iterator[Trace]:

@@ -27,7 +27,7 @@ from benchmarks.traffic import FORMS, Bodies, Serving, ask, export, fill, serve,
 from msgspec.structs import replace
 
 from ragfault.records import Trace
-from ragfault.store import Wanted, open_store
+from ragfault.server.storage import TraceSelection, open_store
 
 JSON_PAGES = (
     "/overview.json",
@@ -245,15 +245,15 @@ def _verdict(folder: Path, told: Told) -> bool:
     store, met, whole, after = open_store(folder), Counter[str](), 0, None
     try:
         while True:
-            page = store.find(Wanted(limit=1000, after=after))
+            page = store.list_traces(TraceSelection(limit=1000, after=after))
             met.update(line.id for line in page.lines)
             after = page.next
             if after is None:
                 break
         for name in told.spans:
-            found = store.trace(name)
+            found = store.get_trace(name)
             whole += found is not None and len(found.trace.chunks or ()) == 5 and found.state == "scored"
-        waiting = store.totals().waiting
+        waiting = store.compute_totals().waiting
     finally:
         store.close()
     lost = {"native": told.native - met.keys(), "spans": told.spans - met.keys()}

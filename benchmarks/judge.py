@@ -25,12 +25,12 @@ from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
 
 from ragfault.judges import load_judge
-from ragfault.judges.claims import claims
-from ragfault.judges.focus import focus
-from ragfault.judges.lexical import Lexical
-from ragfault.judges.scorer import Passage
+from ragfault.judges.checks.answers import measure_focus
+from ragfault.judges.checks.claims import extract_claims
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.lexical.judge import LexicalJudge
 from ragfault.records import Chunk, Trace, Verdicts
-from ragfault.stats import auroc, auroc_within, best_cut
+from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 
 Row = dict[str, Any]
 
@@ -81,8 +81,8 @@ def ragtruth(folder: Path) -> None:
             for task in ("QA", "Summary", "Data2txt")
         }  # fmt: skip
         print(
-            f"  {name:6} AUROC {auroc(score, label):.3f}  F1 {best_cut(score, label).value:.3f}"
-            f"  within {auroc_within(score, label, groups).value:.3f}  "
+            f"  {name:6} AUROC {auroc(score, label):.3f}  F1 {choose_threshold(score, label).value:.3f}"
+            f"  within {auroc_within_groups(score, label, groups).value:.3f}  "
             + "  ".join(f"{task} {value:.3f}" for task, value in tasks.items())
         )
     words(kept, verdicts)
@@ -125,7 +125,7 @@ def relevance(folder: Path) -> None:
         seen = judge.observe([trace(row) for row in kept])
         score = [one.chunk[0].relevance if one.chunk else 0.0 for one in seen]
         label = [int(row["label"] >= bar) for row in kept]
-        inner = auroc_within(score, label, [row["query"] for row in kept])
+        inner = auroc_within_groups(score, label, [row["query"] for row in kept])
         levels = Counter(one.chunk[0].level for one in seen if one.chunk)
         print(
             f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner.value:.3f}  {dict(levels)}"
@@ -138,12 +138,12 @@ def kept_to(folder: Path) -> None:
     for one in map(
         trace, (row for row in rows(folder, "ragtruth_train") if held(row) and row["task"] == "QA")
     ):
-        reading = Lexical().read()
+        reading = LexicalJudge().open_session()
         chunks = [Passage(chunk.id, chunk.text) for chunk in one.chunks or ()]
-        said = claims(one.answer or "")
-        known = reading.entailment([claim.text for claim in said], chunks)
-        relevant = [seen.value for seen in reading.relevance(one.query, chunks)]
-        share = focus(one.query, one.answer or "", said, known, relevant, reading)
+        said = extract_claims(one.answer or "")
+        known = reading.score_entailment([claim.text for claim in said], chunks)
+        relevant = [seen.value for seen in reading.score_relevance(one.query, chunks)]
+        share = measure_focus(one.query, one.answer or "", said, known, relevant, reading)
         shares["over 800 characters" if len(one.answer or "") > 800 else "shorter"].append(share)
     print(
         "keeps to the query: "

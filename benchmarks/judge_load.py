@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from endpoint import some  # noqa: E402 - from the tests, which are no package
 from ragfault.evaluation import evaluate  # noqa: E402
-from ragfault.runs import Run  # noqa: E402
+from ragfault.io.runs import Run  # noqa: E402
 
 FAULTS = {
     "429": 0.04,

@@ -59,9 +59,9 @@ def demo(count: int) -> list[Trace]:
     """Traces of the demo, in which no two chunks share a sentence."""
     from msgspec.structs import replace
 
-    from ragfault.datasets import handbook
+    from ragfault.io.datasets import load_handbook
 
-    found = [trace for traces in handbook().traces.values() for trace in traces]
+    found = [trace for traces in load_handbook().traces.values() for trace in traces]
     return [
         replace(
             trace,
@@ -99,10 +99,10 @@ def spread(traces: Sequence[Trace], count: int) -> list[Trace]:
 
 def described(traces: Sequence[Trace]) -> str:
     """How much there is to read in a trace, on average."""
-    from ragfault.judges.claims import claims
+    from ragfault.judges.checks.claims import extract_claims
 
     chunks = [trace.chunks or () for trace in traces]
-    said = statistics.mean(len(claims(trace.answer or "")) for trace in traces)
+    said = statistics.mean(len(extract_claims(trace.answer or "")) for trace in traces)
     return (
         f"{len(traces)} traces, on average {said:.1f} claims, {statistics.mean(map(len, chunks)):.1f} chunks with "
         f"{statistics.mean(sum(len(chunk.text) for chunk in each) for each in chunks):,.0f} characters"
@@ -111,23 +111,36 @@ def described(traces: Sequence[Trace]) -> str:
 
 def model() -> Callable[[Trace], object]:
     """Each claim with its evidence, through the model alone."""
-    from ragfault.judges.claims import bare, claims
-    from ragfault.judges.cross.encoder import encoder, tokenizer
-    from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, pair
-    from ragfault.judges.cross.evidence import evidence, said
-    from ragfault.judges.cross.weights import where
-    from ragfault.judges.features import state
-    from ragfault.judges.index import Index, Passage
-    from ragfault.judges.rarity import rarity
+    from ragfault.judges.checks.claims import extract_claims, strip_marks
+    from ragfault.judges.checks.lexicon import load_rarity
+    from ragfault.judges.checks.passages import Passage, SentenceIndex
+    from ragfault.judges.lexical.features import parse_statement
+    from ragfault.judges.minilm.encoder import (
+        MAX_CLAIM_TOKENS,
+        MAX_EVIDENCE_TOKENS,
+        encode_pair,
+        load_encoder,
+        load_tokenizer,
+        locate_weights,
+    )
+    from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
 
-    split, network = tokenizer(where()), encoder(where())
+    split, network = load_tokenizer(locate_weights()), load_encoder(locate_weights())
 
     def run(trace: Trace) -> object:
-        index = Index([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
+        index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
         rows = []
-        for text in (bare(claim.text) for claim in claims(trace.answer or "")):
-            places = evidence(state(text, rarity()), index)
-            rows.append(pair(split, text, [said(index, place) for place in places], CLAIM, EVIDENCE))
+        for text in (strip_marks(claim.text) for claim in extract_claims(trace.answer or "")):
+            places = select_evidence(parse_statement(text, load_rarity()), index)
+            rows.append(
+                encode_pair(
+                    split,
+                    text,
+                    [get_sentence_text(index, place) for place in places],
+                    MAX_CLAIM_TOKENS,
+                    MAX_EVIDENCE_TOKENS,
+                )
+            )
         return network.run(rows)
 
     return run

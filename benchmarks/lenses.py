@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.judge import held, rows, trace
 
 from ragfault.judges import load_judge
-from ragfault.judges.identifiers import disagreement
-from ragfault.judges.lens import LENSES, load_lens
+from ragfault.judges.domain.identifiers import explain_query_conflict
+from ragfault.judges.domain.profile import PROFILES, load_profile
 
 
 def main() -> None:
@@ -31,10 +31,10 @@ def main() -> None:
     once = time.process_time() - start
     pairs = rows(folder, "wikiqa")
     print(f"{len(kept)} answers, {sum(len(one.claim or ()) for one in plain)} claims; {len(pairs)} sentences")
-    for name in LENSES:
-        lens = load_lens(name)
+    for name in PROFILES:
+        lens = load_profile(name)
         start = time.process_time()
-        seen = load_judge("lexical", lens=name).observe(traces)
+        seen = load_judge("lexical", profile=name).observe(traces)
         spent = time.process_time() - start
         changed = [
             (
@@ -48,7 +48,9 @@ def main() -> None:
         lowered = [marked for up, marked in changed if not up]
         raised = [marked for up, marked in changed if up]
         refused = [
-            float(row["label"]) > 0 for row in pairs if disagreement(lens, row["query"], row["passage"])
+            float(row["label"]) > 0
+            for row in pairs
+            if explain_query_conflict(lens, row["query"], row["passage"])
         ]
         print(
             f"{name:10} lowers {len(lowered)} claims, {sum(lowered)} marked; raises {len(raised)}, {sum(raised)} marked"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from ragfault.online import Background, MeasuredRetriever
+from ragfault.evaluation.online import BackgroundScorer, MeasuredRetriever
 
 TEXTS = [
     f"The harbour office of pier {number} opens at half past seven on weekdays, and the last ferry to the northern "
@@ -22,7 +22,7 @@ TEXTS = [
 ]
 
 
-def plain(background: Background) -> tuple[Callable, Callable]:
+def plain(background: BackgroundScorer) -> tuple[Callable, Callable]:
     """A function, and the same measured."""
 
     def search(query: str) -> list[str]:  # noqa: ARG001 - the shape of a retriever
@@ -31,12 +31,12 @@ def plain(background: Background) -> tuple[Callable, Callable]:
     return search, MeasuredRetriever(search, background)
 
 
-def langchain(background: Background) -> tuple[Callable, Callable]:
+def langchain(background: BackgroundScorer) -> tuple[Callable, Callable]:
     """A retriever of LangChain, and the same measured."""
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 
-    from ragfault.plugins.langchain import MeasuredRetriever as Measured
+    from ragfault.integrations.langchain import MeasuredLangChainRetriever as Measured
 
     class Fixed(BaseRetriever):
         def _get_relevant_documents(self, query, *, run_manager):  # noqa: ARG002
@@ -45,12 +45,12 @@ def langchain(background: Background) -> tuple[Callable, Callable]:
     return Fixed().invoke, Measured(retriever=Fixed(), background=background).invoke
 
 
-def llamaindex(background: Background) -> tuple[Callable, Callable]:
+def llamaindex(background: BackgroundScorer) -> tuple[Callable, Callable]:
     """A retriever of LlamaIndex, and the same measured."""
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import NodeWithScore, TextNode
 
-    from ragfault.plugins.llamaindex import MeasuredRetriever as Measured
+    from ragfault.integrations.llamaindex import MeasuredLlamaIndexRetriever as Measured
 
     class Fixed(BaseRetriever):
         def _retrieve(self, query_bundle):  # noqa: ARG002
@@ -91,7 +91,7 @@ def main() -> None:
             nonlocal count
             count += 1
 
-        with Background(sink, judge=given.judge, metrics="retrieval") as background:
+        with BackgroundScorer(sink, judge=given.judge, metrics="retrieval") as background:
             alone, measured = make(background)
             measured("warm up")
             background.flush()

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ragfault.analysis import bisect
 from ragfault.evaluation import evaluate
-from ragfault.findings import bisect
+from ragfault.io import read_traces
 from ragfault.records import Trace
-from ragfault.sources import read_traces
 
 METRICS = ("context_relevance", "groundedness", "completeness", "chunk_utilization", "answer_relevance")
 MAP = {

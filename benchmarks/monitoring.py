@@ -21,37 +21,43 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.findings.monitoring_detecting import MARGIN, MONTH, RATE, detect, reference
-from ragfault.findings.monitoring_rollups import BINS
-from ragfault.findings.monitoring_windows import DAY, Series
-from ragfault.runs import Measure
+from ragfault.analysis.monitoring.change_detection import (
+    FALSE_ALARM_RATE,
+    MIN_DROP,
+    MONTH_MINUTES,
+    detect_drops,
+    measure_reference,
+)
+from ragfault.analysis.monitoring.rollups import BINS
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
+from ragfault.io.runs import MetricInfo
+from ragfault.stats.clusters import FloatArray
 from ragfault.stats.distributions import normal_quantile
-from ragfault.stats.groups import Floats
 
-MEASURE = Measure("groundedness", "generation")
-WEEK = 7 * DAY
+MEASURE = MetricInfo("groundedness", "generation")
+WEEK = 7 * DAY_MINUTES
 POOL = 1 << 17
 RATES = (1, 10, 100)
 DROPS = (0.02, 0.05, 0.1)
-HORIZON = {1: 21 * DAY, 10: 4 * DAY, 100: DAY}
+HORIZON = {1: 21 * DAY_MINUTES, 10: 4 * DAY_MINUTES, 100: DAY_MINUTES}
 """For how many minutes a drop is waited for."""
 
 
 class Traffic(NamedTuple):
     """Minutes of traffic as sums."""
 
-    n: Floats
-    total: Floats
-    squares: Floats
+    n: FloatArray
+    total: FloatArray
+    squares: FloatArray
 
 
-def pool(rng: np.random.Generator, mean: float) -> Floats:
+def pool(rng: np.random.Generator, mean: float) -> FloatArray:
     """Scores of many traces: shares of one to eight claims that hold, alike within a trace."""
     claims = rng.integers(1, 9, size=POOL)
     return rng.binomial(claims, rng.beta(7.5 * mean, 7.5 * (1 - mean), size=POOL)) / claims
 
 
-def traffic(rng: np.random.Generator, scores: Floats, rate: int, minutes: int, turns: int = 1) -> Traffic:
+def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: int, turns: int = 1) -> Traffic:
     """Traffic of so many minutes, drawn from the scores; of several turns a conversation, nine in ten are alike."""
     counts = rng.poisson(rate / turns, size=minutes)
     values = scores[rng.integers(0, POOL, size=int(counts.sum()))]
@@ -75,18 +81,18 @@ def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
 
 def _sequential(whole: Traffic, margin: float) -> np.ndarray:
     size = len(whole.n)
-    part = Series(
+    part = MetricSeries(
         np.arange(size), *whole, np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
     )
-    found = reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
+    found = measure_reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
     assert found is not None
     firing = np.zeros(size, dtype=bool)
-    for call in detect(part, found):
-        firing[call.called : call.recovered or size] = True
+    for call in detect_drops(part, found):
+        firing[call.detected_at : call.recovered_at or size] = True
     return firing[WEEK:]
 
 
-def _windows(whole: Traffic, window: int) -> tuple[Floats, Floats, Floats]:
+def _windows(whole: Traffic, window: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Count, mean and variance of the window that ends with each minute after the reference."""
     sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in whole]
     n, total, squares = (each[WEEK + 1 :] - each[WEEK + 1 - window : -window] for each in sums)
@@ -127,7 +133,7 @@ def t_test(window: int, p: float) -> Callable[[Traffic], np.ndarray]:
 
 
 RULES: dict[str, Callable[[Traffic], np.ndarray]] = {
-    f"sequential test at {RATE:g} a month": sequential(MARGIN),
+    f"sequential test at {FALSE_ALARM_RATE:g} a month": sequential(MIN_DROP),
     "the same without a margin": sequential(0.0),
     "30 min 2 points below": threshold(30),
     "90 min 2 points below, for 30 min": threshold(90, 30),
@@ -151,7 +157,9 @@ class Job(NamedTuple):
 def replicate(job: Job) -> list[float]:
     """Of each rule the false alarms of a month, or the minutes until it saw the drop (infinite: never)."""
     rng = np.random.default_rng([job.seed, job.rate, round(1000 * job.drop)])
-    good = traffic(rng, pool(rng, 0.8), job.rate, WEEK + (DAY if job.drop else MONTH), job.turns)
+    good = traffic(
+        rng, pool(rng, 0.8), job.rate, WEEK + (DAY_MINUTES if job.drop else MONTH_MINUTES), job.turns
+    )
     if job.drop:
         bad = traffic(rng, pool(rng, 0.8 - job.drop), job.rate, HORIZON[job.rate], job.turns)
         good = Traffic(*(np.concatenate(pair) for pair in zip(good, bad, strict=True)))
@@ -159,7 +167,7 @@ def replicate(job: Job) -> list[float]:
     for rule in RULES.values():
         firing = rule(good)
         if job.drop:
-            late = np.flatnonzero(firing[DAY:])
+            late = np.flatnonzero(firing[DAY_MINUTES:])
             found.append(float(late[0]) + 1 if late.size else np.inf)
         else:
             found.append(float((np.diff(firing.astype(int), prepend=0) == 1).sum()))
@@ -176,14 +184,14 @@ def length(minutes: float) -> str:
         return "–"
     if minutes < 120:
         return f"{minutes:.0f} min"
-    return f"{minutes / 60:.1f} h" if minutes < 2 * DAY else f"{minutes / DAY:.1f} d"
+    return f"{minutes / 60:.1f} h" if minutes < 2 * DAY_MINUTES else f"{minutes / DAY_MINUTES:.1f} d"
 
 
 def _short(alarms: float) -> str:
     return f"{alarms:,.0f}" if alarms >= 10 else f"{alarms:.2g}"
 
 
-def delay(cells: Floats, at: int) -> str:
+def delay(cells: FloatArray, at: int) -> str:
     """The median delay of a rule and its 90 % quantile."""
     if not len(cells):
         return "–"

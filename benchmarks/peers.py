@@ -72,7 +72,7 @@ print(score(choose(["precision@1"])[0], trace, Verdicts(trace="1")).value)
 """
 
 OURS_NO_CLAIMS = """
-from ragfault.online import score_response
+from ragfault.evaluation.online import score_response
 found = score_response("When?", ["At noon."], "Thank you for asking!", metrics=["groundedness"])
 print(found.scores[0].status, "-", found.scores[0].reason)
 """

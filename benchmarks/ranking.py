@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragfault.metrics.qrels import from_columns, from_dicts
-from ragfault.metrics.ranking import Ranking, rank_metric
-from ragfault.sources.trec import read_qrels, read_run
+from ragfault.io.formats.trec import read_qrels, read_run
+from ragfault.metrics.qrels import ranking_from_columns, ranking_from_dicts
+from ragfault.metrics.ranking import Ranking, compute_rank_metric
 
 DEPTH, JUDGED = 100, 10
 METRICS = [
@@ -130,7 +130,8 @@ def nest(queries: list[str], chunks: list[str], values: list[float]) -> Dicts:
 
 def ours(ranking: Ranking) -> Means:
     return [
-        float(values[defined].mean()) for values, defined in (rank_metric(n, ranking, k) for n, k in METRICS)
+        float(values[defined].mean())
+        for values, defined in (compute_rank_metric(n, ranking, k) for n, k in METRICS)
     ]
 
 
@@ -245,12 +246,12 @@ def agree(who: str, found: Means, truth: Means) -> None:
 
 
 def compete(data: Data, race: Race, peers: list[str]) -> None:
-    race.enter("columns", "ragfault", lambda: ours(from_columns(*data.columns)), list)
-    race.enter("dicts", "ragfault", lambda: ours(from_dicts(data.run, data.qrels)), list)
+    race.enter("columns", "ragfault", lambda: ours(ranking_from_columns(*data.columns)), list)
+    race.enter("dicts", "ragfault", lambda: ours(ranking_from_dicts(data.run, data.qrels)), list)
     race.enter(
         "files",
         "ragfault",
-        lambda: ours(from_columns(read_run(data.run_file), read_qrels(data.qrels_file))),
+        lambda: ours(ranking_from_columns(read_run(data.run_file), read_qrels(data.qrels_file))),
         list,
     )
     if "pytrec_eval" in peers:

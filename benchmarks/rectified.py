@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.judge import held, rows, trace
 
 from ragfault.judges import load_judge
-from ragfault.metrics import parse, score
-from ragfault.stats import mean_interval, rectified_mean
-from ragfault.stats.groups import Floats
+from ragfault.metrics import compute_score, parse_metric
+from ragfault.stats import mean_interval, ppi_mean
+from ragfault.stats.clusters import FloatArray
 
 TRACES, SIZES, SIMULATIONS, DRAWS = 2000, (20, 50, 200), 2000, 400
 
@@ -31,10 +31,10 @@ TRACES, SIZES, SIMULATIONS, DRAWS = 2000, (20, 50, 200), 2000, 400
 class Drawn(NamedTuple):
     """One sample: what the judge says of each trace, what people would say, and who moves together."""
 
-    judged: Floats
-    people: Floats
-    clusters: Floats | None = None
-    chances: Floats | None = None
+    judged: FloatArray
+    people: FloatArray
+    clusters: FloatArray | None = None
+    chances: FloatArray | None = None
     """With which each trace is drawn, up to a factor."""
 
 
@@ -120,8 +120,8 @@ def simulate(cell: Cell) -> Seen:
         said = labelled(rng, found, cell.labelled)
         known = np.isfinite(said)
         groups = None if found.clusters is None else found.clusters[known]
-        rectified = rectified_mean(
-            found.judged, said, found.clusters, chances=found.chances, bounds=bounds
+        rectified = ppi_mean(
+            found.judged, said, found.clusters, sampling_probabilities=found.chances, bounds=bounds
         ).interval
         if rectified is None:
             continue
@@ -132,7 +132,7 @@ def simulate(cell: Cell) -> Seen:
     return Seen(*(inside / SIMULATIONS).tolist(), float(wide[0] / wide[1]))
 
 
-def labelled(rng: np.random.Generator, found: Drawn, n: int) -> Floats:
+def labelled(rng: np.random.Generator, found: Drawn, n: int) -> FloatArray:
     """What people say of some traces drawn at random."""
     said = np.full(found.people.size, np.nan)
     chosen = rng.choice(found.people.size, n, replace=False)
@@ -165,12 +165,12 @@ def table() -> None:
 
 def answers(folder: Path, name: str, size: int) -> tuple[Drawn, list[str]]:
     """Groundedness of answers by the judge and by people, claim by claim, with the source and task of each."""
-    metric = parse("groundedness")
+    metric = parse_metric("groundedness")
     kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
     kept = [kept[at] for at in np.random.default_rng(1).permutation(len(kept))[:size]]
     judged, people, sources, tasks = [], [], [], []
     for row, seen in zip(kept, load_judge(name).observe([trace(row) for row in kept]), strict=True):
-        found = score(metric, trace(row), seen)
+        found = compute_score(metric, trace(row), seen)
         if found.value is not None and seen.claim:
             marked = [
                 any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in seen.claim
@@ -207,7 +207,7 @@ def _drawn(found: Drawn, share: float) -> str:
     for at in range(DRAWS):
         said = labelled(rng, found, n)
         known = np.isfinite(said)
-        rectified = rectified_mean(found.judged, said, found.clusters, bounds=(0, 1)).interval
+        rectified = ppi_mean(found.judged, said, found.clusters, bounds=(0, 1)).interval
         assert rectified is not None
         alone = mean_interval(said[known], found.clusters[known], bounds=(0, 1))
         inside += [each.low <= truth <= each.high for each in (rectified, alone)]

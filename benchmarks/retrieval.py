@@ -19,8 +19,8 @@ import numpy as np
 
 from ragfault.records import Chunk
 from ragfault.retrieval import Query
-from ragfault.retrieval.index import Index
-from ragfault.retrieval.lance import Lance
+from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.lance_index import LanceIndex
 
 SYLLABLES = [c + v for c, v in zip("bcdfghjklmnprstvwxyz", "aeiouaeiouaeiouaeiou", strict=True)]
 WORDS, LENGTH, DIMENSIONS, TOP = 20_000, 60, 128, 10
@@ -107,7 +107,7 @@ def main() -> None:
     import bm25s
     from Stemmer import Stemmer
 
-    build, index = timed(lambda: Index.build(chunks, embedder))
+    build, index = timed(lambda: ChunkIndex.build(chunks, embedder))
     stemmer = Stemmer("english")
 
     def tokens(given_: list[str]) -> object:
@@ -157,7 +157,7 @@ def main() -> None:
     show("exact, bare: numpy", build, product, recall(ids(stage["dense"])))
 
     with tempfile.TemporaryDirectory() as folder:
-        lance_build, lance = timed(lambda: Lance.build(chunks, Path(folder, "db"), embedder))
+        lance_build, lance = timed(lambda: LanceIndex.build(chunks, Path(folder, "db"), embedder))
         table = lance._table
 
         def bare(text: str) -> object:

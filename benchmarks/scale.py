@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.datasets import handbook
-from ragfault.metrics import DEFAULT
+from ragfault.io import write_traces
+from ragfault.io.datasets import load_handbook
+from ragfault.metrics import DEFAULT_METRICS
 from ragfault.records import Trace
-from ragfault.sources import write_traces
 
 TICK = os.sysconf("SC_CLK_TCK")
 STORE = 100 * 2**20
@@ -50,7 +50,7 @@ TABLES = ("traces", "verdicts", "scores")
 def varied(count: int) -> Iterator[Trace]:
     """So many traces: those of the demo, with other numbers, chunks in other orders, and times of their own."""
     chance = random.Random(0)
-    traces = [trace for version in handbook().traces.values() for trace in version]
+    traces = [trace for version in load_handbook().traces.values() for trace in version]
     for number, trace in zip(range(count), itertools.cycle(traces), strict=False):
         chunks = list(trace.chunks or ())
         if number % 3 == 0:
@@ -145,7 +145,7 @@ def high(pid: int) -> float:
 
 def command(path: Path, out: Path, judge: str, workers: int) -> list[str]:
     """The command line that evaluates."""
-    metrics = UNJUDGED if judge == "none" else DEFAULT
+    metrics = UNJUDGED if judge == "none" else DEFAULT_METRICS
     flags = [part for name in metrics for part in ("-m", str(name))]
     start = [sys.executable, "-m", "ragfault", "evaluate", str(path), "-o", str(out), "-q", "--force"]
     return [*start, "--judge", judge, "-w", str(workers), *flags]
@@ -209,7 +209,7 @@ def on_ray(
     address: str, path: Path, out: Path, judge: str, progress: Callable[[int, int], None] = lambda *_: None
 ) -> Seen:
     """What evaluating on a cluster takes, the cluster's own processes counted in."""
-    from ragfault.evaluation import Ray, evaluate
+    from ragfault.evaluation import RayExecutor, evaluate
 
     watch = Watch(os.getpid())
     evaluate(
@@ -217,9 +217,9 @@ def on_ray(
         out,
         judge=judge,
         metrics=UNJUDGED if judge == "none" else "default",
-        executor=Ray(address),
+        executor=RayExecutor(address),
         force=True,
-        progress=progress,
+        on_progress=progress,
     )
     return watch.stop()
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ragfault.sources.spans import Operation, Window, decode, to_trace
+from ragfault.io.otel import OtelSpan, SpanBuffer, build_trace, decode_request
 
 START = 1_790_000_000_000_000_000
 
@@ -136,22 +136,22 @@ def batches(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
 def timed(bodies: list[bytes], content: str) -> dict[str, float]:
     """Seconds of the processor for each part of the way."""
     spent = dict.fromkeys(("decoded", "joined", "mapped"), 0.0)
-    window, count = Window(settle=1), 0
+    window, count = SpanBuffer(settle_time=1), 0
     for number, body in enumerate(bodies):
         begun = time.process_time()
-        found = decode(body, content=content, encoding="gzip").operations
+        found = decode_request(body, content_type=content, encoding="gzip").spans
         decoded = time.process_time()
         window.add(found, now=number)
-        joined = window.finished(now=number)
+        joined = window.pop_finished(now=number)
         between = time.process_time()
-        count += sum(to_trace(one.operations) is not None for one in joined)
+        count += sum(build_trace(one.spans) is not None for one in joined)
         ended = time.process_time()
         spent["decoded"] += decoded - begun
         spent["joined"] += between - decoded
         spent["mapped"] += ended - between
     begun = time.process_time()
-    left: list[tuple[Operation, ...]] = [one.operations for one in window.flush()]
-    count += sum(to_trace(one) is not None for one in left)
+    left: list[tuple[OtelSpan, ...]] = [one.spans for one in window.flush()]
+    count += sum(build_trace(one) is not None for one in left)
     spent["mapped"] += time.process_time() - begun
     spent["traces"] = count
     return spent

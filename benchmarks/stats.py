@@ -20,21 +20,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ragfault.stats import (
-    change_point,
     confidence_sequence,
+    detect_change_point,
     difference_sequence,
-    equivalence,
-    holm,
-    label_permutation,
+    equivalence_test,
+    holm_adjust,
+    label_permutation_test,
     mean_interval,
     paired_difference,
     rogan_gladen,
-    sign_flip,
-    sign_flips,
+    sign_flip_test,
+    sign_flip_tests,
     unpaired_difference,
-    wilson,
+    wilson_interval,
 )
-from ragfault.stats.groups import Clusters, Floats
+from ragfault.stats.clusters import Clusters, FloatArray
 
 SIZES = (8, 30, 200)
 MARGIN = 0.05
@@ -44,8 +44,8 @@ RESAMPLES = 999
 class Pairs(NamedTuple):
     """One sample of paired scores."""
 
-    before: Floats
-    after: Floats
+    before: FloatArray
+    after: FloatArray
     clusters: Clusters | None
 
 
@@ -125,17 +125,17 @@ def _moved(truth: float) -> tuple[float, float]:
 def _tests(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, rejected: Counter[str]) -> None:
     one, two = draw(rng, n, 0.0), draw(rng, n, 0.0)
     sides = None if one.clusters is None else (one.clusters, two.clusters)
-    rejected["sign flip"] += sign_flip(*one, resamples=RESAMPLES).p <= 0.05
-    labels = label_permutation(one.before, two.after, sides, resamples=RESAMPLES)
+    rejected["sign flip"] += sign_flip_test(*one, resamples=RESAMPLES).p <= 0.05
+    labels = label_permutation_test(one.before, two.after, sides, resamples=RESAMPLES)
     rejected["labels"] += labels.p <= 0.05
     eight = [draw(rng, n, 0.0) for _ in range(8)] if one.clusters is None else []
     if eight:
         before, after = (np.stack([pairs[side] for pairs in eight], axis=1) for side in (0, 1))
-        tests = sign_flips(before, after, resamples=2 * RESAMPLES + 1)
-        rejected["Holm, 8 metrics"] += min(holm([test.p for test in tests if test])) <= 0.05
+        tests = sign_flip_tests(before, after, resamples=2 * RESAMPLES + 1)
+        rejected["Holm, 8 metrics"] += min(holm_adjust([test.p for test in tests if test])) <= 0.05
     for name, shift in (("equivalence, true drop = margin", -MARGIN), ("equivalence, no change", 0.0)):
         found = paired_difference(*draw(rng, n, shift), bounds=(0, 1), resamples=0)
-        rejected[name] += equivalence(found, MARGIN).p < 0.05
+        rejected[name] += equivalence_test(found, MARGIN).p < 0.05
 
 
 def sequences(simulations: int) -> Iterator[str]:
@@ -169,9 +169,9 @@ def changes(simulations: int) -> Iterator[str]:
         for number in range(count):
             rng = np.random.default_rng([9, number])
             table = rng.beta(8, 2, size=(rows, steps))
-            alarms += change_point(table, resamples=199).p <= 0.05
+            alarms += detect_change_point(table, resamples=199).p <= 0.05
             table[:, at:] -= 0.12
-            found = change_point(table, resamples=199)
+            found = detect_change_point(table, resamples=199)
             seen += found.p <= 0.05
             inside += found.low <= at <= found.high
         yield f"| {name} | {_share(alarms, count)} | {_share(seen, count)} | {_share(inside, count)} |"
@@ -232,7 +232,7 @@ def _corrected(
         span = corrected.interval
         told += span is not None or "another" in str(corrected.reason)
         held += span is not None and span.low <= truth <= span.high
-        low, high = wilson(float(rate) * n, n)
+        low, high = wilson_interval(float(rate) * n, n)
         raw += low <= truth <= high
     return held, told, raw
 

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ragfault.datasets import handbook
-from ragfault.evaluation.evaluating import measure
-from ragfault.online import Scored
-from ragfault.online.scoring import Scoring
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.io.datasets import load_handbook
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.store import Store, Wanted, open_store
+from ragfault.server.storage import TraceSelection, TraceStore, open_store
 
 BATCH = 1000
 TIMES = 9
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
     scores: tuple[Score, ...]
 
 
-def judged(known: Sequence[Scored], first: int, count: int, begin: datetime) -> Iterator[Judged]:
+def judged(known: Sequence[ScoredTrace], first: int, count: int, begin: datetime) -> Iterator[Judged]:
     """Traces of the demo under names of their own, ten a second."""
     for at in range(first, first + count):
         like, name = known[at % len(known)], f"s-{at}"
@@ -50,42 +50,42 @@ def judged(known: Sequence[Scored], first: int, count: int, begin: datetime) -> 
         )
 
 
-def fill(store: Store, count: int) -> tuple[float, float]:
+def fill(store: TraceStore, count: int) -> tuple[float, float]:
     """Traces a second taken in, and scored."""
-    scoring = Scoring("lexical")
-    known = [scoring(trace) for trace in handbook().traces["v1"]]
-    measures = tuple(map(measure, scoring.metrics))
+    scoring = TraceScorer("lexical")
+    known = [scoring(trace) for trace in load_handbook().traces["v1"]]
+    measures = tuple(map(describe_metric, scoring.metrics))
     begin = datetime.now(UTC)
     taken = scored = 0.0
     for first in range(0, count, BATCH):
         part = list(judged(known, first, min(BATCH, count - first), begin))
         start = time.perf_counter()
-        store.append([each.trace for each in part]).result()
+        store.append_traces([each.trace for each in part]).result()
         middle = time.perf_counter()
-        store.score(part, measures, ("model",)).result()
+        store.add_outcomes(part, measures, ("model",)).result()
         taken += middle - start
         scored += time.perf_counter() - middle
     return count / taken, count / scored
 
 
-def asked(store: Store, count: int) -> dict[str, Callable[[], Any]]:
+def asked(store: TraceStore, count: int) -> dict[str, Callable[[], Any]]:
     """What pages ask."""
     last = int(time.time()) // 60 + count // 600 + 2
     day = {"since": last - 1440, "until": last}
-    page = store.find(Wanted(limit=50))
+    page = store.list_traces(TraceSelection(limit=50))
     return {
-        "overview: roll-ups of a day": lambda: store.rollups(**day, grain=30, bins=False),
-        "metric: roll-ups with bins": lambda: store.rollups(**day, metric="groundedness"),
-        "worst of a metric": lambda: store.worst("groundedness", last - 1440, last),
-        "traces: first page": lambda: store.find(Wanted(limit=50)),
-        "traces: next page": lambda: store.find(Wanted(limit=50, after=page.next)),
-        "traces: sorted by a metric": lambda: store.find(
-            Wanted(limit=50, sort="groundedness", order="ascending", route="shop")
+        "overview: roll-ups of a day": lambda: store.read_rollups(**day, grain=30, bins=False),
+        "metric: roll-ups with bins": lambda: store.read_rollups(**day, metric="groundedness"),
+        "worst of a metric": lambda: store.read_worst_traces("groundedness", last - 1440, last),
+        "traces: first page": lambda: store.list_traces(TraceSelection(limit=50)),
+        "traces: next page": lambda: store.list_traces(TraceSelection(limit=50, after=page.next)),
+        "traces: sorted by a metric": lambda: store.list_traces(
+            TraceSelection(limit=50, sort="groundedness", order="ascending", route="shop")
         ),
-        "traces: words": lambda: store.find(Wanted(limit=50, text="harbour")),
-        "one trace": lambda: store.trace(f"s-{count // 2}"),
-        "totals": store.totals,
-        "what waits": lambda: store.unscored(limit=1),
+        "traces: words": lambda: store.list_traces(TraceSelection(limit=50, text="harbour")),
+        "one trace": lambda: store.get_trace(f"s-{count // 2}"),
+        "totals": store.compute_totals,
+        "what waits": lambda: store.list_unscored(limit=1),
     }
 
 
@@ -96,10 +96,10 @@ def run(place: str, count: int) -> None:
         store = open_store(known.get(place, place))
         taken, scored = fill(store, count)
         print(f"\n{place}: {count:,} traces, {taken:,.0f}/s taken in, {scored:,.0f}/s scored", flush=True)
-        store.tidy().result()
+        store.compact().result()
         for name, ask in asked(store, count).items():
             print(f"  {name:<30} {1000 * _median(ask):8.1f} ms", flush=True)
-        print(f"  {'bytes a trace':<30} {store.totals().bytes / count:8,.0f}", flush=True)
+        print(f"  {'bytes a trace':<30} {store.compute_totals().bytes / count:8,.0f}", flush=True)
         store.close()
 
 

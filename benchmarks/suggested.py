@@ -10,14 +10,14 @@ import argparse
 
 import numpy as np
 
-from ragfault.labelling.picking import chances
-from ragfault.stats import rectified_mean
-from ragfault.stats.groups import Floats
+from ragfault.evaluation.agreement.annotation.session import compute_chances
+from ragfault.stats import ppi_mean
+from ragfault.stats.clusters import FloatArray
 
 TRACES = 2000
 
 
-def population(rng: np.random.Generator, honest: bool) -> tuple[Floats, Floats, Floats]:
+def population(rng: np.random.Generator, honest: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Of each trace what the judge says, what people would say, and the judge's doubt.
 
     Each answer makes one to six claims; most are clear, some are not. An honest judge is right as often as it says;
@@ -34,7 +34,7 @@ def population(rng: np.random.Generator, honest: bool) -> tuple[Floats, Floats, 
     return judged, people, doubt
 
 
-def systematic(rng: np.random.Generator, chance: Floats) -> Floats:
+def systematic(rng: np.random.Generator, chance: FloatArray) -> FloatArray:
     """Which are drawn, by one systematic draw in random order."""
     order = rng.permutation(chance.size)
     edges = np.cumsum(chance[order]) + rng.random()
@@ -46,9 +46,9 @@ def systematic(rng: np.random.Generator, chance: Floats) -> Floats:
 def sampled(rng: np.random.Generator, honest: bool, n: int, picked: bool) -> tuple[float, bool]:
     """The width of one interval, and whether it holds the mean that people would give to all."""
     judged, people, doubt = population(rng, honest)
-    chance = chances(doubt if picked else np.zeros(TRACES), n)
+    chance = compute_chances(doubt if picked else np.zeros(TRACES), n)
     said = np.where(systematic(rng, chance), people, np.nan)
-    found = rectified_mean(judged, said, bounds=(0, 1), chances=chance).interval
+    found = ppi_mean(judged, said, bounds=(0, 1), sampling_probabilities=chance).interval
     assert found is not None
     truth = TRUTH[honest]
     return found.high - found.low, found.low <= truth <= found.high

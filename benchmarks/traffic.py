@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragfault.datasets import handbook
-from ragfault.evaluation.evaluating import measure
-from ragfault.online.scoring import Scored, Scoring
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
+from ragfault.io.datasets import load_handbook
 from ragfault.records import Trace
-from ragfault.store import open_store
+from ragfault.server.storage import open_store
 
 ROUTES = ("search", "help", "shop", "staff")
 CHUNKS = 5
@@ -42,7 +42,7 @@ FORMS = {
 
 def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
     """Traces of the demo under names of their own, each with five chunks, ten a second."""
-    source = handbook().traces["v1"]
+    source = load_handbook().traces["v1"]
     spare = [chunk for trace in source for chunk in trace.chunks or ()]
     found = []
     for at in range(count):
@@ -146,8 +146,8 @@ def fill(place: Path, count: int, light: bool = False) -> None:
 
     `light`: copies lack the long texts that only the page of the one trace reads, which is many times faster.
     """
-    scoring = Scoring("lexical")
-    measures = tuple(map(measure, scoring.metrics))
+    scoring = TraceScorer("lexical")
+    measures = tuple(map(describe_metric, scoring.metrics))
     size = min(MADE, count)
     begin = datetime.now(UTC) - timedelta(minutes=STEP * count / MADE)
     known = [scoring(trace) for trace in traces("k", 200, begin)]
@@ -155,20 +155,20 @@ def fill(place: Path, count: int, light: bool = False) -> None:
     made = traces("s-", size, begin)
     for first in range(0, size, 1000):
         part = made[first : first + 1000]
-        store.append(part)
-        store.score(
+        store.append_traces(part)
+        store.add_outcomes(
             [_like(trace, known[at % 200]) for at, trace in enumerate(part)], measures, ("model",)
         ).result()
-    store.tidy().result()
+    store.compact().result()
     store.close()
     if count > size:
         copy(place, count // size, light)
 
 
-def _like(trace: Trace, known: Scored) -> Scored:
+def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
     """A trace with the outcome of another."""
     verdicts = msgspec.structs.replace(known.verdicts, trace=trace.id)
-    return Scored(
+    return ScoredTrace(
         trace, verdicts, tuple(msgspec.structs.replace(one, trace=trace.id) for one in known.scores)
     )
 

@@ -22,15 +22,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.records import Document, Gold, Span, Trace
-from ragfault.retrieval.recipes import Recipe
-from ragfault.stats import holm, paired_difference, sign_flip
-from ragfault.tuning import Outcome, Question, Space, grid
-from ragfault.tuning.bench import Bench
-from ragfault.tuning.grading import tuned_metric
-from ragfault.tuning.keeping import Store
-from ragfault.tuning.questions import gather, split
-from ragfault.tuning.searching import Search
-from ragfault.tuning.terms import figure, read_bound
+from ragfault.retrieval.pipeline_config import PipelineConfig
+from ragfault.stats import holm_adjust, paired_difference, sign_flip_test
+from ragfault.tuning import QuestionOutcome, SearchSpace, TuningQuestion, enumerate_configs
+from ragfault.tuning.cache import TuningCache
+from ragfault.tuning.holdout import gather_questions, split_questions
+from ragfault.tuning.search import PipelineSearch
+from ragfault.tuning.search_space import compute_figure, parse_bound
+from ragfault.tuning.trials import TrialRunner, parse_tuning_metric
 
 NEAR = 0.01
 CHUNKERS = {
@@ -90,50 +89,62 @@ def squad(data: Path, limit: int = 400) -> tuple[list[Document], list[Trace]]:
 
 
 def table(
-    found: dict[str, list[Outcome]], recipes: Sequence[Recipe], default: Recipe, groups: list[str]
+    found: dict[str, list[QuestionOutcome]],
+    recipes: Sequence[PipelineConfig],
+    default: PipelineConfig,
+    groups: list[str],
 ) -> None:
     """Every row with its figures and its difference to the default row."""
     base = [one.value for one in found[default.name]]
     pairs = [[one.value for one in found[recipe.name]] for recipe in recipes]
-    adjusted = holm([sign_flip(base, each, groups).p for each in pairs])
+    adjusted = holm_adjust([sign_flip_test(base, each, groups).p for each in pairs])
     print("| chunker | retrieval | reranking | nDCG@10 | less plain BM25 | p | recall | IoU | ms | tokens |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     order = sorted(range(len(recipes)), key=lambda at: -fmean(pairs[at]))
     for at in order:
         recipe, outcomes = recipes[at], found[recipes[at].name]
         gap = paired_difference(base, pairs[at], groups, bounds=(0, 1))
-        retrieval = f"{recipe.stage('retrieve')}" + (
+        retrieval = f"{recipe.get_stage('retrieve')}" + (
             "" if recipe.embedder == "none" else f" {recipe.embedder}"
         )
-        figures = [f"{figure(name, outcomes):.3f}" for name in ("recall", "iou")]
-        costs = f"{figure('latency', outcomes):.1f} | {figure('tokens', outcomes):,.0f}"
+        figures = [f"{compute_figure(name, outcomes):.3f}" for name in ("recall", "iou")]
+        costs = f"{compute_figure('latency', outcomes):.1f} | {compute_figure('tokens', outcomes):,.0f}"
         less = "–" if recipe == default else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
         print(
-            f"| {recipe.chunker} | {retrieval} | {recipe.stage('rerank') or '–'} | {fmean(pairs[at]):.3f} | {less} | "
+            f"| {recipe.chunker} | {retrieval} | {recipe.get_stage('rerank') or '–'} | {fmean(pairs[at]):.3f} | {less} | "
             f"{adjusted[at]:.3f} | {' | '.join(figures)} | {costs} |"
         )
 
 
 def splits(
-    bench: Bench, questions: Sequence[Question], space: Space, default: Recipe, tokens: int, count: int
+    bench: TrialRunner,
+    questions: Sequence[TuningQuestion],
+    space: SearchSpace,
+    default: PipelineConfig,
+    tokens: int,
+    count: int,
 ) -> None:
     """How near the tuner's choice comes to the best row on questions that did not choose, in which share of time."""
-    recipes = grid(space, default)
+    recipes = enumerate_configs(space, default)
     place = {question.id: at for at, question in enumerate(questions)}
     values = np.array([[one.value for one in bench.measure(recipe, questions)] for recipe in recipes])
     names = [recipe.name for recipe in recipes]
     rows = []
     for seed in range(count):
-        parts = split(questions, 0.5, seed)
-        mine = Bench(bench.store, bench.metric)
-        found = Search(mine, space, default, parts.selection, (read_bound(f"tokens<={tokens}"),)).run()
+        parts = split_questions(questions, 0.5, seed)
+        mine = TrialRunner(bench.cache, bench.metric)
+        found = PipelineSearch(
+            mine, space, default, parts.selection, (parse_bound(f"tokens<={tokens}"),)
+        ).run()
         chosen = [place[one.id] for one in parts.selection]
-        held = [place[one.id] for one in parts.held_out]
+        held = [place[one.id] for one in parts.holdout]
         ids = {one.id for one in parts.selection}
         whole = sum(
-            cost for key, cost in bench.ledger.items() if " " not in key or key.split(" ", 1)[1] in ids
+            cost
+            for key, cost in bench.computed_seconds.items()
+            if " " not in key or key.split(" ", 1)[1] in ids
         )
-        means, pick = values[:, held].mean(axis=1), names.index(found.recipe.name)
+        means, pick = values[:, held].mean(axis=1), names.index(found.config.name)
         whole_pick = int(values[:, chosen].mean(axis=1).argmax())
         steady = int(values.mean(axis=1).argmax())
         rows.append(
@@ -142,13 +153,13 @@ def splits(
                 means.max(),
                 means[whole_pick],
                 means[names.index(default.name)],
-                mine.charged / whole,
+                mine.uncached_seconds / whole,
                 means[steady],
             )
         )
         print(
-            f"  split {seed}: {found.recipe.name}: {means[pick]:.3f}, best {means.max():.3f} "
-            f"{names[int(means.argmax())]}, time {mine.charged / whole:.0%}",
+            f"  split {seed}: {found.config.name}: {means[pick]:.3f}, best {means.max():.3f} "
+            f"{names[int(means.argmax())]}, time {mine.uncached_seconds / whole:.0%}",
             flush=True,
         )
     pick, best, whole, plain, share, steady = np.array(rows).T
@@ -183,10 +194,10 @@ def main() -> None:
     given = parser.parse_args()
     documents, traces = (chunking if given.set == "chunking" else squad)(given.data)
     documents = [one for one in documents if not given.documents or one.id in given.documents]
-    gathered = gather(traces, documents)
+    gathered = gather_questions(traces, documents)
     tokens = TOKENS[given.set]
     chunkers = tuple(given.chunkers or CHUNKERS[given.set])
-    space = Space(
+    space = SearchSpace(
         chunkers=chunkers,
         embedders=tuple(given.embedders.split(",")),
         retrievals=RETRIEVALS,
@@ -196,20 +207,21 @@ def main() -> None:
         compressions=(),
     )
     default = replace(
-        Recipe(chunker=chunkers[0]), stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"}
+        PipelineConfig(chunker=chunkers[0]),
+        stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"},
     )
-    bench = Bench(Store(given.cache, documents), tuned_metric("ndcg@10"))
-    recipes, begin = grid(space, default), time.perf_counter()
+    bench = TrialRunner(TuningCache(given.cache, documents), parse_tuning_metric("ndcg@10"))
+    recipes, begin = enumerate_configs(space, default), time.perf_counter()
     found = {}
     for recipe in recipes:
         found[recipe.name] = bench.measure(recipe, gathered.questions)
-    bench.store.flush()
+    bench.cache.flush()
     groups = [question.group for question in gathered.questions]
     print(
         f"{len(gathered.questions)} questions, {len(documents)} documents; grouped by {gathered.grouped_by}"
     )
     print(
-        f"{len(recipes)} rows in {bench.charged:.0f} s ({time.perf_counter() - begin:.0f} s with what was kept)\n"
+        f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({time.perf_counter() - begin:.0f} s with what was kept)\n"
     )
     table(found, recipes, default, groups)
     print()

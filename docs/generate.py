@@ -17,18 +17,18 @@ import msgspec
 
 import ragfault
 from ragfault import bisect, evaluate
-from ragfault.agreement import measure
-from ragfault.cards import known_cards, load_card
-from ragfault.cli import VERBS, cli
-from ragfault.datasets import write_handbook
-from ragfault.metrics import DEFAULT, Definition, definitions, parse
+from ragfault.cli import COMMANDS, cli
+from ragfault.evaluation.agreement import measure_judge
+from ragfault.io.datasets import write_handbook
+from ragfault.io.formats.json_schema import describe_fields
+from ragfault.io.runs import Manifest
+from ragfault.judges.cards import list_cards, load_card
+from ragfault.metrics import DEFAULT_METRICS, MetricDefinition, get_definitions, parse_metric
 from ragfault.metrics.aliases import ALIASES
-from ragfault.metrics.grammar import write
+from ragfault.metrics.expressions import format_expression
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.report import agreement, bisection
-from ragfault.report.card import figures
-from ragfault.runs import Manifest
-from ragfault.sources.schema import descriptions
+from ragfault.reports.terminal import agreement, bisection
+from ragfault.reports.terminal.judge_card import build_figure_lines
 
 HERE = Path(__file__).parent
 MADE = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
@@ -43,7 +43,7 @@ LAYERS = {
 def reference() -> str:
     """The page of the command line: what --help says of every verb."""
     parts = ["# Command line\n", MADE, *_help(["ragfault"], cli)]
-    for name in VERBS:
+    for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         parts += [f"\n## ragfault {name}\n", *_help(["ragfault", name], command)]
@@ -72,8 +72,8 @@ def catalogue() -> str:
         "Each metric is a pure function of a trace and its verdicts. A score is *scored*, *undefined* (with the\n"
         "reason) or *failed*; undefined scores never enter a mean. Metrics in **bold** are computed by default.\n"
     )
-    entries = [d for d in definitions().values() if d.function.__module__.startswith("ragfault.")]
-    default = {parse(text).name for text in DEFAULT}
+    entries = [d for d in get_definitions().values() if d.function.__module__.startswith("ragfault.")]
+    default = {parse_metric(text).name for text in DEFAULT_METRICS}
     for layer, title in LAYERS.items():
         parts.append(f"\n## {title}\n")
         for entry in entries:
@@ -82,8 +82,8 @@ def catalogue() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _entry(entry: Definition, default: bool) -> Iterator[str]:
-    text = write(entry.name, None, entry.parameters.items()) + ("@k" if entry.cut else "")
+def _entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
+    text = format_expression(entry.name, None, entry.parameters.items()) + ("@k" if entry.cut else "")
     low, high = entry.range
     yield f"### {'**' if default else ''}`{text}`{'**' if default else ''}\n"
     yield entry.text.split(">>>")[0].strip() + "\n"
@@ -108,7 +108,7 @@ def columns() -> str:
     )
     for name, record in tables:
         parts += [f"\n## {name}\n", "| field | what it holds |", "|---|---|"]
-        said = descriptions(record)
+        said = describe_fields(record)
         for field in msgspec.structs.fields(record):
             parts.append(f"| `{field.name}` | {said.get(field.name, '').replace('|', '∣')} |")
     return "\n".join(parts) + "\n"
@@ -125,7 +125,7 @@ def python() -> str:
         shown = f"{name}{_signature(found)}" if inspect.isroutine(found) else f"class {name}"
         parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", _docstring(found)]
         if not inspect.isroutine(found):
-            said = descriptions(found) if hasattr(found, "__struct_fields__") else {}
+            said = describe_fields(found) if hasattr(found, "__struct_fields__") else {}
             parts += [f"- `{field}`{f': {told}' if told else ''}" for field, told in said.items() if field]
             parts += [
                 f"\n### {name}.{each}\n\n{_docstring(method)}"
@@ -159,7 +159,11 @@ def readme() -> str:
             evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name))
             for name in ("v1", "v2")
         ]
-        shown = bisection.terminal(bisect(*runs), width=110).split("\nThe tree as it was walked")[0].rstrip()
+        shown = (
+            bisection.render_bisection_terminal(bisect(*runs), width=110)
+            .split("\nThe tree as it was walked")[0]
+            .rstrip()
+        )
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
 
@@ -167,11 +171,11 @@ def readme() -> str:
 def judge() -> str:
     """The page of the judges, with the figures of each card."""
     text = (HERE / "judge.md").read_text(encoding="utf-8")
-    for name in known_cards():
+    for name in list_cards():
         begin, end = f"<!-- card {name}: made by docs/generate.py -->\n", f"<!-- end of card {name} -->"
         if begin in text:
             before, rest = text.split(begin, 1)
-            shown = "\n".join(figures(load_card(name)))
+            shown = "\n".join(build_figure_lines(load_card(name)))
             text = f"{before}{begin}\n{shown}\n\n{end}{rest.split(end, 1)[1]}"
     return text
 
@@ -191,7 +195,11 @@ def integrations() -> str:
 def measured() -> str:
     """The page of `judge measure` with the real output of its example, save the speed."""
     text = (HERE / "measure.md").read_text(encoding="utf-8")
-    shown = agreement.render(measure(HERE / "labelled.jsonl"), width=110).rstrip().rpartition("\n")[0]
+    shown = (
+        agreement.render_agreement_terminal(measure_judge(HERE / "labelled.jsonl"), width=110)
+        .rstrip()
+        .rpartition("\n")[0]
+    )
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{shown}\n```{rest.split('```', 1)[1]}"
 

@@ -25,7 +25,7 @@ Everything here runs on this machine: no key, no network. It needs `pip install 
 
 ---
 from ragfault import bisect, compare, evaluate, gate
-from ragfault.datasets import write_handbook
+from ragfault.io.datasets import write_handbook
 
 folder = write_handbook("handbook", force=True)
 ---
@@ -86,11 +86,11 @@ searched for a better pipeline, and the gain is proved on questions that took no
 
 ---
 from ragfault import bisect, evaluate
-from ragfault.datasets import write_handbook
-from ragfault.report.tuning import render
-from ragfault.retrieval.recipes import Recipe
-from ragfault.sources import read_traces
-from ragfault.sources.documents import read_documents
+from ragfault.io.datasets import write_handbook
+from ragfault.reports.terminal.tuning import render
+from ragfault.retrieval.pipeline_config import Recipe
+from ragfault.io import read_traces
+from ragfault.io.documents import read_documents
 from ragfault.tuning import Space, lint, tune
 
 write_handbook("handbook", force=True)

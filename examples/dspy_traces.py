@@ -10,8 +10,8 @@ from importlib.metadata import version
 import dspy
 from dspy.utils import DummyLM
 
-from ragfault.online import Background, Scored
-from ragfault.plugins.dspy import TraceCallback
+from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.integrations.dspy import DSPyTraceCallback
 
 HANDBOOK = [
     "The last ferry to the island leaves at 22:40 every evening.",
@@ -33,12 +33,12 @@ class Desk(dspy.Module):
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"dspy {version('dspy')}")
-    found: list[Scored] = []
+    found: list[ScoredTrace] = []
     said = ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays.")
     model = DummyLM([{"reasoning": "It says so.", "answer": answer} for answer in said])
     with (
-        Background(found.append, metrics=["context_relevance", "groundedness"]) as background,
-        dspy.context(lm=model, callbacks=[TraceCallback(background, route="desk")]),
+        BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background,
+        dspy.context(lm=model, callbacks=[DSPyTraceCallback(background, route="desk")]),
     ):
         for _ in said:
             Desk()(question="When does the last ferry leave?")

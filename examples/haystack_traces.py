@@ -15,8 +15,8 @@ from haystack.components.builders import PromptBuilder
 from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-from ragfault.online import Background, Scored
-from ragfault.plugins.haystack import TraceTracer
+from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.integrations.haystack import HaystackTracer
 
 HANDBOOK = {
     "ferry": "The last ferry to the island leaves at 22:40 every evening.",
@@ -54,10 +54,10 @@ def pipeline(answer: str) -> Pipeline:
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"haystack-ai {version('haystack-ai')}")
-    found: list[Scored] = []
+    found: list[ScoredTrace] = []
     query = "When does the last ferry leave?"
-    with Background(found.append, metrics=["context_relevance", "groundedness"]) as background:
-        tracing.enable_tracing(TraceTracer(background, route="desk"))
+    with BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background:
+        tracing.enable_tracing(HaystackTracer(background, route="desk"))
         for answer in ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays."):
             pipeline(answer).run({"search": {"query": query}, "prompt": {"question": query}})
         tracing.disable_tracing()

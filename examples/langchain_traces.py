@@ -16,8 +16,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnablePassthrough
 
-from ragfault.online import Background, Scored
-from ragfault.plugins.langchain import TraceHandler
+from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.integrations.langchain import LangChainTraceHandler
 
 HANDBOOK = (
     Document(id="ferry", page_content="The last ferry to the island leaves at 22:40 every evening."),
@@ -48,11 +48,14 @@ def join(found: list[Document]) -> str:
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"langchain-core {version('langchain-core')}")
-    found: list[Scored] = []
-    with Background(
+    found: list[ScoredTrace] = []
+    with BackgroundScorer(
         found.append, metrics=["context_relevance", "groundedness", "latency", "tokens"]
     ) as background:
-        asked = {"callbacks": [TraceHandler(background, route="desk")], "metadata": {"session_id": "visit-7"}}
+        asked = {
+            "callbacks": [LangChainTraceHandler(background, route="desk")],
+            "metadata": {"session_id": "visit-7"},
+        }
         for answer in ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays."):
             chain(answer).invoke("When does the last ferry leave?", config=asked)
     for scored in found:

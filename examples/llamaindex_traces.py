@@ -15,8 +15,8 @@ from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.schema import TextNode
 
-from ragfault.online import Background, Scored
-from ragfault.plugins.llamaindex import TraceHandler
+from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.integrations.llamaindex import LlamaIndexTraceHandler
 
 HANDBOOK = {
     "ferry": "The last ferry to the island leaves at 22:40 every evening.",
@@ -53,11 +53,11 @@ def engine(answer: str) -> BaseQueryEngine:
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"llama-index-core {version('llama-index-core')}")
-    found: list[Scored] = []
+    found: list[ScoredTrace] = []
     engines = [engine("The last ferry leaves at 22:40."), engine("The last ferry leaves at noon on Sundays.")]
     with (
-        Background(found.append, metrics=["context_relevance", "groundedness"]) as background,
-        TraceHandler(background, route="desk"),
+        BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background,
+        LlamaIndexTraceHandler(background, route="desk"),
     ):
         for one in engines:
             one.query("When does the last ferry leave?")

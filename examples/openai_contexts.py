@@ -13,8 +13,8 @@ from importlib.metadata import version
 
 from openai import OpenAI
 
-from ragfault.online import Background, Scored
-from ragfault.plugins.openai import measured
+from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.integrations.openai import measure_client
 
 HANDBOOK = [
     "The last ferry to the island leaves at 22:40 every evening.",
@@ -56,14 +56,14 @@ def main() -> None:
     print(f"openai {version('openai')}")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Parrot)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    found: list[Scored] = []
+    found: list[ScoredTrace] = []
     query = "When does the last ferry leave?"
     prompt = "Answer from this:\n" + "\n".join(HANDBOOK) + f"\n\nQuestion: {query}"
     with (
-        Background(found.append, metrics=["context_relevance", "groundedness"]) as background,
+        BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background,
         OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none") as plain,
     ):
-        client = measured(plain, background, route="desk")
+        client = measure_client(plain, background, route="desk")
         for _ in range(2):
             client.chat.completions.create(
                 model="parrot-1",

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ragfault.cli import VERBS, run
+from ragfault.cli import COMMANDS, run_command
 from ragfault.records import Trace
 
 ROOT = Path(__file__).parent.parent
@@ -41,7 +41,7 @@ def test_every_verb_has_a_page_that_the_readme_links():
     """Each verb is told on a page of its own, in the command-line reference, and in the README's list."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     reference = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
-    for verb in VERBS:
+    for verb in COMMANDS:
         page = {"cache": "llm.md", "metrics": "metrics.md", "schema": "columns.md", "lens": "lenses.md"}.get(
             verb, f"{verb}.md"
         )
@@ -62,7 +62,7 @@ def test_generated_parts_are_true_to_the_code():
 def test_python_in_the_docs_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The Python of each page runs from top to bottom, where the demo has been written."""
     monkeypatch.chdir(tmp_path)
-    assert run(["demo", "handbook"]) == 0
+    assert run_command(["demo", "handbook"]) == 0
     code = "\n".join(blocks(page, "python"))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True
@@ -79,16 +79,16 @@ def test_traces_in_the_docs_are_traces(page: Path):
 
 def test_toml_in_the_docs_is_taken(tmp_path: Path):
     """Every settings file, every lens and every pipeline shown is read without complaint."""
-    from ragfault.cli.options import settings
-    from ragfault.judges.lens import load_lens
-    from ragfault.retrieval.recipes import read_recipe
+    from ragfault.cli.options.settings import load_settings
+    from ragfault.judges.domain.profile import load_profile
+    from ragfault.retrieval.pipeline_config import read_pipeline_config
 
-    readers = {"lenses.md": load_lens, "pipeline.md": read_recipe}
+    readers = {"lenses.md": load_profile, "pipeline.md": read_pipeline_config}
     for page in PAGES:
         for number, text in enumerate(blocks(page, "toml")):
             path = tmp_path / f"{page.stem}-{number}.toml"
             path.write_text(text, encoding="utf-8")
-            assert readers.get(page.name, settings)(str(path))
+            assert readers.get(page.name, load_settings)(str(path))
 
 
 def test_commands_in_the_docs_name_real_options():
@@ -101,7 +101,7 @@ def test_commands_in_the_docs_name_real_options():
             verb, rest = command
             if page.name == "cli.md":
                 continue
-            assert verb in VERBS, f"{names(page)}: {verb}"
+            assert verb in COMMANDS, f"{names(page)}: {verb}"
             part = reference.split(f"## ragfault {verb}\n")[1].split("\n## ")[0]
             for option in re.findall(r"(?<=\s)--?[a-z-]+", rest):
                 assert option in part, f"{names(page)}: ragfault {verb} {option}"

@@ -2,7 +2,7 @@
 
     python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
 
-The words of the card stand in training/cards.toml; the figures come from `ragfault.agreement`, on each of SETS. The
+The words of the card stand in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of SETS. The
 card is written to src/ragfault/cards/NAME.json; `make docs` then brings it into docs/judge.md.
 """
 
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragfault.agreement import measure
-from ragfault.agreement.records import Agreement, Measurement, Task, Unit
-from ragfault.cards import Card, Measured, Shape
+from ragfault.evaluation.agreement import measure_judge
+from ragfault.evaluation.agreement.measurement import JudgeMeasurement, LabelTask, UnitAgreement, UnitKind
 from ragfault.judges import load_judge
-from ragfault.rules import Judged
-from ragfault.stats import Estimate, Interval
+from ragfault.judges.cards import AnswerShape, CardEntry, JudgeCard
+from ragfault.rules import BinaryVerdict
+from ragfault.stats import BootstrapEstimate, Interval
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from training.unseen import unseen
@@ -46,13 +46,13 @@ class Labelled(NamedTuple):
     file: str
     key: str
     """The name under which training/cards.toml says that a judge was fitted on it."""
-    shape: Shape
+    shape: AnswerShape
     split: str
-    task: Task = "answer"
+    task: LabelTask = "answer"
     keep: Callable[[Row], bool] = bool
     within: tuple[str, ...] = ()
     positive: str = "1"
-    corrects: tuple[tuple[Unit, Judged], ...] = ()
+    corrects: tuple[tuple[UnitKind, BinaryVerdict], ...] = ()
     """The unit whose rates correct a kind of verdict."""
     note: str = ""
 
@@ -126,18 +126,18 @@ def traces(folder: Path, source: Labelled, place: Path) -> Path:
     return path
 
 
-def entries(source: Labelled, found: Measurement, fitted: bool, command: str) -> Iterator[Measured]:
+def entries(source: Labelled, found: JudgeMeasurement, fitted: bool, command: str) -> Iterator[CardEntry]:
     """What the card says of a set: an entry for each kind of unit but sentences."""
     for view in found.views:
         if view.unit != "sentence" and 0 < view.positives < view.n:
             yield entry(source, view, fitted, command)
 
 
-def entry(source: Labelled, view: Agreement, fitted: bool, command: str) -> Measured:
+def entry(source: Labelled, view: UnitAgreement, fitted: bool, command: str) -> CardEntry:
     """The figures of one kind of unit. Of chunks what people call relevant is positive there, and good here."""
     chunk = view.unit == "chunk"
     share = view.positives / view.n
-    return Measured(
+    return CardEntry(
         set=source.name,
         shape=source.shape,
         level="chunk" if chunk else "answer" if view.unit == "answer" else "claim",
@@ -162,16 +162,16 @@ def entry(source: Labelled, view: Agreement, fitted: bool, command: str) -> Meas
     )
 
 
-def _estimate(view: Agreement, name: str) -> Estimate | None:
+def _estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
     """A figure with its interval, to four digits."""
     found = view.figure(name)
     if found is None or found.value is None:
         return None
     ends = (None if end is None else round(end, 4) for end in (found.low, found.high))
-    return Estimate(round(found.value, 4), *ends)
+    return BootstrapEstimate(round(found.value, 4), *ends)
 
 
-def _interval(view: Agreement, name: str) -> Interval | None:
+def _interval(view: UnitAgreement, name: str) -> Interval | None:
     """A share with its interval over groups, to four digits."""
     found = view.figure(name)
     if found is None or found.value is None or found.low is None or found.high is None:
@@ -223,12 +223,12 @@ def main() -> None:
     command = f"python training/card.py DATA --judge {given.judge}"
     command += f" --limit {given.limit}" if given.limit else ""
     command += " --kept kept.npz" if given.kept else ""
-    measured: list[Measured] = []
+    measured: list[CardEntry] = []
     speed = given.speed or ""
     with tempfile.TemporaryDirectory() as place:
         for source in map(partial(narrowed, judge=given.judge), SETS):
             start = time.perf_counter()
-            found = measure(
+            found = measure_judge(
                 traces(given.data, source, Path(place)),
                 judge=unseen(given.judge, given.kept, source.key) if given.kept else given.judge,
                 task=source.task,
@@ -243,7 +243,7 @@ def main() -> None:
             if not speed and found.speed.rate:
                 speed = f"{found.speed.rate:.0f} answers of {source.name} a second on one core"
             print(f"{source.name}: {found.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
-    card = Card(
+    card = JudgeCard(
         judge=given.judge,
         fingerprint=load_judge(given.judge).fingerprint,
         summary=said["summary"],

@@ -4,7 +4,7 @@
     python training/graph.py
 
 The graph is MiniLM-L6 (a BERT of 6 layers, 384 wide) in plain ONNX operators. Its weights are named and left out;
-they are given when the graph is loaded (`ragfault.judges.cross.encoder`). Outputs: `logits` (badness of the first
+they are given when the graph is loaded (`ragfault.judges.minilm.encoder`). Outputs: `logits` (badness of the first
 text against the second, relevance of the second to the first), `tokens` (badness of each token), `mean` (the mean
 of the first text, an embedding where nothing else is given).
 """

@@ -27,7 +27,7 @@ import msgspec
 from handbook_retriever import Index, by_section, by_sentence, chance
 from handbook_writer import Question, Said, Version, answer
 
-from ragfault.records import Chunk, Citation, Gold, Latency, Span, Tokens, Trace
+from ragfault.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
 
 HERE = Path(__file__).parent
 HANDBOOK = HERE.parent / "src" / "ragfault" / "datasets" / "handbook"
@@ -105,7 +105,7 @@ def finish(
         latency=Latency(
             retrieval=retrieval, generation=generation, total=round(retrieval + generation + 12, 1)
         ),
-        tokens=None if error else Tokens(prompt=prompt, completion=len(text) // 4),
+        tokens=None if error else TokenCounts(prompt=prompt, completion=len(text) // 4),
         error=error,
         metadata=trace.metadata | {"version": version.name},
     )

@@ -23,15 +23,28 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.datasets import handbook
-from ragfault.judges.claims import bare, claims
-from ragfault.judges.cross.encoder import Encoder, tokenizer
-from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair
-from ragfault.judges.cross.evidence import evidence, said
-from ragfault.judges.cross.weights import Array, Delta, base, renamed, trained, where
-from ragfault.judges.features import state
-from ragfault.judges.index import Index, Passage
-from ragfault.judges.rarity import rarity
+from ragfault.io.datasets import load_handbook
+from ragfault.judges.checks.claims import extract_claims, strip_marks
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.lexical.features import parse_statement
+from ragfault.judges.minilm.encoder import (
+    MAX_CLAIM_TOKENS,
+    MAX_EVIDENCE_TOKENS,
+    MAX_PASSAGE_TOKENS,
+    MAX_QUERY_TOKENS,
+    Array,
+    MiniLMEncoder,
+    TokenPair,
+    WeightDelta,
+    apply_delta,
+    encode_pair,
+    load_base_weights,
+    load_tokenizer,
+    locate_weights,
+    map_tensor_names,
+)
+from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/delta.xz"
 STEPS = tuple(1.6 * 0.84**power for power in range(25))
@@ -72,7 +85,7 @@ def state_of(path: Path) -> dict[str, Array]:
     """A checkpoint under the names of the graph."""
     with zipfile.ZipFile(path) as archive:
         held = State(archive).load()
-    found = renamed({name[2:]: tensor for name, tensor in held.items() if name.startswith("m.")})
+    found = map_tensor_names({name[2:]: tensor for name, tensor in held.items() if name.startswith("m.")})
     for short, long in (("head", "h"), ("token", "t")):
         found[f"{short}.w"] = np.ascontiguousarray(held[f"{long}.weight"].T)
         found[f"{short}.b"] = held[f"{long}.bias"]
@@ -115,9 +128,9 @@ def packed(tensors: dict[str, Array], said_of: dict[str, str]) -> bytes:
     return lzma.compress(len(text).to_bytes(8, "little") + text + body, filters=filters)
 
 
-def rows(path: Path | None, count: int, folder: Path) -> list[Pair]:
+def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
     """Pairs to measure on."""
-    split = tokenizer(folder)
+    split = load_tokenizer(folder)
     if path is None:
         return demo(count, folder)
     with path.open(encoding="utf-8") as lines:
@@ -125,25 +138,29 @@ def rows(path: Path | None, count: int, folder: Path) -> list[Pair]:
     found = []
     for one in read[:: max(1, len(read) // count)]:
         if "claim" in one:
-            found.append(pair(split, one["claim"], one["ev"], CLAIM, EVIDENCE))
+            found.append(encode_pair(split, one["claim"], one["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
         else:
-            found.append(pair(split, one["q"], [one["p"]], QUERY, PASSAGE))
+            found.append(encode_pair(split, one["q"], [one["p"]], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
     return found
 
 
-def demo(count: int, folder: Path) -> list[Pair]:
+def demo(count: int, folder: Path) -> list[TokenPair]:
     """Claims and their evidence, queries and their chunks, from the traces of the demo."""
-    split, table = tokenizer(folder), rarity()
+    split, table = load_tokenizer(folder), load_rarity()
     found = []
-    for traces in handbook().traces.values():
+    for traces in load_handbook().traces.values():
         for trace in traces:
-            index = Index([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
-            for claim in claims(trace.answer or ""):
-                chosen = evidence(state(bare(claim.text), table), index)
-                texts = [said(index, one) for one in chosen]
-                found.append(pair(split, bare(claim.text), texts, CLAIM, EVIDENCE))
+            index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
+            for claim in extract_claims(trace.answer or ""):
+                chosen = select_evidence(parse_statement(strip_marks(claim.text), table), index)
+                texts = [get_sentence_text(index, one) for one in chosen]
+                found.append(
+                    encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
+                )
             for chunk in (trace.chunks or ())[:1]:
-                found.append(pair(split, trace.query, [chunk.text], QUERY, PASSAGE))
+                found.append(
+                    encode_pair(split, trace.query, [chunk.text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
+                )
     return found[:: max(1, len(found) // count)]
 
 
@@ -156,19 +173,19 @@ def main() -> None:
     asked.add_argument("--count", type=int, default=300)
     asked.add_argument("--out", type=Path, default=TARGET)
     chosen = asked.parse_args()
-    folder = where()
+    folder = locate_weights()
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    published = base(folder)
+    published = load_base_weights(folder)
     reached = state_of(chosen.checkpoint)
     added = differences(reached, published)
     pairs = rows(chosen.pairs, chosen.count, folder)
-    true = np.array([one[:2] for one in Encoder(reached).run(pairs)])
+    true = np.array([one[:2] for one in MiniLMEncoder(reached).run(pairs)])
     matrices = [tensor.ravel() for name, tensor in added.items() if name in published and tensor.ndim == 2]
     size = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
     for step in STEPS:
         tensors = rounded(added, published, step * size)
-        held = trained(published, Delta(tensors, step * size, digest, ""))
-        error = np.abs(np.array([one[:2] for one in Encoder(held).run(pairs)]) - true)
+        held = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
+        error = np.abs(np.array([one[:2] for one in MiniLMEncoder(held).run(pairs)]) - true)
         print(f"step {step:.3f} rms: worst {error.max():.4f}, mean {error.mean():.4f}", flush=True)
         if error.max() <= chosen.tolerance:
             break

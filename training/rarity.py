@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ragfault.text import STOP, words
+from ragfault.text import STOP_WORDS, split_words
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/rarity.txt.gz"
 PIECE = 1500
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     total = 0
     for text in texts(folder):
         total += 1
-        counts.update({word for word in words(text) if word not in STOP and len(word) <= 24})
+        counts.update({word for word in split_words(text) if word not in STOP_WORDS and len(word) <= 24})
     kept = [(word, n) for word, n in counts.most_common(MOST) if n >= LEAST]
     levels: dict[int, list[str]] = {}
     for word, n in kept:

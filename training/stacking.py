@@ -23,13 +23,13 @@ from training.embedded.examples import SETS, rows
 from training.embedded.fitting import OTHERS, calibrate, halfway
 from training.embedded.relevance import fold, graded, mined
 
-from ragfault.judges.claims import claims
-from ragfault.judges.cross.calibration import Stack, sides, summary
-from ragfault.judges.cross.minilm import MiniLM
-from ragfault.judges.embedded.shapes import SHAPES
+from ragfault.judges.checks.claims import extract_claims
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.embedded.vectors import Array
-from ragfault.judges.scorer import Passage
-from ragfault.stats import auroc, auroc_within
+from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs, summarize_odds
+from ragfault.judges.minilm.judge import MiniLMJudge
+from ragfault.stats import auroc, auroc_within_groups
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/stack.json"
 FOLDS = (0, 1)
@@ -64,18 +64,23 @@ def tell(folder: Path, kept: Path, count: int) -> Iterator[Told]:
     with np.load(kept) as packed:
         place = {name: at for at, name in enumerate(packed["ids"].tolist())}
         start, odds, whole = packed["start"], packed["odds"], packed["answers"]
-    judge = MiniLM(threads=2)
+    judge = MiniLMJudge(threads=2)
     for done, (name, row) in enumerate(chosen(folder, count)):
         at = place.get(f"{name} {row['id']}")
-        said = claims(row["answer"])
+        said = extract_claims(row["answer"])
         if at is None or start[at + 1] - start[at] != len(said):
             continue
         texts = row["contexts"] if "contexts" in row else [row["passage"]]
         passages = [Passage(str(number), text) for number, text in enumerate(texts)]
-        looked = judge.read(row.get("query") or "").look([claim.text for claim in said], passages)
+        looked = judge.open_session(row.get("query") or "").weigh_with_model(
+            [claim.text for claim in said], passages
+        )
         if looked is None:
             continue
-        both = [sides(*one) for one in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)]
+        both = [
+            build_claim_inputs(*one)
+            for one in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)
+        ]
         spans = row.get("spans")
         if spans is None:
             marks = [row["label"] if len(said) == 1 or not row["label"] else -1] * len(said)
@@ -85,7 +90,7 @@ def tell(folder: Path, kept: Path, count: int) -> Iterator[Told]:
                 for one in said
             ]
         yield Told(
-            name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}", SHAPES.index(looked[0].shape),
+            name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}", TEXT_TYPES.index(looked[0].text_type),
             int(row["label"]), float(whole[at]), np.array(both), np.array(marks),
         )  # fmt: skip
         if done % 200 == 0:
@@ -129,7 +134,7 @@ def fit(told: list[Told]) -> Fitted:
 
 def answers(told: list[Told], of_claims: tuple[float, ...]) -> Array:
     """What is weighed of each answer."""
-    return np.array([[one.whole, *summary(put(one.sides, of_claims))] for one in told])
+    return np.array([[one.whole, *summarize_odds(put(one.sides, of_claims))] for one in told])
 
 
 def report(told: list[Told]) -> tuple[Array, Array]:
@@ -149,7 +154,7 @@ def report(told: list[Told]) -> tuple[Array, Array]:
         held_ = sets == name
         groups = [one.group for one in told if one.set == name]
         for label, score in (("embedded", whole), ("minilm", of_answers)):
-            inner = auroc_within(score[held_], bad[held_], groups)
+            inner = auroc_within_groups(score[held_], bad[held_], groups)
             print(f"{name:16} {label:9} n {held_.sum():5,}  AUROC {auroc(score[held_], bad[held_]):.3f}  "
                   f"within {inner.value if inner else float('nan'):.3f}")  # fmt: skip
     return np.concatenate(of_claims), of_answers
@@ -161,7 +166,7 @@ def lines(told: list[Told], of_claims: Array, of_answers: Array) -> dict[str, li
     marks = np.concatenate([one.marks for one in told])
     owner = np.repeat(shapes, [len(one.marks) for one in told])
     found: dict[str, list[tuple[float, float]]] = {"claim_lines": [], "answer_lines": []}
-    for kind in range(len(SHAPES)):
+    for kind in range(len(TEXT_TYPES)):
         held = (owner == kind) & (marks >= 0)
         found["claim_lines"].append(calibrate(of_claims[held], marks[held], PRIOR))
         held = shapes == kind
@@ -174,10 +179,10 @@ def passages(folder: Path) -> tuple[float, ...]:
     chance = random.Random(4)
     pairs = [one for one in (*graded(folder), *mined(folder)) if one.fold == 0 or one.set == "trec_dl19"]
     pairs = [one for one in pairs if chance.random() < 0.4]
-    reading, values = MiniLM(threads=2).read(), []
+    reading, values = MiniLMJudge(threads=2).open_session(), []
     for pair in pairs:
-        logit = reading.logit(pair.query, Passage("passage", pair.passage))
-        values.append((logit, reading.similarity(pair.query, pair.passage)))
+        logit = reading.predict_logit(pair.query, Passage("passage", pair.passage))
+        values.append((logit, reading.measure_similarity(pair.query, pair.passage)))
     found, labels = np.array(values), np.array([one.relevant for one in pairs])
     sets = np.array([one.set for one in pairs])
     weights = np.zeros(len(pairs))
@@ -211,7 +216,7 @@ def main() -> None:
     told = list(tell(options.data, options.kept, options.answers))
     of_claims, of_answers = report(told)
     made = fit(told)
-    stack = Stack(made.claims, made.answers, relevance, **lines(told, of_claims, of_answers))  # type: ignore[arg-type]
+    stack = StackedCalibration(made.claims, made.answers, relevance, **lines(told, of_claims, of_answers))  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")
     print(TARGET.read_text(encoding="utf-8"))
 

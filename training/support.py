@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.judges.claims import bare, claims
-from ragfault.judges.entailment import check, measured
-from ragfault.judges.features import NAMES
-from ragfault.judges.index import Index, Passage
-from ragfault.judges.rarity import rarity
+from ragfault.judges.checks.claims import extract_claims, strip_marks
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.lexical.entailment import check_claim, measure_claim
+from ragfault.judges.lexical.features import FEATURE_NAMES
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/weights.py"
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/lexical/weights.py"
 RIDGE = 2.0
 BALANCE = 5.0
 """How much more a marked claim counts: as if two claims in five were bad, as they are in other sets."""
@@ -40,11 +40,13 @@ def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
             mark = zlib.crc32(record["source_id"].encode())
             if mark % 5 == 0 or mark // 5 % EVERY:
                 continue
-            index = Index([Passage(str(place), text) for place, text in enumerate(record["contexts"])])
-            for claim in claims(record["answer"]):
-                seen = check(bare(claim.text), index, rarity())
+            index = SentenceIndex(
+                [Passage(str(place), text) for place, text in enumerate(record["contexts"])]
+            )
+            for claim in extract_claims(record["answer"]):
+                seen = check_claim(strip_marks(claim.text), index, load_rarity())
                 if seen is not None:
-                    rows.append(measured(seen, index))
+                    rows.append(measure_claim(seen, index))
                     spans = record["spans"]
                     labels.append(any(claim.start < one["end"] and one["start"] < claim.end for one in spans))
     return np.array(rows), np.array(labels, float)
@@ -73,7 +75,7 @@ def main(folder: Path) -> None:
     """Fit and write."""
     rows, labels = examples(folder)
     *weights, bias = fit(rows, labels).round(2)
-    lines = [f"    {weight:g},  # {name}" for name, weight in zip(NAMES, weights, strict=True)]
+    lines = [f"    {weight:g},  # {name}" for name, weight in zip(FEATURE_NAMES, weights, strict=True)]
     head = (
         '"""The weights of the features, fitted by training/support.py; positive speaks against support."""'
     )

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ragfault.judges import load_judge
-from ragfault.judges.assemble import assemble
-from ragfault.judges.embedded.meaning import Meanings
-from ragfault.judges.embedded.weighing import Weighed
-from ragfault.judges.scorer import Passage
-from ragfault.ports import Judge, Part
+from ragfault.judges.assembly import assemble_verdicts
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.embedded.judge import EmbeddedSession
+from ragfault.judges.embedded.support import WeighedClaims
+from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
 
 __all__ = ["Unseen", "unseen"]
@@ -44,7 +44,7 @@ class Unseen:
         self._trace = ""
 
     @property
-    def offers(self) -> frozenset[Part]:
+    def offers(self) -> frozenset[VerdictKind]:
         """As the judge."""
         return self._judge.offers  # type: ignore[no-any-return]
 
@@ -58,7 +58,7 @@ class Unseen:
         reading = self._judge.read(query)
         known = self._known.get(self._trace)
         if known is not None:
-            swap(reading if isinstance(reading, Meanings) else reading.words, *known)
+            swap(reading if isinstance(reading, EmbeddedSession) else reading.words, *known)
         return reading
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
@@ -66,20 +66,22 @@ class Unseen:
         found = []
         for trace in traces:
             self._trace = trace.id
-            found.append(assemble(trace, self))
+            found.append(assemble_verdicts(trace, self))
         return found
 
 
-def swap(words: Meanings, odds: np.ndarray[Any, Any], whole: float) -> None:
+def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], whole: float) -> None:
     """Let a reading take the odds of all claims of an answer, and of the answer, from elsewhere."""
-    weigh = words.weigh
+    weigh = words.weigh_claims
 
-    def other(self: Meanings, claims: Sequence[str], passages: Sequence[Passage]) -> Weighed | None:
+    def other(
+        self: EmbeddedSession, claims: Sequence[str], passages: Sequence[Passage]
+    ) -> WeighedClaims | None:
         weighed = weigh(claims, passages)
         if weighed is None or len(weighed.odds) != len(odds):
             return weighed
-        weighed = weighed._replace(odds=odds, whole=whole)
-        self._seen[tuple(claims)] = weighed
+        weighed = weighed._replace(odds=odds, answer_odds=whole)
+        self._weighed_by_claims[tuple(claims)] = weighed
         return weighed
 
-    words.weigh = MethodType(other, words)  # type: ignore[method-assign]
+    words.weigh_claims = MethodType(other, words)  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.costs.running import MODEL, Metrics, run
 
 from ragfault.judges import load_judge
-from ragfault.metrics import parse, score
+from ragfault.metrics import compute_score, parse_metric
 from ragfault.records import Trace
 
 METRICS = (
@@ -33,11 +33,11 @@ def make(url: str) -> tuple[str, Metrics]:
     cache = file.with_name(f"replies-{urlsplit(url).port}.sqlite")
     judge = load_judge(f"llm:{MODEL}", base_url=url, cache=str(cache))
     held = msgspec.json.decode(file.with_suffix(".whole.json").read_bytes(), type=list[Trace])
-    traces, metrics = {trace.id: trace for trace in held}, [parse(name) for name in METRICS]
+    traces, metrics = {trace.id: trace for trace in held}, [parse_metric(name) for name in METRICS]
 
     def values(trace: dict[str, Any]) -> list[float | None]:
         (verdicts,) = judge.observe([traces[trace["id"]]])
-        return [score(metric, traces[trace["id"]], verdicts).value for metric in metrics]
+        return [compute_score(metric, traces[trace["id"]], verdicts).value for metric in metrics]
 
     return f"ragfault {version('ragfault')}", {"all": values}
 

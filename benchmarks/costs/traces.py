@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.datasets import handbook
-from ragfault.judges.claims import claims
+from ragfault.io.datasets import load_handbook
+from ragfault.judges.checks.claims import extract_claims
 from ragfault.records import Chunk, Trace
-from ragfault.text.sentences import sentences
+from ragfault.text.sentences import split_sentences
 
 __all__ = ["CHUNKS", "plain", "traces"]
 
@@ -25,8 +25,8 @@ def traces(count: int) -> list[Trace]:
     Line breaks are taken out of the chunks, and behind each cited sentence stands the number of its chunk, in
     brackets: one tool reads them there.
     """
-    answered = [trace for trace in handbook().traces["v1"] if trace.answer and trace.reference]
-    answered.sort(key=lambda trace: -len(claims(trace.answer or "")))
+    answered = [trace for trace in load_handbook().traces["v1"] if trace.answer and trace.reference]
+    answered.sort(key=lambda trace: -len(extract_claims(trace.answer or "")))
     pool = {chunk.id: flat(chunk) for trace in answered for chunk in trace.chunks or ()}
     return [marked(filled(trace, list(pool.values()), place)) for place, trace in enumerate(answered[:count])]
 
@@ -69,7 +69,7 @@ def plain(trace: Trace) -> dict[str, Any]:
         "chunks": chunks,
         "answer": trace.answer,
         "reference": reference,
-        "said": [claim.text for claim in claims(trace.answer or "")],
+        "said": [claim.text for claim in extract_claims(trace.answer or "")],
         "expected": list(parts(reference)),
         "passages": [list(parts(chunk)) for chunk in chunks],
     }
@@ -77,4 +77,4 @@ def plain(trace: Trace) -> dict[str, Any]:
 
 def parts(text: str) -> Iterator[str]:
     """The sentences of a text."""
-    return (text[start:end].strip() for start, end in sentences(text))
+    return (text[start:end].strip() for start, end in split_sentences(text))

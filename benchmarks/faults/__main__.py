@@ -26,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ragfault.analysis import bisect, pair_runs
+from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.evaluation import evaluate
-from ragfault.findings import bisect, frame
-from ragfault.findings.framing import Frame
 
 from .corpora import Corpus, handbook_corpus, squad_corpus
 from .injection import FAULTS, STRENGTHS, Fault, Strength, pair
@@ -61,14 +61,14 @@ JUDGE = "lexical"
 """Of whom the tables in docs/faults.md are."""
 
 
-def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> Frame:
+def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> PairedRuns:
     """Both versions, answered and judged."""
     sides = pair(corpus, name, strength, n=min(MOST, len(corpus.questions)), seed=seed)
     runs = [
         evaluate(list(traces), folder / f"{name}-{seed}-{at}", metrics=METRICS, force=True, judge=judge)
         for at, traces in enumerate(sides)
     ]
-    return frame(*runs)
+    return pair_runs(*runs)
 
 
 def samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
@@ -80,9 +80,9 @@ def samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
         yield keep
 
 
-def outcome(fault: Fault, side: Frame, keep: np.ndarray, seed: int) -> str:
+def outcome(fault: Fault, side: PairedRuns, keep: np.ndarray, seed: int) -> str:
     """What bisection makes of a sample: branch, layer, wrong or cannot tell."""
-    found = bisect(side, keep=keep, seed=seed)
+    found = bisect(side, pair_mask=keep, seed=seed)
     if not found.faults:
         return "cannot tell"
     first = found.faults[0]

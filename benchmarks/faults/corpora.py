@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragfault.datasets import handbook
+from ragfault.io.datasets import load_handbook
 from ragfault.records import Gold, Span, Trace
 
 from .templates import combined, of_sentences, of_tables
@@ -44,7 +44,7 @@ def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
 
 def handbook_corpus() -> Corpus:
     """The demo handbook with its 104 questions and more than 400 made from its sentences and tables by templates."""
-    data = handbook()
+    data = load_handbook()
     plain = list(of_sentences(data.documents))
     made = [*plain, *of_tables(data.documents), *combined(plain)]
     return Corpus("handbook", data.documents, (*data.questions, *made))

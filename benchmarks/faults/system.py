@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from ragfault.records import Chunk, Latency, Tokens, Trace
+from ragfault.records import Chunk, Latency, TokenCounts, Trace
 
 from .config import Config, Indexing
 from .corpora import Corpus
@@ -52,7 +52,7 @@ class System:
             gold=self.index.gold(question.gold.spans) if question.gold else None,
             model="extractive",
             latency=self._latency(question.id, prompt, _tokens(text)),
-            tokens=Tokens(prompt=prompt, completion=_tokens(text)),
+            tokens=TokenCounts(prompt=prompt, completion=_tokens(text)),
         )
 
     def _latency(self, name: str, prompt: int, completion: int) -> Latency:

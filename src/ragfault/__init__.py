@@ -1,4 +1,4 @@
-"""ragfault finds the fault in a RAG system: which layer broke, on which traces, and what to change.
+"""Measure, locate and repair faults in a RAG system: which layer broke, on which traces, and what to change.
 
 The whole library is a few verbs and nouns; each is imported when it is first used, so that
 `import ragfault` costs next to nothing.
@@ -10,39 +10,39 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ragfault.version import __version__
+
 if TYPE_CHECKING:
+    from ragfault.analysis import analyze, bisect, compare, diagnose, gate, history
     from ragfault.evaluation import evaluate, rescore
-    from ragfault.findings import bisect, compare, diagnose, find, gate, history
-    from ragfault.isolation import isolate, replay
+    from ragfault.evaluation.ablation import ablate, replay
+    from ragfault.io import read_traces, write_traces
+    from ragfault.io.runs import Run
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
-    from ragfault.runs import Run
-    from ragfault.sources import read_traces, write_traces
 
-__version__ = "0.1.0"
-
-_HOMES = {
+_EXPORT_MODULES = {
     "Chunk": "ragfault.records",
     "Citation": "ragfault.records",
     "Gold": "ragfault.records",
-    "Run": "ragfault.runs",
+    "Run": "ragfault.io.runs",
     "Score": "ragfault.records",
     "Span": "ragfault.records",
     "Trace": "ragfault.records",
     "Verdicts": "ragfault.records",
-    "bisect": "ragfault.findings",
-    "compare": "ragfault.findings",
-    "diagnose": "ragfault.findings",
+    "bisect": "ragfault.analysis",
+    "compare": "ragfault.analysis",
+    "diagnose": "ragfault.analysis",
     "evaluate": "ragfault.evaluation",
-    "find": "ragfault.findings",
-    "gate": "ragfault.findings",
-    "history": "ragfault.findings",
-    "isolate": "ragfault.isolation",
+    "analyze": "ragfault.analysis",
+    "gate": "ragfault.analysis",
+    "history": "ragfault.analysis",
+    "ablate": "ragfault.evaluation.ablation",
     "metric": "ragfault.metrics",
-    "read_traces": "ragfault.sources",
-    "replay": "ragfault.isolation",
+    "read_traces": "ragfault.io",
+    "replay": "ragfault.evaluation.ablation",
     "rescore": "ragfault.evaluation",
-    "write_traces": "ragfault.sources",
+    "write_traces": "ragfault.io",
 }
 
 __all__ = [
@@ -54,14 +54,14 @@ __all__ = [
     "Span",
     "Trace",
     "Verdicts",
+    "ablate",
+    "analyze",
     "bisect",
     "compare",
     "diagnose",
     "evaluate",
-    "find",
     "gate",
     "history",
-    "isolate",
     "metric",
     "read_traces",
     "replay",
@@ -71,8 +71,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+    if name in _EXPORT_MODULES:
+        value = getattr(import_module(_EXPORT_MODULES[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'ragfault' has no attribute {name!r}")
@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: object) -> None:
     """Show runs, comparisons, bisections and gates as HTML in a notebook; importing ragfault in one does it already."""
-    import_module("ragfault.report.notebook").register(shell)
+    import_module("ragfault.reports.html.notebook").register(shell)
 
 
 if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:

@@ -1,4 +1,4 @@
-"""`python -m ragfault` is the command line."""
+"""Run the command line with `python -m ragfault`."""
 
 from ragfault.cli import main
 

@@ -1,4 +1,4 @@
-"""What can go wrong, drawn as one tree.
+"""The errors that ragfault raises, drawn as one tree.
 
     RagfaultError
     ├── UsageError                what was asked for does not exist or cannot be combined      (exit 2)
@@ -27,21 +27,21 @@ from typing import ClassVar, NamedTuple
 __all__ = [
     "BadDocuments",
     "BadTraces",
-    "BudgetSpent",
-    "Fault",
+    "BudgetExceeded",
     "InputError",
+    "InputFault",
     "JudgeError",
+    "JudgeStopped",
     "MissingExtra",
     "OutputError",
     "RagfaultError",
     "RunError",
     "StageFailed",
-    "Stopped",
     "UnknownName",
     "UsageError",
 ]
 
-SHOWN = 20
+MAX_FAULTS_SHOWN = 20
 """How many faults of one input a message shows; the rest are counted."""
 
 
@@ -73,7 +73,7 @@ class UnknownName(UsageError):
         self.kind, self.name, self.known = kind, name, known
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.args, self.__dict__))
+        return (_rebuild_error, (type(self), self.args, self.__dict__))
 
 
 class MissingExtra(UsageError):
@@ -85,22 +85,22 @@ class MissingExtra(UsageError):
     A `command` stands for what no extra can install.
     """
 
-    def __init__(self, what: str, extra: str, command: str = "") -> None:
+    def __init__(self, capability: str, extra: str, command: str = "") -> None:
         super().__init__(
-            f"{what} needs packages that are not installed. "
+            f"{capability} needs packages that are not installed. "
             "Install them with: " + (command or f"pip install 'ragfault[{extra}]'")
         )
-        self.what, self.extra, self.command = what, extra, command
+        self.capability, self.extra, self.command = capability, extra, command
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.what, self.extra, self.command))
+        return (type(self), (self.capability, self.extra, self.command))
 
 
 class InputError(RagfaultError):
     """The input cannot be read as what it was taken for."""
 
 
-class Fault(NamedTuple):
+class InputFault(NamedTuple):
     """One place of an input that is not a trace."""
 
     where: str
@@ -119,7 +119,7 @@ class Fault(NamedTuple):
 class BadTraces(InputError):
     """Some lines of an input are not traces; every other line was read.
 
-    >>> faults = [Fault("t.jsonl", 3, "malformed JSON"), Fault("t.jsonl", 9, "field `query` is missing")]
+    >>> faults = [InputFault("t.jsonl", 3, "malformed JSON"), InputFault("t.jsonl", 9, "field `query` is missing")]
     >>> print(BadTraces(faults, good=41))
     2 of 43 traces cannot be read:
       t.jsonl:3: malformed JSON
@@ -132,12 +132,12 @@ class BadTraces(InputError):
         "Mend them, or leave them out with --skip-bad (they are then written to a side file)."
     )
 
-    def __init__(self, faults: Sequence[Fault], good: int, count: int | None = None) -> None:
+    def __init__(self, faults: Sequence[InputFault], good: int, count: int | None = None) -> None:
         count = len(faults) if count is None else count
         lines = [f"{count:,} of {good + count:,} {self.noun} cannot be read:"]
-        lines += [f"  {fault}" for fault in faults[:SHOWN]]
-        if count > SHOWN:
-            lines.append(f"  … and {count - SHOWN:,} more")
+        lines += [f"  {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]
+        if count > MAX_FAULTS_SHOWN:
+            lines.append(f"  … and {count - MAX_FAULTS_SHOWN:,} more")
         lines.append(self.remedy)
         super().__init__("\n".join(lines))
         self.faults, self.good, self.count = tuple(faults), good, count
@@ -149,7 +149,7 @@ class BadTraces(InputError):
 class BadDocuments(BadTraces):
     """Some documents of a corpus cannot be read; every other one was.
 
-    >>> print(BadDocuments([Fault("notes/a.txt", 1, "the document is empty")], good=12))
+    >>> print(BadDocuments([InputFault("notes/a.txt", 1, "the document is empty")], good=12))
     1 of 13 documents cannot be read:
       notes/a.txt:1: the document is empty
     Mend them, or leave them out with --skip-bad.
@@ -175,17 +175,19 @@ class JudgeError(RagfaultError):
     """A judge could not observe a trace; its message becomes the reason of `failed` rows."""
 
 
-class Stopped(RagfaultError):
+class JudgeStopped(RagfaultError):
     """A judge cannot go on with any trace: a key is refused, a model does not exist. What was done is kept."""
 
 
-class BudgetSpent(Stopped):
+class BudgetExceeded(JudgeStopped):
     """The next call to a model would pass the budget. What was done is kept: raise it, and go on."""
 
 
-def _rebuild(kind: type[RagfaultError], args: tuple[object, ...], state: dict[str, object]) -> RagfaultError:
+def _rebuild_error(
+    error_type: type[RagfaultError], args: tuple[object, ...], state: dict[str, object]
+) -> RagfaultError:
     """Make an error anew on the other side of a process boundary."""
-    error = kind.__new__(kind)
+    error = error_type.__new__(error_type)
     error.args = args
     error.__dict__.update(state)
     return error

@@ -1,4 +1,4 @@
-"""The records: small, frozen, typed; every other room is functions over them.
+"""Small, frozen, typed records: traces, verdicts and scores.
 
 `Trace` is what happened, `Verdicts` is what a judge saw in it, `Score` is what a metric made of that.
 All of them travel as JSON through msgspec under the names given here.
@@ -11,58 +11,27 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-__all__ = [
-    "AnswerVerdict",
-    "Aspect",
-    "Chunk",
-    "ChunkVerdict",
-    "Citation",
-    "CitationVerdict",
-    "ClaimVerdict",
-    "Document",
-    "Evidence",
-    "FactVerdict",
-    "Gold",
-    "Harm",
-    "Injection",
-    "Latency",
-    "Layer",
-    "Level",
-    "RecallVerdict",
-    "Score",
-    "Span",
-    "Status",
-    "Support",
-    "Timing",
-    "Tokens",
-    "Trace",
-    "TruthVerdict",
-    "Usage",
-    "UseVerdict",
-    "Verdicts",
-]
-
 Layer = Literal["retrieval", "generation", "crosscut", "operation"]
 """The part of a RAG system that a metric speaks about."""
 
-Level = Literal["high", "medium", "low", "none"]
+RelevanceLevel = Literal["high", "medium", "low", "none"]
 """Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none; a lens may set other levels."""
 
-Support = Literal["supported", "inferred", "unsupported", "contradicted"]
+ClaimSupport = Literal["supported", "inferred", "unsupported", "contradicted"]
 """How the chunks stand to a claim."""
 
-Status = Literal["scored", "undefined", "failed"]
+ScoreStatus = Literal["scored", "undefined", "failed"]
 """Whether a score has a value, cannot have one, or was lost to a failure."""
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FrozenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The common shape of all records: immutable, by keyword, silent about defaults."""
 
 
 # --- the trace -------------------------------------------------------------------------------------
 
 
-class Chunk(Record, frozen=True):
+class Chunk(FrozenRecord, frozen=True):
     """A passage that the retriever handed to the generator."""
 
     id: str
@@ -81,7 +50,7 @@ class Chunk(Record, frozen=True):
     """Anything else; `valid_from`, `valid_to` and `updated_at` (ISO dates) feed `staleness`."""
 
 
-class Citation(Record, frozen=True):
+class Citation(FrozenRecord, frozen=True):
     """A place where the answer points to a chunk."""
 
     chunk: str
@@ -92,7 +61,7 @@ class Citation(Record, frozen=True):
     """The sentence of the answer that it stands by."""
 
 
-class Document(Record, frozen=True):
+class Document(FrozenRecord, frozen=True):
     """A text of the corpus, from which chunks are cut."""
 
     id: str
@@ -102,7 +71,7 @@ class Document(Record, frozen=True):
     """What filters ask for: date, category, language, whoever may read it …; every chunk of it inherits this."""
 
 
-class Span(Record, frozen=True):
+class Span(FrozenRecord, frozen=True):
     """A stretch of a source document that answers the query."""
 
     document: str
@@ -113,14 +82,14 @@ class Span(Record, frozen=True):
     grade: float = 1.0
 
 
-class Gold(Record, frozen=True):
+class Gold(FrozenRecord, frozen=True):
     """What should have been retrieved: chunk ids with grades, or spans of source documents, or both."""
 
     chunks: dict[str, float] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
 
 
-class Latency(Record, frozen=True):
+class Latency(FrozenRecord, frozen=True):
     """Milliseconds spent."""
 
     retrieval: float | None = None
@@ -128,26 +97,26 @@ class Latency(Record, frozen=True):
     total: float | None = None
 
 
-class Timing(Record, frozen=True):
+class Timing(FrozenRecord, frozen=True):
     """One stage of the pipeline, as it ran."""
 
     name: str
     start: float = 0.0
     """When it began, in milliseconds after the trace did."""
-    took: float = 0.0
+    duration: float = 0.0
     """Milliseconds."""
     chunks: int | None = None
     """How many chunks it left."""
 
 
-class Tokens(Record, frozen=True):
+class TokenCounts(FrozenRecord, frozen=True):
     """Tokens paid for."""
 
     prompt: int | None = None
     completion: int | None = None
 
 
-class Trace(Record, frozen=True):
+class Trace(FrozenRecord, frozen=True):
     """One query's way through a RAG system.
 
     >>> trace = Trace(id="1", query="When was Oslo founded?", chunks=(Chunk(id="a", text="Oslo, 1040"),))
@@ -183,7 +152,7 @@ class Trace(Record, frozen=True):
     latency: Latency | None = None
     timings: tuple[Timing, ...] | None = None
     """The stages that it went through, in order."""
-    tokens: Tokens | None = None
+    tokens: TokenCounts | None = None
     error: str | None = None
     """Why the pipeline failed on this query, if it did."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -199,7 +168,7 @@ class Trace(Record, frozen=True):
 # --- the verdicts ----------------------------------------------------------------------------------
 
 
-class Evidence(Record, frozen=True):
+class Evidence(FrozenRecord, frozen=True):
     """The stretch of a chunk that a verdict rests on."""
 
     chunk: str
@@ -209,19 +178,19 @@ class Evidence(Record, frozen=True):
     """Last character, exclusive."""
 
 
-class ChunkVerdict(Record, frozen=True):
+class ChunkVerdict(FrozenRecord, frozen=True):
     """How relevant a chunk is to the query; made without sight of the answer."""
 
     chunk: str
     relevance: float
     """In [0, 1]."""
-    level: Level
+    level: RelevanceLevel
     reason: str | None = None
     spread: float | None = None
     """The standard deviation of the relevance over the judge's votes; None where it voted once."""
 
 
-class UseVerdict(Record, frozen=True):
+class UseVerdict(FrozenRecord, frozen=True):
     """Whether the answer drew on a chunk."""
 
     chunk: str
@@ -230,28 +199,28 @@ class UseVerdict(Record, frozen=True):
     """The share of the chunk's best sentence that reappears in the answer, in [0, 1]."""
 
 
-class ClaimVerdict(Record, frozen=True):
+class ClaimVerdict(FrozenRecord, frozen=True):
     """How the chunks stand to one claim of the answer."""
 
     claim: str
     start: int
     """Where the claim begins in the answer, in characters."""
     end: int
-    support: Support
+    support: ClaimSupport
     p: float | None = None
     """The judge's probability that the chunks support the claim."""
     unsure: bool = False
     """Whether `p` lies so near the bar that the judge is often wrong there."""
     evidence: tuple[Evidence, ...] = ()
     """The best stretches of the chunks for it, or against it where it is contradicted."""
-    unquoted: bool = False
+    misquoted: bool = False
     """Whether the judge quoted words as evidence that stand in no chunk."""
     reason: str | None = None
     spread: float | None = None
     """The standard deviation of `p` over the judge's votes; None where it voted once."""
 
 
-class CitationVerdict(Record, frozen=True):
+class CitationVerdict(FrozenRecord, frozen=True):
     """Whether the cited chunk supports the claim it stands by."""
 
     chunk: str
@@ -262,7 +231,7 @@ class CitationVerdict(Record, frozen=True):
     unsure: bool = False
 
 
-class FactVerdict(Record, frozen=True):
+class FactVerdict(FrozenRecord, frozen=True):
     """Whether an expected fact is in the answer."""
 
     fact: str
@@ -270,7 +239,7 @@ class FactVerdict(Record, frozen=True):
     contradicted: bool = False
 
 
-class RecallVerdict(Record, frozen=True):
+class RecallVerdict(FrozenRecord, frozen=True):
     """Whether an expected fact, or a statement of the reference, is supported by the chunks."""
 
     statement: str
@@ -278,14 +247,14 @@ class RecallVerdict(Record, frozen=True):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Aspect(Record, frozen=True):
+class Aspect(FrozenRecord, frozen=True):
     """One of the things a query asks for."""
 
     text: str
     answered: bool
 
 
-class AnswerVerdict(Record, frozen=True):
+class AnswerVerdict(FrozenRecord, frozen=True):
     """How the answer stands to the query."""
 
     relevance: float
@@ -298,14 +267,14 @@ class AnswerVerdict(Record, frozen=True):
     """The standard deviation of the relevance over the judge's votes; None where it voted once."""
 
 
-class TruthVerdict(Record, frozen=True):
+class TruthVerdict(FrozenRecord, frozen=True):
     """How a claim stands to the reference or the expected facts, whatever the chunks say."""
 
     claim: str
     status: Literal["supported", "contradicted", "unknown"]
 
 
-class Harm(Record, frozen=True):
+class Harm(FrozenRecord, frozen=True):
     """A category of harm and how strongly the answer shows it."""
 
     category: str
@@ -313,7 +282,7 @@ class Harm(Record, frozen=True):
     """In [0, 1]."""
 
 
-class Injection(Record, frozen=True):
+class Injection(FrozenRecord, frozen=True):
     """Text of a trace that looks like an order to the judge; it is flagged, and never obeyed."""
 
     place: str
@@ -324,7 +293,7 @@ class Injection(Record, frozen=True):
     """The stretch itself, at most 200 characters of it, hidden characters made visible."""
 
 
-class Usage(Record, frozen=True):
+class Usage(FrozenRecord, frozen=True):
     """What calls to a model came to."""
 
     calls: int = 0
@@ -339,7 +308,7 @@ class Usage(Record, frozen=True):
     """US$; None where no price is known."""
 
 
-class Verdicts(Record, frozen=True):
+class Verdicts(FrozenRecord, frozen=True):
     """All that a judge observed of one trace.
 
     A part is None where the judge does not offer it or the trace lacks what it is made from, and a
@@ -375,14 +344,14 @@ class Verdicts(Record, frozen=True):
 # --- the score -------------------------------------------------------------------------------------
 
 
-class Score(Record, frozen=True):
+class Score(FrozenRecord, frozen=True):
     """What one metric makes of one trace."""
 
     trace: str
     metric: str
     """The metric as it prints, with its parameters: `ndcg@10`, `recall(relevant=2)@20`."""
     layer: Layer
-    status: Status
+    status: ScoreStatus
     value: float | None = None
     """A number exactly where `status` is "scored"."""
     reason: str | None = None

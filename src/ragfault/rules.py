@@ -1,4 +1,4 @@
-"""Rules that metrics and findings share, so that a score and a diagnosis never disagree."""
+"""Rules shared by metrics and analyses, so that a score and a diagnosis never disagree."""
 
 from __future__ import annotations
 
@@ -7,73 +7,73 @@ from typing import Literal, NamedTuple
 from ragfault import text
 from ragfault.records import Trace, Verdicts
 
-__all__ = ["COVERED", "RATES", "RELEVANT", "TOLERANCE", "Judged", "Rate", "covered", "rated", "stands"]
-
-RELEVANT = ("high", "medium")
+RELEVANT_LEVELS = ("high", "medium")
 """The levels of relevance that count as relevant."""
 
-TOLERANCE = 0.95
+QUOTE_TOLERANCE = 0.95
 """How alike a quote and a stretch of its chunk are where the quote stands there."""
 
-COVERED = 0.5
+COVERAGE_THRESHOLD = 0.5
 """The share of what is expected that the chunks must support to cover what was asked."""
 
 
-Judged = Literal["claim", "citation", "chunk", "refusal"]
+BinaryVerdict = Literal["claim", "citation", "chunk", "refusal"]
 """A kind of verdict with two outcomes: supported or not, relevant or not, refused or not."""
 
 
-class Rate(NamedTuple):
+class RateMetric(NamedTuple):
     """A metric that is a rate of one kind of verdict."""
 
-    verdict: Judged
-    good: bool
+    verdict: BinaryVerdict
+    counts_positives: bool
     """Whether it is the share of the good ones (supported, relevant), else that of the bad ones (refused)."""
 
 
-RATES: dict[str, Rate] = {
-    "groundedness": Rate("claim", good=True),
-    "chunk_attribution": Rate("citation", good=True),
-    "context_relevance(low=0, medium=1)": Rate("chunk", good=True),
-    "refusal": Rate("refusal", good=False),
+RATE_METRICS: dict[str, RateMetric] = {
+    "groundedness": RateMetric("claim", counts_positives=True),
+    "chunk_attribution": RateMetric("citation", counts_positives=True),
+    "context_relevance(low=0, medium=1)": RateMetric("chunk", counts_positives=True),
+    "refusal": RateMetric("refusal", counts_positives=False),
 }
 """The metrics that are a rate of one kind of verdict, as they print without a cut-off: these alone can be corrected for
 the judge's error. The relevance of chunks is one where its weights are 1 for relevant levels and 0 for others."""
 
 
-def rated(metric: str) -> Rate | None:
+def get_rate_metric(metric: str) -> RateMetric | None:
     """The rate that a metric is, whatever its cut-off; None where it is none.
 
-    >>> rated("groundedness"), rated("groundedness(strict=true)")
+    >>> get_rate_metric("groundedness"), get_rate_metric("groundedness(strict=true)")
     (Rate(verdict='claim', good=True), None)
     """
-    return RATES.get(metric.partition("@")[0])
+    return RATE_METRICS.get(metric.partition("@")[0])
 
 
-def covered(trace: Trace, verdicts: Verdicts, share: float = COVERED) -> bool | None:
+def chunks_cover_query(
+    trace: Trace, verdicts: Verdicts, threshold: float = COVERAGE_THRESHOLD
+) -> bool | None:
     """Whether the chunks cover what was asked; None where that is not known.
 
     By the recall verdicts where there are any (at least `share` of them covered); else: something relevant was
     retrieved and nothing is missing.
 
-    >>> covered(Trace(id="1", query="q", chunks=()), Verdicts(trace="1"))
+    >>> chunks_cover_query(Trace(id="1", query="q", chunks=()), Verdicts(trace="1"))
     False
     """
     if verdicts.recall:
-        return sum(item.covered for item in verdicts.recall) >= share * len(verdicts.recall)
+        return sum(item.covered for item in verdicts.recall) >= threshold * len(verdicts.recall)
     if trace.chunks is not None and not trace.chunks:
         return False
     if not verdicts.chunk or verdicts.missing is None:
         return None
-    return not verdicts.missing and any(chunk.level in RELEVANT for chunk in verdicts.chunk)
+    return not verdicts.missing and any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk)
 
 
-def stands(quote: str, chunk: str, tolerance: float = TOLERANCE) -> bool:
+def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) -> bool:
     """Whether a quote stands in the text of a chunk, verbatim or within the tolerance.
 
     White space and quote marks are made alike first.
 
-    >>> stands("leaves  at 22:40", "The last ferry leaves at 22:40."), stands("leaves at 23:40", "It leaves at 22:40.")
+    >>> quote_matches("leaves  at 22:40", "The last ferry leaves at 22:40."), quote_matches("leaves at 23:40", "It leaves at 22:40.")
     (True, False)
     """
-    return text.similar_span(quote, chunk) >= tolerance
+    return text.score_quote_match(quote, chunk) >= tolerance

@@ -31,8 +31,8 @@ from training.embedded.fitting import (
 )  # fmt: skip
 from training.embedded.reporting import report
 
-from ragfault.judges.embedded.shapes import SHAPES
-from ragfault.judges.embedded.vectors import Array, vectors
+from ragfault.judges.embedded.support import TEXT_TYPES
+from ragfault.judges.embedded.vectors import Array, load_vectors
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
 PRIOR = 0.4
@@ -91,12 +91,12 @@ def transfer(data: Data, inner: Array, odds: Array) -> None:
 
 def lines(data: Data, odds: Array, told: Array) -> dict[str, Array]:
     """For each shape slope and intercept of the calibration of claims and of answers."""
-    kinds = np.array([SHAPES.index(one.shape) for one in data.answers])
+    kinds = np.array([TEXT_TYPES.index(one.shape) for one in data.answers])
     bad = np.array([one.bad for one in data.answers])
     real = np.array([one.set != "invented" for one in data.answers])
     marks = data.claims.marks
     claims, whole_ = [], []
-    for kind in range(len(SHAPES)):
+    for kind in range(len(TEXT_TYPES)):
         inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
         claims.append(calibrate(odds[inside], marks[inside], PRIOR))
         held = (kinds == kind) & real
@@ -121,7 +121,7 @@ def write(data: Data, inner: Array, odds: Array, told: Array) -> None:
         **lines(data, odds, told),
     }  # fmt: skip
     np.savez_compressed(TARGET, **packed)
-    print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes, vectors of {len(vectors().rows):,} words")
+    print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes, vectors of {len(load_vectors().rows):,} words")
 
 
 def main() -> None:

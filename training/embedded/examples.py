@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragfault.judges.claims import Claim, bare, claims
-from ragfault.judges.embedded.examining import Examined, examine
-from ragfault.judges.embedded.ground import Ground
-from ragfault.judges.embedded.shapes import Shape, shape
-from ragfault.judges.embedded.vectors import Array, vectors
-from ragfault.judges.index import Index, Passage
-from ragfault.judges.passages import even
-from ragfault.judges.rarity import rarity
-from ragfault.text import words
+from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
+from ragfault.judges.embedded.passage_arrays import PassageArrays
+from ragfault.judges.embedded.support import ClaimFeatures, TextType, classify_text, extract_features
+from ragfault.judges.embedded.vectors import Array, load_vectors
+from ragfault.text import split_words
 
 __all__ = ["FOLDS", "SETS", "Answer", "answers"]
 
@@ -39,10 +37,10 @@ class Answer(NamedTuple):
     """Answers of one source are in one fold."""
     task: str
     model: str
-    shape: Shape
+    shape: TextType
     bad: int
     """Whether people found something in it that the passages do not support."""
-    seen: Examined | None
+    seen: ClaimFeatures | None
     """None where nothing is claimed, or there is nothing to hold it against."""
     marks: Array
     """For each claim whether people marked it; -1 where they judged the answer as a whole and it has more."""
@@ -65,8 +63,8 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
             texts = row["contexts"] if "contexts" in row else [row["passage"]]
             if (*texts,) != last:
                 last = (*texts,)
-                index = Index([Passage(str(place), text) for place, text in enumerate(texts)])
-                ground = Ground(index, vectors(), rarity())
+                index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(texts)])
+                ground = PassageArrays(index, load_vectors(), load_rarity())
             yield _answer(name.split("_")[0], row, ground)
             if row.get("spans") is not None:
                 others[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)
@@ -78,7 +76,7 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
 
 def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
     """An answer with a statement of another source before or after it, which nothing here supports."""
-    said = claims(strange["answer"])
+    said = extract_claims(strange["answer"])
     text = (
         said[zlib.crc32(row["id"].encode()) % len(said)].text if said else "The harbour was closed by then."
     )
@@ -90,10 +88,12 @@ def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
     return {**row, "answer": answer, "spans": [*spans, own], "label": 1}
 
 
-def _answer(name: str, row: dict[str, Any], ground: Ground) -> Answer:
-    found = claims(row["answer"])
-    texts = [bare(claim.text) for claim in found]
-    seen = examine([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
+def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
+    found = extract_claims(row["answer"])
+    texts = [strip_marks(claim.text) for claim in found]
+    seen = (
+        extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
+    )
     spans = row.get("spans")
     if spans is None:
         marks = [row["label"] if len(found) == 1 or not row["label"] else -1] * len(found)
@@ -105,10 +105,10 @@ def _answer(name: str, row: dict[str, Any], ground: Ground) -> Answer:
         zlib.crc32(row["source_id"].encode()) % FOLDS,
         row.get("task") or row.get("subset") or name,
         row.get("model") or "",
-        shape(
+        classify_text(
             row.get("query") or "",
             texts,
-            float(ground.keyed.mean()) if len(ground.keyed) else 0.0,
+            float(ground.is_field.mean()) if len(ground.is_field) else 0.0,
         ),
         int(row["label"]),
         seen,
@@ -128,10 +128,12 @@ def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
     """Which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
     if not marked:
         return None
-    told = words(even(bare(claim.text))) or (".",)
+    told = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)
     hit = np.zeros(len(told), np.float32)
     for start, end in marked:
-        part = words(even(bare(claim.text[max(0, start - claim.start) : end - claim.start])))
+        part = split_words(
+            normalize_spelling(strip_marks(claim.text[max(0, start - claim.start) : end - claim.start]))
+        )
         if len(part) >= len(told) - 1:
             hit[:] = 1
             continue

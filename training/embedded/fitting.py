@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, Answer
 
-from ragfault.judges.embedded.summing import summed
+from ragfault.judges.embedded.support import summarize_answer
 from ragfault.judges.embedded.vectors import Array
 
 __all__ = [
@@ -61,15 +61,15 @@ def arrange(kept: list[Answer]) -> Data:
     scale = features.mean(0), features.std(0) + 1e-6
     lists: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
     for one, size in zip(seen, sizes, strict=True):
-        cuts = np.searchsorted(one.states.owner, np.arange(1, size))
-        for pieces, part in zip(lists, one.states[:3], strict=True):
+        cuts = np.searchsorted(one.word_states.claim_numbers, np.arange(1, size))
+        for pieces, part in zip(lists, one.word_states[:3], strict=True):
             pieces.extend(np.split(part.astype(np.float16) if part.ndim > 1 else part, cuts))
     claims = network.Claims(
         *lists, np.clip((features - scale[0]) / scale[1], -4, 4).astype(np.float32),
         np.concatenate([one.marks for one in kept]), [tokens for one in kept for tokens in one.tokens],
     )  # fmt: skip
-    codes = np.concatenate([one.kinds[1] * 4 + one.kinds[2] for one in seen])
-    owners = np.concatenate([one.kinds[0] + at for one, at in zip(seen, start, strict=False)])
+    codes = np.concatenate([one.stem_matches[1] * 4 + one.stem_matches[2] for one in seen])
+    owners = np.concatenate([one.stem_matches[0] + at for one, at in zip(seen, start, strict=False)])
     owner = np.repeat(np.arange(len(kept)), sizes)
     return Data(
         kept,
@@ -131,7 +131,7 @@ def apply(parts: Parts, data: Data, at: Array) -> Array:
 def whole(data: Data, odds: Array, *, style: bool = False) -> Array:
     """What is summed up of the claims of each answer (see `summing.summed`)."""
     parts = [slice(*pair) for pair in pairwise(data.start)]
-    return np.array([summed(odds[part], data.features[part], style=style) for part in parts])
+    return np.array([summarize_answer(odds[part], data.features[part], style=style) for part in parts])
 
 
 def weights(data: Data) -> Array:

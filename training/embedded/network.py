@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ragfault.judges.embedded.states import SIZE
-from ragfault.judges.embedded.vectors import Array, vectors
+from ragfault.judges.embedded.network import STATE_SIZE
+from ragfault.judges.embedded.vectors import Array, load_vectors
 
 __all__ = ["Claims", "arrays", "predict", "train"]
 
@@ -42,12 +42,12 @@ class Network(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        table = vectors()
-        self.register_buffer("table", torch.tensor(table.table / table.lengths[:, None]))
+        table = load_vectors()
+        self.register_buffer("table", torch.tensor(table.table / table.norms[:, None]))
         self.own = nn.Embedding(len(table.table), OWN)
         nn.init.normal_(self.own.weight, std=0.05)
         self.shared = nn.Linear(table.table.shape[1], SHARED, bias=False)
-        self.first = nn.Conv1d(OWN + 2 * SHARED + SIZE, HIDDEN, 5, padding=2)
+        self.first = nn.Conv1d(OWN + 2 * SHARED + STATE_SIZE, HIDDEN, 5, padding=2)
         self.second = nn.Conv1d(HIDDEN, HIDDEN, 3, padding=1)
         self.word = nn.Linear(HIDDEN, 1)
         self.middle = nn.Linear(2 * HIDDEN + 1 + features, 64)
@@ -73,10 +73,10 @@ class Network(nn.Module):
 
 def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
     longest = min(LONGEST, max(len(claims.rows[i]) for i in at))
-    blank = vectors().blank
+    blank = load_vectors().blank_row
     rows = np.full((len(at), longest), blank)
     rivals = np.full((len(at), longest), blank)
-    values = np.zeros((len(at), longest, SIZE), np.float32)
+    values = np.zeros((len(at), longest, STATE_SIZE), np.float32)
     mask, marked = np.zeros((len(at), longest), np.float32), np.zeros((len(at), longest), np.float32)
     for row, i in enumerate(at):
         size = min(longest, len(claims.rows[i]))

@@ -21,12 +21,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from training.embedded.examples import FOLDS, rows
 
-from ragfault.judges.embedded.asking import NAMES, asked
-from ragfault.judges.embedded.ground import Ground
-from ragfault.judges.embedded.vectors import Array, vectors
-from ragfault.judges.lexical import Lexical
-from ragfault.judges.rarity import rarity
-from ragfault.judges.scorer import Passage
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.embedded.passage_arrays import PassageArrays
+from ragfault.judges.embedded.relevance import FEATURE_NAMES, compute_relevance_features
+from ragfault.judges.embedded.vectors import Array, load_vectors
+from ragfault.judges.lexical.judge import LexicalJudge
 from ragfault.stats import auroc
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/relevance.npz"
@@ -102,14 +102,16 @@ def beside(
 
 def numbers(pairs: Sequence[Pair]) -> Array:
     """What the judge sees of each pair."""
-    table, found = vectors(), []
+    table, found = load_vectors(), []
     for pair in pairs:
-        reading = Lexical().read(pair.query)
+        reading = LexicalJudge().open_session(pair.query)
         passage = (Passage("passage", pair.passage),)
-        ground = Ground(reading.index(passage), table, rarity())
-        question = reading.question(pair.query)
-        held = question.total and len(ground.tokens)
-        found.append(asked(question, ground)[0][0] if held else np.zeros(len(NAMES)))
+        ground = PassageArrays(reading.get_index(passage), table, load_rarity())
+        question = reading.get_query(pair.query)
+        held = question.total_weight and len(ground.tokens)
+        found.append(
+            compute_relevance_features(question, ground)[0][0] if held else np.zeros(len(FEATURE_NAMES))
+        )
     return np.array(found)
 
 
@@ -146,7 +148,9 @@ def main(folder: Path) -> None:
     np.savez_compressed(
         TARGET, mean=mean, deviation=deviation, weights=model.coef_[0], bias=model.intercept_[0]
     )
-    print("  ".join(f"{name} {weight:.2f}" for name, weight in zip(NAMES, model.coef_[0], strict=True)))
+    print(
+        "  ".join(f"{name} {weight:.2f}" for name, weight in zip(FEATURE_NAMES, model.coef_[0], strict=True))
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 from training.embedded.examples import Answer
 
 from ragfault.judges.embedded.vectors import Array
-from ragfault.stats import auroc, auroc_within, best_cut
+from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 
 __all__ = ["report"]
 
@@ -30,8 +30,8 @@ def report(answers: Sequence[Answer], told: Array, name: str) -> None:
 def _line(name: str, answers: Sequence[Answer], bad: Array, told: Array, held: Array) -> None:
     groups = [f"{one.task} {one.model}" for one, inside in zip(answers, held, strict=True) if inside]
     score, label = told[held], bad[held]
-    inner = auroc_within(score, label, groups)
-    f1, balanced = (best_cut(score, label, goal) for goal in ("f1", "balanced_accuracy"))
+    inner = auroc_within_groups(score, label, groups)
+    f1, balanced = (choose_threshold(score, label, goal) for goal in ("f1", "balanced_accuracy"))
     figures = {
         "AUROC": auroc(score, label), "within": inner and inner.value, "best F1": f1 and f1.value,
         "best balanced accuracy": balanced and balanced.value,

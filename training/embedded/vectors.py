@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ragfault.text import STOP
-from ragfault.text.words import WORD, fold, stem
+from ragfault.text import STOP_WORDS
+from ragfault.text.normalization import WORD_PATTERN, fold_case, stem_word
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/vectors.npz"
 SIZE = 96
@@ -54,17 +54,17 @@ def spellings(folder: Path) -> dict[str, str]:
                 whole.update(text for text in texts(json.loads(line)) if len(text) > 20)
     counts: Counter[str] = Counter()
     for text in whole:
-        counts.update(WORD.findall(fold(text)))
+        counts.update(WORD_PATTERN.findall(fold_case(text)))
     forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, count in counts.items():
-        forms[stem(word)][word] += count
+        forms[stem_word(word)][word] += count
     for word in (model() / "vocab.txt").read_text(encoding="utf-8").split("\n"):
         if len(word) > 2 and word.isascii() and word.isalpha():
-            forms[stem(word)][word] += LEAST
+            forms[stem_word(word)][word] += LEAST
     return {
         one: min(seen, key=lambda word: (-seen[word], word))
         for one, seen in sorted(forms.items())
-        if sum(seen.values()) >= LEAST and one.isalpha() and len(one) <= 24 and one not in STOP
+        if sum(seen.values()) >= LEAST and one.isalpha() and len(one) <= 24 and one not in STOP_WORDS
     }
 
 

@@ -31,8 +31,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
 from training.minilm.examples import Example, examples
 from training.minilm.network import Batch, Network, batch, encoded, state
 
-from ragfault.judges.cross.encoder import tokenizer
-from ragfault.judges.cross.weights import where
+from ragfault.judges.minilm.encoder import load_tokenizer, locate_weights
 
 SEED = 0
 BATCH, SORTED = 32, 1024
@@ -135,9 +134,9 @@ def main() -> None:
     torch.manual_seed(SEED)
     found = list(examples(chosen.data))
     print(", ".join(f"{count:,} {kind}" for kind, count in Counter(one.kind for one in found).items()))
-    folder = where()
+    folder = locate_weights()
     network = Network(folder)
-    count = train(network, rounds(found, tokenizer(folder)), schedule(chosen.minutes, chosen.pairs))
+    count = train(network, rounds(found, load_tokenizer(folder)), schedule(chosen.minutes, chosen.pairs))
     torch.save(state(network), chosen.out)
     print(f"{chosen.out}: {count:,} pairs")
 

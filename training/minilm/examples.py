@@ -14,11 +14,11 @@ from training.embedded.examples import SETS, rows
 from training.embedded.relevance import fold, graded, mined
 from training.minilm.altering import altered
 
-from ragfault.judges.claims import Claim, bare, claims
-from ragfault.judges.cross.evidence import evidence, said
-from ragfault.judges.features import state
-from ragfault.judges.index import Index, Passage
-from ragfault.judges.rarity import rarity
+from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.lexical.features import parse_statement
+from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
 
 __all__ = ["Example", "examples"]
 
@@ -55,7 +55,10 @@ def examples(folder: Path) -> Iterator[Example]:
                 continue
             texts = tuple(row["contexts"] if "contexts" in row else [row["passage"]])
             if texts != last:
-                last, index = texts, Index([Passage(str(place), text) for place, text in enumerate(texts)])
+                last, index = (
+                    texts,
+                    SentenceIndex([Passage(str(place), text) for place, text in enumerate(texts)]),
+                )
             yield from (_marked(row, index, chance) if "spans" in row else _judged(row, index))
     yield from relevance(folder)
 
@@ -70,10 +73,10 @@ def relevance(folder: Path) -> Iterator[Example]:
             yield Example("relevance", one.query, (one.passage,), one.relevant)
 
 
-def _marked(row: dict[str, Any], index: Index, chance: Random) -> Iterator[Example]:
+def _marked(row: dict[str, Any], index: SentenceIndex, chance: Random) -> Iterator[Example]:
     """The claims of an answer in which people marked stretches; and some of the others, altered."""
-    for claim in claims(row["answer"]):
-        text, spans = bare(claim.text), _within(claim, row["spans"])
+    for claim in extract_claims(row["answer"]):
+        text, spans = strip_marks(claim.text), _within(claim, row["spans"])
         # where a mark of a citation was taken out, the offsets no longer fit
         known = spans if text == claim.text or not spans else None
         yield Example(
@@ -85,17 +88,20 @@ def _marked(row: dict[str, Any], index: Index, chance: Random) -> Iterator[Examp
                 yield Example("altered", other, _evidence(other, index), 1)
 
 
-def _judged(row: dict[str, Any], index: Index) -> Iterator[Example]:
+def _judged(row: dict[str, Any], index: SentenceIndex) -> Iterator[Example]:
     """The claims of an answer that people judged as a whole: a bad one tells only where it has one claim."""
-    found = claims(row["answer"])
+    found = extract_claims(row["answer"])
     if len(found) == 1 or not row["label"]:
         for claim in found:
-            text = bare(claim.text)
+            text = strip_marks(claim.text)
             yield Example("other", text, _evidence(text, index), int(row["label"]))
 
 
-def _evidence(text: str, index: Index) -> tuple[str, ...]:
-    return tuple(said(index, place) for place in evidence(state(text, rarity()), index))
+def _evidence(text: str, index: SentenceIndex) -> tuple[str, ...]:
+    return tuple(
+        get_sentence_text(index, place)
+        for place in select_evidence(parse_statement(text, load_rarity()), index)
+    )
 
 
 def _within(claim: Claim, spans: list[dict[str, Any]]) -> tuple[tuple[int, int], ...]:

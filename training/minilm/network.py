@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from training.minilm.examples import Example
 from transformers import AutoModel
 
-from ragfault.judges.cross.encoding import CLAIM, EVIDENCE, PASSAGE, QUERY, Pair, pair
+from ragfault.judges.minilm.encoder import (
+    MAX_CLAIM_TOKENS,
+    MAX_EVIDENCE_TOKENS,
+    MAX_PASSAGE_TOKENS,
+    MAX_QUERY_TOKENS,
+    TokenPair,
+    encode_pair,
+)
 
 __all__ = ["Batch", "Network", "Row", "batch", "encoded", "state"]
 
@@ -24,7 +31,7 @@ KEYS = {"encoder": "m", "heads": "h", "token": "t"}
 class Row(NamedTuple):
     """An example in tokens."""
 
-    pair: Pair
+    pair: TokenPair
     head: int
     """Which logit it trains: 0 for support, 1 for relevance."""
     label: int
@@ -69,8 +76,8 @@ class Network(nn.Module):
 def encoded(example: Example, split: Tokenizer) -> Row:
     """An example in tokens, cut as at run time; of a long passage the opening is read."""
     asked = example.kind == "relevance"
-    room, rest = (QUERY, PASSAGE) if asked else (CLAIM, EVIDENCE)
-    made = pair(split, example.one, example.others, room, rest)
+    room, rest = (MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS) if asked else (MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
+    made = encode_pair(split, example.one, example.others, room, rest)
     marks = None
     if example.spans is not None:
         marks = tuple(
@@ -89,7 +96,7 @@ def batch(rows: Sequence[Row]) -> Batch:
         size = len(row.pair.ids)
         ids[place, :size] = torch.tensor(row.pair.ids)
         mask[place, :size] = 1
-        kinds[place, row.pair.first : size] = 1
+        kinds[place, row.pair.first_length : size] = 1
         if row.marks is not None:
             marks[place, 1 : 1 + len(row.marks)] = torch.tensor(row.marks)
     labels = torch.tensor([float(row.label) for row in rows])

@@ -1,4 +1,4 @@
-"""The command line: one verb a command, each loaded when it is called.
+"""Command line of ragfault: each command is loaded when it is called; errors become messages and exit codes.
 
 The library raises; here its errors become one message on standard error and an exit code: 2 for a usage or input
 error, 1 where a bar is failed, 3 where the data cannot tell or some scores were lost.
@@ -13,16 +13,16 @@ from importlib import import_module
 
 import click
 
-from ragfault import __version__
+from ragfault.version import __version__
 
-__all__ = ["VERBS", "cli", "main"]
+__all__ = ["COMMANDS", "cli", "main"]
 
-VERBS = {
+COMMANDS = {
     "evaluate": ("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run."),
     "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
     "diagnose": ("ragfault.cli.report", "Show what is wrong with single traces of a run."),
     "gate": ("ragfault.cli.gate", "Hold a run against bars: pass, fail, or cannot tell."),
-    "ci": ("ragfault.cli.ci", "Evaluate, gate and bisect in one, for a job on every pull request."),
+    "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
     "compare": (
         "ragfault.cli.compare",
         "Compare two runs: each metric worse, better, steady, or cannot tell.",
@@ -32,58 +32,58 @@ VERBS = {
     "clusters": ("ragfault.cli.clusters", "Show what fails alike, under names that stay the same over runs."),
     "promote": ("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set."),
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
-    "rank": ("ragfault.cli.rank", "Score a TREC run against qrels, ranked metrics alone."),
-    "convert": ("ragfault.cli.files", "Turn traces of one format into another."),
-    "export": ("ragfault.cli.export", "Hand runs on to MLflow, or to Weights & Biases as CSV."),
-    "tune": ("ragfault.cli.tune", "Search for the pipeline that finds best, and prove its gain."),
-    "lint": ("ragfault.cli.mend", "Look for six pitfalls of retrieval in a pipeline or a run."),
-    "savings": ("ragfault.cli.mend", "Say what better retrieval is worth."),
-    "relevance": ("ragfault.cli.mend", "Score documents against a query, by one judge or several."),
+    "rank": ("ragfault.cli.evaluate", "Score a TREC run against qrels, ranked metrics alone."),
+    "convert": ("ragfault.cli.conversion", "Turn traces of one format into another."),
+    "export": ("ragfault.cli.conversion", "Hand runs on to MLflow, or to Weights & Biases as CSV."),
+    "tune": ("ragfault.cli.retrieval", "Search for the pipeline that finds best, and prove its gain."),
+    "lint": ("ragfault.cli.retrieval", "Look for six pitfalls of retrieval in a pipeline or a run."),
+    "savings": ("ragfault.cli.retrieval", "Say what better retrieval is worth."),
+    "relevance": ("ragfault.cli.retrieval", "Score documents against a query, by one judge or several."),
     "judge": ("ragfault.cli.judge", "Measure a judge against people."),
     "label": ("ragfault.cli.label", "Label traces in the terminal, one keystroke a verdict."),
     "serve": ("ragfault.cli.serve", "Take live traces, score them, watch them, and show what was seen."),
     "mcp": (
-        "ragfault.cli.mcp",
+        "ragfault.cli.serve",
         "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
     ),
     "cache": ("ragfault.cli.cache", "Look after the replies of models that were paid for."),
-    "metrics": ("ragfault.cli.catalogue", "List the metrics, or explain one."),
-    "lens": ("ragfault.cli.catalogue", "List the lenses of the domains, or print one as TOML."),
-    "schema": ("ragfault.cli.catalogue", "Print the JSON schema of a trace."),
-    "demo": ("ragfault.cli.files", "Write the demo handbook and its traces into a folder."),
+    "metrics": ("ragfault.cli.catalog", "List the metrics, or explain one."),
+    "lens": ("ragfault.cli.catalog", "List the lenses of the domains, or print one as TOML."),
+    "schema": ("ragfault.cli.catalog", "Print the JSON schema of a trace."),
+    "demo": ("ragfault.cli.conversion", "Write the demo handbook and its traces into a folder."),
 }
 """Verb → the module that holds it, and its line in the overview."""
 
 
-class Verbs(click.Group):
+class CommandGroup(click.Group):
     """A group that imports a verb's module only when the verb is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(VERBS[cmd_name][0]), cmd_name)
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from ragfault.errors import UnknownName
 
-            raise UnknownName("verb", args[0], VERBS, hint="List them with: ragfault --help")
+            raise UnknownName("verb", args[0], COMMANDS, hint="List them with: ragfault --help")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
-            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(
-    cls=Verbs,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Begin with: ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1",
 )
@@ -95,12 +95,12 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # work is spread over processes, not within one
-    sys.exit(run(arguments))
+    sys.exit(run_command(arguments))
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    from ragfault.errors import BudgetSpent, RagfaultError
+    from ragfault.errors import BudgetExceeded, RagfaultError
 
     try:
         code = cli.main(
@@ -110,23 +110,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return 2
     except RagfaultError as error:
-        click.echo(f"{type(error).__name__}: {printable(str(error))}", err=True)
-        return 3 if isinstance(error, BudgetSpent) else 2
+        click.echo(f"{type(error).__name__}: {clean_output(str(error))}", err=True)
+        return 3 if isinstance(error, BudgetExceeded) else 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted. What was done is kept: run the same command again to go on.", err=True)
         return 130
     except BrokenPipeError:
-        _hush()
+        _silence_stdout()
         return 0
     return code if isinstance(code, int) else 0
 
 
-def printable(text: str) -> str:
+def clean_output(text: str) -> str:
     """Text that may come from a trace, without what would steer a terminal."""
     return "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
 
 
-def _hush() -> None:
+def _silence_stdout() -> None:
     """Keep the interpreter from complaining about a closed pipe at its end."""
     import os
 

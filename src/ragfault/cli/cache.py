@@ -1,4 +1,4 @@
-"""`ragfault cache`: the replies of models that were paid for."""
+"""Command group `cache`: stored replies of language models."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import click
 from ragfault.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from ragfault.judges.llm.cache import Group
-    from ragfault.judges.llm.cache_file import File
+    from ragfault.judges.llm.transport.reply_cache import CacheFile, CacheGroup
 
-__all__ = ["cache"]
 
-SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+UNIT_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
-where = click.option(
+cache_option = click.option(
     "--cache",
     "name",
     metavar="FILE",
@@ -41,29 +39,33 @@ def cache() -> None:
 
 
 @cache.command()
-@where
+@cache_option
 @click.option("--json", "plain", is_flag=True, help="As JSON.")
 def stats(name: str | None, plain: bool) -> None:
     """How many replies are kept, by model and kind of call, and what they cost."""
     import msgspec
 
-    from ragfault.judges.llm.cache import stats as counted
+    from ragfault.judges.llm.transport.reply_cache import summarize_cache as counted
 
-    place = _place(name)
-    groups: list[Group] = []
+    place = _locate_cache(name)
+    groups: list[CacheGroup] = []
     if place.is_file():
-        with _open(place) as file:
+        with _open_cache(place) as file:
             groups = counted(file)
     if plain:
-        said = {"file": str(place), "bytes": _size(place), "groups": [one._asdict() for one in groups]}
+        said = {
+            "file": str(place),
+            "bytes": _measure_size(place),
+            "groups": [one._asdict() for one in groups],
+        }
         click.echo(msgspec.json.format(msgspec.json.encode(said)))
         return
     if not groups:
         click.echo(f"no replies are kept in {place}")
         return
-    for line in _table(groups):
+    for line in _format_table(groups):
         click.echo(line)
-    click.echo(f"\n{_size(place) / 1e6:,.1f} MB in {place}")
+    click.echo(f"\n{_measure_size(place) / 1e6:,.1f} MB in {place}")
 
 
 @cache.command(
@@ -72,7 +74,7 @@ Examples:
   ragfault cache prune --older 30d
   ragfault cache prune --model openai/gpt-4o-mini --yes"""
 )
-@where
+@cache_option
 @click.option("--older", metavar="AGE", help="Replies older than this: 12h, 30d, 8w.")
 @click.option("--model", help="Replies of this model: MODEL or PROVIDER/MODEL.")
 @click.option("--all", "everything", is_flag=True, help="All replies.")
@@ -82,27 +84,27 @@ def prune(name: str | None, older: str | None, model: str | None, everything: bo
 
     What runs have spent is not forgotten, so that their budgets hold.
     """
-    from ragfault.judges.llm.cache import prune as removed
+    from ragfault.judges.llm.transport.reply_cache import prune_cache as removed
 
     if not (older or model or everything) or (everything and (older or model)):
         raise UsageError("say what to remove: --older 30d, --model MODEL, both, or --all.")
-    seconds = _age(older) if older else None
-    place = _place(name)
+    seconds = _parse_age(older) if older else None
+    place = _locate_cache(name)
     if not place.is_file():
         click.echo(f"no replies are kept in {place}")
         return
     if not yes:
         which = (f" of {model}" if model else "") + (f" older than {older}" if older else "")
-        if not _agreed(f"Remove {'the' if which else 'all'} replies{which} from {place}?"):
+        if not _confirm_removal(f"Remove {'the' if which else 'all'} replies{which} from {place}?"):
             return
-    with _open(place) as file:
+    with _open_cache(place) as file:
         count = removed(file, older=seconds, model=model)
         file.vacuum()
-    click.echo(f"{count:,} replies removed; {_size(place) / 1e6:,.1f} MB in {place}")
+    click.echo(f"{count:,} replies removed; {_measure_size(place) / 1e6:,.1f} MB in {place}")
 
 
 @cache.command()
-@where
+@cache_option
 @click.argument("out", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 def export(name: str | None, out: str, force: bool) -> None:
@@ -110,18 +112,18 @@ def export(name: str | None, out: str, force: bool) -> None:
 
     Each with its kind, model, tokens, cost and time; the key is a hash of what was asked.
     """
-    from ragfault.judges.llm.cache import export as rows
-    from ragfault.report.saving import vacant
+    from ragfault.judges.llm.transport.reply_cache import export_replies as rows
+    from ragfault.reports.output import check_output_path
 
-    place, target = _place(name), vacant(out, force=force)
+    place, target = _locate_cache(name), check_output_path(out, force=force)
     if target.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"{out} should end in .jsonl or .parquet.")
     if not place.is_file():
         raise UsageError(f"there is nothing to export: no replies are kept in {place}.")
     draft = target.with_name(f".{target.name}.draft")
     try:
-        with _open(place) as file:
-            write = _parquet if target.suffix == ".parquet" else _lines
+        with _open_cache(place) as file:
+            write = _write_parquet if target.suffix == ".parquet" else _write_jsonl
             count = write(rows(file), draft)
         draft.replace(target)
     except OSError as error:
@@ -131,7 +133,7 @@ def export(name: str | None, out: str, force: bool) -> None:
     click.echo(f"{count:,} replies in {out}")
 
 
-def _agreed(question: str) -> bool:
+def _confirm_removal(question: str) -> bool:
     """Whether whoever is asked says yes; raises UsageError where nobody is there."""
     try:
         agreed = click.confirm(question)
@@ -146,38 +148,36 @@ def _agreed(question: str) -> bool:
     return agreed
 
 
-def _place(name: str | None) -> Path:
-    from ragfault.judges.llm.cache_file import default_place, named_place
+def _locate_cache(name: str | None) -> Path:
+    from ragfault.judges.llm.transport.reply_cache import default_cache_path, resolve_cache_path
 
-    return named_place(name) or default_place()
+    return resolve_cache_path(name) or default_cache_path()
 
 
-def _open(place: Path) -> Any:
+def _open_cache(path: Path) -> Any:
     """The file, closed at the end."""
     from contextlib import closing
 
-    from ragfault.judges.llm.cache_file import File
+    from ragfault.judges.llm.transport.reply_cache import CacheFile
 
-    file: File = File(place)
+    file: CacheFile = CacheFile(path)
     return closing(file)
 
 
-def _size(place: Path) -> int:
+def _measure_size(path: Path) -> int:
     """Bytes on the disk, with what has not been merged yet."""
-    parts = (place, place.with_name(place.name + "-wal"))
+    parts = (path, path.with_name(path.name + "-wal"))
     return sum(part.stat().st_size for part in parts if part.is_file())
 
 
-def _age(said: str) -> float:
-    found = re.fullmatch(r"(\d+)\s*([hdw])", said.strip().lower())
+def _parse_age(age: str) -> float:
+    found = re.fullmatch(r"(\d+)\s*([hdw])", age.strip().lower())
     if found is None:
-        raise UsageError(
-            f'--older is a number of hours, days or weeks, such as 12h, 30d or 8w, not "{said}".'
-        )
-    return int(found[1]) * SECONDS[found[2]]
+        raise UsageError(f'--older is a number of hours, days or weeks, such as 12h, 30d or 8w, not "{age}".')
+    return int(found[1]) * UNIT_SECONDS[found[2]]
 
 
-def _table(groups: list[Group]) -> Iterator[str]:
+def _format_table(groups: list[CacheGroup]) -> Iterator[str]:
     """The lines of a table of what is kept."""
     rows: list[tuple[str, ...]] = [
         ("model", "kind", "replies", "tokens sent", "received", "US$", "oldest", "newest")
@@ -193,7 +193,7 @@ def _table(groups: list[Group]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _lines(rows: Iterator[dict[str, object]], target: Path) -> int:
+def _write_jsonl(rows: Iterator[dict[str, object]], target: Path) -> int:
     import msgspec
 
     count = 0
@@ -204,7 +204,7 @@ def _lines(rows: Iterator[dict[str, object]], target: Path) -> int:
     return count
 
 
-def _parquet(rows: Iterator[dict[str, object]], target: Path) -> int:
+def _write_parquet(rows: Iterator[dict[str, object]], target: Path) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

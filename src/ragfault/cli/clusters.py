@@ -1,4 +1,4 @@
-"""`ragfault clusters` and `ragfault promote`: what fails alike, and how it becomes part of an evaluation set."""
+"""Commands `clusters` and `promote`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.report import colourful
+from ragfault.cli.report import supports_color
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
-    from ragfault.clustering import Clusters, Registry
+    from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
 
-__all__ = ["clusters", "promote"]
 
-BESIDE = "clusters.json"
+REGISTRY_NAME = "clusters.json"
 """The registry, in the folder of the runs."""
 
 
@@ -36,7 +35,7 @@ Examples:
     "--registry",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help=f"What is remembered of clusters.  [default: {BESIDE} beside the last run]",
+    help=f"What is remembered of clusters.  [default: {REGISTRY_NAME} beside the last run]",
 )
 @click.option("--assign", multiple=True, metavar="ID=NAME", help="Give a cluster to somebody. Repeatable.")
 @click.option("--mute", multiple=True, metavar="ID", help="Tell of a cluster no more. Repeatable.")
@@ -69,25 +68,29 @@ def clusters(
     RUNS are given in the order in which they were made. The registry remembers clusters with their history; a resolved
     one that a later run has is open again.
     """
-    from ragfault.clustering.storing import alone
-    from ragfault.report.saving import save, vacant
+    from ragfault.analysis.clusters.atomic_files import lock_folder
+    from ragfault.reports.output import check_output_path, write_report_file
 
     if out is not None:
-        vacant(out, force=given["force"])
+        check_output_path(out, force=given["force"])
         if Path(out).suffix.lower() not in (".html", ".htm", ".json", ".txt"):
             raise UsageError(f'"{out}" does not say its format. End it in .html, .json or .txt.')
-    place = Path(registry or Path(runs[-1]).resolve().parent / BESIDE)
-    options = {"embedder": _embedder(given["embedder"]), "smallest": given["smallest"], "seed": given["seed"]}
-    with alone(place):
-        found = _remembered(runs, against, place, options, given)
+    place = Path(registry or Path(runs[-1]).resolve().parent / REGISTRY_NAME)
+    options = {
+        "embedder": _load_embedder(given["embedder"]),
+        "smallest": given["smallest"],
+        "seed": given["seed"],
+    }
+    with lock_folder(place):
+        found = _follow_clusters(runs, against, place, options, given)
     if out is None:
-        click.echo(_rendered(found, ".json" if as_json else "", True), nl=False)
+        click.echo(_render_clusters(found, ".json" if as_json else "", True), nl=False)
     else:
-        text = _rendered(found, ".json" if as_json else Path(out).suffix.lower(), False)
-        click.echo(f"{save(out, text, force=given['force'])}", err=True)
+        text = _render_clusters(found, ".json" if as_json else Path(out).suffix.lower(), False)
+        click.echo(f"{write_report_file(out, text, force=given['force'])}", err=True)
 
 
-def _embedder(name: str | None) -> Any:
+def _load_embedder(name: str | None) -> Any:
     if name is None:
         return None
     from ragfault.retrieval.embedders import load_embedder
@@ -95,31 +98,34 @@ def _embedder(name: str | None) -> Any:
     return load_embedder(name)
 
 
-def _remembered(
-    runs: tuple[str, ...], against: str | None, place: Path, options: dict[str, Any], given: dict[str, Any]
-) -> Clusters:
+def _follow_clusters(
+    runs: tuple[str, ...],
+    against: str | None,
+    registry_path: Path,
+    options: dict[str, Any],
+    given: dict[str, Any],
+) -> ClusterReport:
     """The clusters of runs by the registry, which then has them, and what was said of them."""
-    from ragfault.clustering import read_registry, write_registry
-    from ragfault.clustering.following import follow, held_against
-    from ragfault.clustering.registering import shown_as
-    from ragfault.runs import Run
+    from ragfault.analysis.clusters import load_registry, save_registry
+    from ragfault.analysis.clusters.registry import apply_registry, track_changes, track_clusters
+    from ragfault.io.runs import Run
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    before = read_registry(place)
+    before = load_registry(registry_path)
     opened = [Run.open(run) for run in runs]
     if against is None:
-        kept, found = follow(before, opened, now, **options)
+        kept, found = track_clusters(before, opened, now, **options)
     else:
-        kept, found = held_against(before, opened, Run.open(against), now, **options)
-    changed = _said(kept, given, now)
+        kept, found = track_changes(before, opened, Run.open(against), now, **options)
+    changed = _apply_actions(kept, given, now)
     if changed != before:
-        write_registry(place, changed)
-    return shown_as(found, changed)
+        save_registry(registry_path, changed)
+    return apply_registry(found, changed)
 
 
-def _said(registry: Registry, given: dict[str, Any], now: str) -> Registry:
+def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -> ClusterRegistry:
     """The registry after what was said of clusters."""
-    from ragfault.clustering import assign, mute, resolve
+    from ragfault.analysis.clusters import assign_cluster, mute_cluster, resolve_cluster
 
     for text in given["assign"]:
         name, equals, to = text.partition("=")
@@ -127,24 +133,26 @@ def _said(registry: Registry, given: dict[str, Any], now: str) -> Registry:
             raise UsageError(
                 f"--assign {text}: say whose it is, --assign {text}=NAME; nobody's: --assign {text}="
             )
-        registry = assign(registry, name.strip(), to.strip(), now)
+        registry = assign_cluster(registry, name.strip(), to.strip(), now)
     for name in given["mute"]:
-        registry = mute(registry, name, now)
+        registry = mute_cluster(registry, name, now)
     for name in given["resolve"]:
-        registry = resolve(registry, name, now)
+        registry = resolve_cluster(registry, name, now)
     return registry
 
 
-def _rendered(found: Clusters, kind: str, screen: bool) -> str:
+def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
     if kind in (".html", ".htm"):
-        from ragfault.report.clusters_html import render_clusters
+        from ragfault.reports.html.clusters import render_clusters_html
 
-        return render_clusters(found)
-    from ragfault.report.clusters import render, to_json
+        return render_clusters_html(clusters)
+    from ragfault.reports.terminal.clusters import encode_clusters, render_clusters_terminal
 
     if kind == ".json":
-        return to_json(found)
-    return render(found, width=None if screen else 110, colour=screen and colourful())
+        return encode_clusters(clusters)
+    return render_clusters_terminal(
+        clusters, width=None if screen else 110, color=screen and supports_color()
+    )
 
 
 @click.command(
@@ -166,7 +174,7 @@ Examples:
     "--registry",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help=f"What is remembered of clusters.  [default: {BESIDE} beside the run]",
+    help=f"What is remembered of clusters.  [default: {REGISTRY_NAME} beside the run]",
 )
 def promote(
     run: str | None,
@@ -182,8 +190,8 @@ def promote(
     A case has the query, the answer key as far as there is one, and in its metadata the answer that failed and where it
     came from. Queries that OUT has already are left out; what stands in OUT stays as it is.
     """
-    from ragfault.clustering import accept as mark
-    from ragfault.clustering import promote as add
+    from ragfault.analysis.clusters import accept_cases as mark
+    from ragfault.analysis.clusters import promote_cases as add
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if accept:
@@ -194,24 +202,26 @@ def promote(
         return
     if run is None or bool(cluster) == bool(traces):
         raise UsageError("say what to promote: a RUN, and either --cluster ID or --trace ID.")
-    done = add(_cases(run, cluster, traces, registry, now), out)
-    for name, double in done.doubles:
+    done = add(_collect_cases(run, cluster, traces, registry, now), out)
+    for name, double in done.duplicates:
         click.echo(f"{name} is left out: {double} asks the same", err=True)
     cases = "case" if len(done.added) == 1 else "cases"
     click.echo(f"{len(done.added):,} {cases} added to {out}, {done.total:,} in it, to be reviewed")
 
 
-def _cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:
+def _collect_cases(
+    run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str
+) -> Any:
     """The cases that were asked for."""
-    from ragfault.clustering import cases
-    from ragfault.runs import Run
+    from ragfault.analysis.clusters import build_cases
+    from ragfault.io.runs import Run
 
     opened = Run.open(run)
     if cluster is None:
-        return cases(opened, tuple(dict.fromkeys(traces)), now)
-    from ragfault.clustering import read_registry
-    from ragfault.clustering.following import members
+        return build_cases(opened, tuple(dict.fromkeys(traces)), now)
+    from ragfault.analysis.clusters import load_registry
+    from ragfault.analysis.clusters.registry import cluster_members
 
-    place = Path(registry or Path(run).resolve().parent / BESIDE)
-    name, ids = members(read_registry(place), cluster, opened, now)
-    return cases(opened, ids, now, {"id": cluster, "name": name})
+    place = Path(registry or Path(run).resolve().parent / REGISTRY_NAME)
+    name, ids = cluster_members(load_registry(place), cluster, opened, now)
+    return build_cases(opened, ids, now, {"id": cluster, "name": name})

@@ -1,4 +1,4 @@
-"""`ragfault compare` and `ragfault bisect`."""
+"""Commands `compare` and `bisect`."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ragfault.cli.beside import margins, rejudged
-from ragfault.cli.options import settings, setup
-from ragfault.cli.rectify import rectifiers, rectify
+from ragfault.cli.options.paired_runs import (
+    human_labels_option,
+    load_paired_labels,
+    parse_margins,
+    rejudge_baseline,
+)
+from ragfault.cli.options.settings import add_config_option, load_settings
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     pass
 
-__all__ = ["bisect", "compare"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
+VERDICT_EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
 """The verdict of a bisection → the exit code."""
 
-SUFFIXES = {".md": "md", ".json": "json", ".html": "html", ".htm": "html", ".txt": "terminal"}
+SUFFIX_FORMATS = {".md": "md", ".json": "json", ".html": "html", ".htm": "html", ".txt": "terminal"}
 """Suffix of the output → format."""
 
-COMPARED, BISECTED = ("terminal", "md", "json"), ("terminal", "md", "json", "html")
+COMPARE_FORMATS, BISECT_FORMATS = ("terminal", "md", "json"), ("terminal", "md", "json", "html")
 """The formats of each verb."""
 
 
-TERMS = (
+COMPARISON_OPTIONS = (
     click.option("--margin", type=float, help="Smallest change that matters, as a share.  [default: 0.02]"),
     click.option(
         "--margins", multiple=True, metavar="METRIC=VALUE", help="The same for one metric. Repeatable."
@@ -49,23 +52,23 @@ TERMS = (
     click.option(
         "--rejudge", is_flag=True, help="Judge BASELINE's traces again, as CANDIDATE's were judged."
     ),
-    rectify,
+    human_labels_option,
 )
 """The options of both verbs that say what is compared."""
 
 
-def _terms(formats: Sequence[str]) -> Callable[[F], F]:
+def _add_comparison_options(formats: Sequence[str]) -> Callable[[F], F]:
     """Add the options of both verbs."""
     ends = ", ".join(f".{name}" for name in formats if name != "terminal")
     output = (
         click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {ends}."),
         click.option("--format", "kind", type=click.Choice(formats), help="The format, if not by suffix."),
         click.option("--force", is_flag=True, help="Replace the file that stands at OUT."),
-        setup,
+        add_config_option,
     )
 
     def add(function: F) -> F:
-        for option in reversed((*TERMS, *output)):
+        for option in reversed((*COMPARISON_OPTIONS, *output)):
             function = option(function)
         return function
 
@@ -93,30 +96,34 @@ Exit code 0 whatever moved: bisect and gate are the verbs that decide."""
 )
 @click.argument("baseline", type=click.Path())
 @click.argument("candidate", type=click.Path())
-@_terms(COMPARED)
+@_add_comparison_options(COMPARE_FORMATS)
 def compare(baseline: str, candidate: str, **options: Any) -> None:
     """Compare two runs on the traces they share: each metric worse, better, steady, or cannot tell.
 
     Traces are paired by id, else by query. "Steady" is shown by an equivalence test within the margin; it is
     not merely the absence of a change.
     """
-    from ragfault import findings
-    from ragfault.report import comparison as written
+    from ragfault import analysis
+    from ragfault.reports.terminal import comparison as written
 
-    kind = _kind(options, COMPARED)
-    terms = _read(options)
+    kind = _choose_format(options, COMPARE_FORMATS)
+    terms = _read_terms(options)
     with tempfile.TemporaryDirectory() as folder:
-        side = _frame(baseline, candidate, options, folder)
+        side = _pair_runs(baseline, candidate, options, folder)
         if options["by"]:
-            found: Any = findings.segmented(side, options["by"], **terms)
-            _some(found, options["by"])
+            found: Any = analysis.compare_segments(side, options["by"], **terms)
+            _require_segments(found, options["by"])
         else:
-            found = findings.compare(side, **terms)
+            found = analysis.compare(side, **terms)
         if kind == "terminal":
-            text = written.terminal(found, **_screen(options))
+            text = written.render_comparison_terminal(found, **_get_display_options(options))
         else:
-            text = written.markdown(found) if kind == "md" else written.to_json(found)
-    _give(text, options)
+            text = (
+                written.render_comparison_markdown(found)
+                if kind == "md"
+                else written.encode_comparison(found)
+            )
+    _write_output(text, options)
 
 
 @click.command(
@@ -134,7 +141,7 @@ Terms also come from the table [compare] of ragfault.toml, as for compare.
 Exit code 0: no layer broke, and that is shown; 1: a fault; 3: the data cannot tell."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="BASELINE CANDIDATE | RUNS...")
-@_terms(BISECTED)
+@_add_comparison_options(BISECT_FORMATS)
 def bisect(runs: tuple[str, ...], **options: Any) -> int:
     """Name the layer that broke between two runs: retrieval, generation, or the source data.
 
@@ -144,28 +151,30 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
     Of three or more RUNS, oldest first, or of a folder that holds runs, it finds the run at which each metric
     broke.
     """
-    from ragfault import findings
-    from ragfault.report.wording import joint, lead, summary
+    from ragfault import analysis
+    from ragfault.reports.comparison_text import combine_verdicts, summarize_segments, summarize_verdict
 
-    runs = _inside(runs)
-    kind, by = _kind(options, BISECTED), options["by"]
-    terms = _read(options)
+    runs = _expand_folder(runs)
+    kind, by = _choose_format(options, BISECT_FORMATS), options["by"]
+    terms = _read_terms(options)
     if len(runs) != 2:
-        return _traced(runs, kind, terms, options)
+        return _locate_breaking_run(runs, kind, terms, options)
     with tempfile.TemporaryDirectory() as folder:
-        side = _frame(*runs, options, folder)
-        found: Any = findings.bisect_segments(side, by, **terms) if by else findings.bisect(side, **terms)
+        side = _pair_runs(*runs, options, folder)
+        found: Any = analysis.bisect_segments(side, by, **terms) if by else analysis.bisect(side, **terms)
         if by:
-            _some(found, by)
-        text = _bisected(found, kind, options)
-    verdict = joint(each for _, each in found) if by else found.verdict
-    _give(text, options, f"{verdict}: {summary(found, by) if by else lead(found)}")
-    return CODES[verdict]
+            _require_segments(found, by)
+        text = _render_bisection(found, kind, options)
+    verdict = combine_verdicts(each for _, each in found) if by else found.verdict
+    _write_output(
+        text, options, f"{verdict}: {summarize_segments(found, by) if by else summarize_verdict(found)}"
+    )
+    return VERDICT_EXIT_CODES[verdict]
 
 
-def _inside(runs: tuple[str, ...]) -> tuple[str, ...]:
+def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
     """The runs as they were named, or those in the one folder that was, the oldest first."""
-    from ragfault.runs import Run
+    from ragfault.io.runs import Run
 
     if len(runs) != 1:
         return runs
@@ -180,11 +189,13 @@ def _inside(runs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(each) for each in sorted(places, key=lambda place: Run.open(place).manifest.created))
 
 
-def _traced(runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: dict[str, Any]) -> int:
+def _locate_breaking_run(
+    runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: dict[str, Any]
+) -> int:
     """Find the run at which a sequence broke; the exit code is 1 where one is found, else 3."""
-    from ragfault import findings
-    from ragfault.report import sequence as written
-    from ragfault.runs import Run
+    from ragfault import analysis
+    from ragfault.io.runs import Run
+    from ragfault.reports.terminal import comparison as written
 
     void = [
         f"--{name}"
@@ -197,100 +208,104 @@ def _traced(runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: di
             f"{told}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
         )
     kept = {key: terms[key] for key in ("alpha", "seed") if key in terms}
-    found = findings.history([Run.open(run) for run in runs], **kept)
+    found = analysis.history([Run.open(run) for run in runs], **kept)
     if kind == "terminal":
-        text = written.terminal(found, **_screen(options))
+        text = written.render_history_terminal(found, **_get_display_options(options))
     else:
-        text = written.markdown(found) if kind == "md" else written.to_json(found)
-    _give(text, options, written.sentence(found))
-    return CODES["cannot tell" if found.broken is None else "fault"]
+        text = written.render_history_markdown(found) if kind == "md" else written.encode_history(found)
+    _write_output(text, options, written.summarize_history(found))
+    return VERDICT_EXIT_CODES["cannot tell" if found.broken_at is None else "fault"]
 
 
-def _bisected(found: Any, kind: str, options: dict[str, Any]) -> str:
-    from ragfault.report import bisection as written
+def _render_bisection(bisection: Any, kind: str, options: dict[str, Any]) -> str:
+    from ragfault.reports.terminal import bisection as written
 
     by = options["by"] or ""
     if kind == "html":
-        from ragfault.report.bisection_html import render_bisection
+        from ragfault.reports.html.bisection import render_bisection_html
 
-        return render_bisection(found, by=by)
+        return render_bisection_html(bisection, by=by)
     if kind == "terminal":
-        return written.terminal(found, by=by, **_screen(options))
-    return written.markdown(found, by=by) if kind == "md" else written.to_json(found, by=by)
+        return written.render_bisection_terminal(bisection, by=by, **_get_display_options(options))
+    return (
+        written.render_bisection_markdown(bisection, by=by)
+        if kind == "md"
+        else written.encode_bisection(bisection, by=by)
+    )
 
 
-def _kind(options: dict[str, Any], formats: Sequence[str]) -> str:
+def _choose_format(options: dict[str, Any], formats: Sequence[str]) -> str:
     """The format that was asked for."""
     if options["kind"] or options["out"] is None:
         return options["kind"] or "terminal"
     suffix = Path(options["out"]).suffix.lower()
-    if SUFFIXES.get(suffix) not in formats:
-        ends = ", ".join(end for end, name in SUFFIXES.items() if name in formats and end != ".htm")
+    if SUFFIX_FORMATS.get(suffix) not in formats:
+        ends = ", ".join(end for end, name in SUFFIX_FORMATS.items() if name in formats and end != ".htm")
         raise UsageError(
             f'"{options["out"]}" does not say a format there is: {ends}. End it so, or give --format.'
         )
-    return SUFFIXES[suffix]
+    return SUFFIX_FORMATS[suffix]
 
 
-def _read(options: dict[str, Any]) -> dict[str, Any]:
+def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
     """The terms of the comparison: of the flags, else of the settings."""
-    table = settings(options["config"]).get("compare", {})
+    table = load_settings(options["config"]).get("compare", {})
     terms = {"seed": options["seed"]}
     for key in ("margin", "alpha", "power"):
         value = options[key] if options[key] is not None else table.get(key)
         if value is not None:
             terms[key] = value
-    return {**terms, "margins": {**table.get("margins", {}), **margins(options["margins"])}}
+    return {**terms, "margins": {**table.get("margins", {}), **parse_margins(options["margins"])}}
 
 
-def _frame(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
+def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
     """The two runs side by side, the baseline judged again where that was asked for."""
-    from ragfault.findings import frame
-    from ragfault.findings.flaking import read_flakiness
-    from ragfault.runs import Run
+    from ragfault.analysis import pair_runs
+    from ragfault.analysis.comparison.judge_flakiness import load_flakiness
+    from ragfault.io.runs import Run
 
     old, new = Run.open(baseline), Run.open(candidate)
     if options["rejudge"]:
-        old = rejudged(old, new, Path(folder))
-    people = rectifiers(options["rectify"], old, new)
-    flakiness = read_flakiness(options["flakiness"]) if options["flakiness"] else None
-    side = frame(old, new, anyway=options["anyway"], people=people, flakiness=flakiness)
-    return _known(side, options["margins"])
+        old = rejudge_baseline(old, new, Path(folder))
+    people = load_paired_labels(options["rectify"], old, new)
+    flakiness = load_flakiness(options["flakiness"]) if options["flakiness"] else None
+    side = pair_runs(old, new, anyway=options["anyway"], labels=people, flakiness=flakiness)
+    return _check_margins(side, options["margins"])
 
 
-def _known(side: Any, texts: Sequence[str]) -> Any:
+def _check_margins(side: Any, texts: Sequence[str]) -> Any:
     """The frame, if every metric with a margin of its own is in it."""
+    from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
+    from ragfault.analysis.score_matrix import metric_name
     from ragfault.errors import UnknownName
-    from ragfault.findings.grid import bare
-    from ragfault.findings.tree import DEPTH
 
-    names = {DEPTH, *(name for each in side.shared() for name in (each.name, bare(each.name)))}
-    for name in margins(texts):
+    names = {EQUAL_DEPTH, *(name for each in side.shared() for name in (each.name, metric_name(each.name)))}
+    for name in parse_margins(texts):
         if name not in names:
             raise UnknownName("metric in both runs", name, sorted(names))
     return side
 
 
-def _some(found: Sequence[Any], by: str) -> None:
-    if not found:
+def _require_segments(segments: Sequence[Any], by: str) -> None:
+    if not segments:
         raise UsageError(f"no paired trace of the baseline has a {by}: there is nothing to divide by.")
 
 
-def _screen(options: dict[str, Any]) -> dict[str, Any]:
+def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
     """Width and colour: those of the screen, or plain in a file."""
-    from ragfault.cli.report import colourful
+    from ragfault.cli.report import supports_color
 
-    return {"width": 100} if options["out"] else {"colour": colourful()}
+    return {"width": 100} if options["out"] else {"colour": supports_color()}
 
 
-def _give(text: str, options: dict[str, Any], told: str = "") -> None:
+def _write_output(text: str, options: dict[str, Any], summary: str = "") -> None:
     """Print the report; or save it, and say what it says and where it is."""
-    from ragfault.report.saving import save
+    from ragfault.reports.output import write_report_file
 
     if options["out"] is None:
         click.echo(text, nl=False)
         return
-    place = save(options["out"], text, force=options["force"])
-    if told:
-        click.echo(told, err=True)
+    place = write_report_file(options["out"], text, force=options["force"])
+    if summary:
+        click.echo(summary, err=True)
     click.echo(f"{place}", err=True)

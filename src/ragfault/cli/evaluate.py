@@ -1,20 +1,32 @@
-"""`ragfault evaluate` and `ragfault rescore`."""
+"""Commands `evaluate`, `rescore` and `rank`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.llm import FLAGS, asking, chosen, estimate
-from ragfault.cli.options import executor, mapping, reading, settings, setup, spreading
-from ragfault.cli.progress import progressing
-from ragfault.cli.rectify import rectify
+from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, estimate_cost, resolve_judge_options
+from ragfault.cli.options.output import show_progress
+from ragfault.cli.options.paired_runs import human_labels_option
+from ragfault.cli.options.settings import (
+    add_config_option,
+    add_executor_options,
+    add_trace_options,
+    build_executor,
+    load_settings,
+    parse_column_map,
+)
+from ragfault.errors import UsageError
 
-__all__ = ["evaluate", "rescore"]
+if TYPE_CHECKING:
+    from ragfault.metrics.ranking import QueryValues, Ranking
 
-LOST = 3
+
+EXIT_SCORES_LOST = 3
 """The exit code where scores were lost to failures of the judge or of a metric."""
 
 
@@ -54,22 +66,22 @@ were lost to failures; the summary says which."""
     metavar="NAME|FILE",
     help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
 )
-@spreading
+@add_executor_options
 @click.option(
     "--batch",
     type=click.IntRange(1),
     help="Traces judged and saved together.  [default: 64; up to 1024 on a cluster or in an object store]",
 )
-@asking
+@add_llm_options
 @click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
-@reading
+@add_trace_options
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
 )
 @click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
-@rectify
-@setup
+@human_labels_option
+@add_config_option
 def evaluate(
     traces: tuple[str, ...],
     out: str,
@@ -79,7 +91,7 @@ def evaluate(
     skip_bad: bool,
     quiet: bool,
     dry_run: bool,
-    rectify: tuple[str, ...],
+    human_labels: tuple[str, ...],
     config: str | None,
     **options: Any,
 ) -> int:
@@ -91,43 +103,45 @@ def evaluate(
     """
     from ragfault.evaluation import evaluate as work
 
-    table = settings(config)
-    asked = _asked(metrics, options, table)
-    asked |= executor(asked.pop("ray", None), asked)
+    table = load_settings(config)
+    asked = _merge_options(metrics, options, table)
+    asked |= build_executor(asked.pop("ray", None), asked)
     where = list(traces) if len(traces) > 1 else traces[0]
-    maps_to = mapping(maps, table.get("map", {}))
+    maps_to = parse_column_map(maps, table.get("map", {}))
     if dry_run:
-        click.echo(_estimated(where, asked, map=maps_to))
+        click.echo(_estimate_run(where, asked, map=maps_to))
         return 0
-    with progressing(quiet) as progress:
+    with show_progress(quiet) as progress:
         run = work(
             where,
             out,
             map=maps_to,
             force=force,
             skip_bad=skip_bad,
-            progress=progress,
-            spent=progress.spent,
-            notice=_say(quiet),
+            on_progress=progress,
+            on_usage=progress.show_usage,
+            on_notice=_make_notice(quiet),
             **asked,
         )
-    return _finish(run, quiet, table, rectify)
+    return _report_run(run, quiet, table, human_labels)
 
 
-def _asked(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+def _merge_options(
+    metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]
+) -> dict[str, Any]:
     """What `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
-    given = {name: value for name, value in options.items() if value is not None and name not in FLAGS}
+    given = {name: value for name, value in options.items() if value is not None and name not in LLM_FLAGS}
     asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
-    return {**asked, "options": chosen(asked.get("judge"), options, table.get("llm", {}))}
+    return {**asked, "options": resolve_judge_options(asked.get("judge"), options, table.get("llm", {}))}
 
 
-def _estimated(where: Any, asked: dict[str, Any], **reading: Any) -> str:
+def _estimate_run(where: Any, asked: dict[str, Any], **reading: Any) -> str:
     """What evaluating would ask of a model, in words."""
-    from ragfault.sources import read_traces
+    from ragfault.io import read_traces
 
     given = {name: asked[name] for name in ("shape", "qrels") if name in asked}
     traces = read_traces(where, **reading, **given)
-    return estimate(traces, asked.get("judge"), asked["options"], asked.get("lens", "general"))
+    return estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("lens", "general"))
 
 
 @click.command(
@@ -139,10 +153,10 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="Where the new run is written.")
 @click.option("-m", "--metrics", multiple=True, help="As for evaluate.  [default: those of RUN]")
-@spreading
+@add_executor_options
 @click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No scorecard.")
-@setup
+@add_config_option
 def rescore(
     run: str,
     out: str,
@@ -158,22 +172,24 @@ def rescore(
     For other weights, penalties, thresholds or metrics. Nothing is sent or spent.
     """
     from ragfault.evaluation import rescore as work
-    from ragfault.metrics.aliases import told
+    from ragfault.metrics.aliases import explain_aliases
 
     spread: dict[str, Any] = {} if workers is None else {"workers": workers}
-    spread |= executor(ray, spread)
-    for line in told(metrics):
+    spread |= build_executor(ray, spread)
+    for line in explain_aliases(metrics):
         click.echo(line, err=True)
-    return _finish(work(run, out, metrics=metrics or None, force=force, **spread), quiet, settings(config))
+    return _report_run(
+        work(run, out, metrics=metrics or None, force=force, **spread), quiet, load_settings(config)
+    )
 
 
-def _finish(run: Any, quiet: bool, table: dict[str, Any], rectify: tuple[str, ...] = ()) -> int:
+def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tuple[str, ...] = ()) -> int:
     """Show the scorecard, say where the run is, and give the exit code."""
     made = run.manifest
     if not quiet:
-        from ragfault.cli.report import show
+        from ragfault.cli.report import print_scorecard
 
-        show(run, table, rectify)
+        print_scorecard(run, table, human_labels)
         click.echo(f"\n{made.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
     if made.failed:
         total = made.scored + made.undefined + made.failed
@@ -181,13 +197,115 @@ def _finish(run: Any, quiet: bool, table: dict[str, Any], rectify: tuple[str, ..
             f"{made.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.",
             err=True,
         )
-        return LOST
+        return EXIT_SCORES_LOST
     return 0
 
 
-def _say(quiet: bool) -> Callable[[str], None]:
+def _make_notice(quiet: bool) -> Callable[[str], None]:
     def say(line: str) -> None:
         if not quiet or line.startswith("left out") or " is answered by " in line:
             click.echo(line, err=True)
 
     return say
+
+
+DEFAULT_METRICS = (
+    "average_precision",
+    "reciprocal_rank",
+    "ndcg@10",
+    "precision@5",
+    "recall@5",
+    "recall@100",
+    "hit@1",
+    "hit@10",
+)
+"""The metrics computed where none are named."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault rank run.trec qrels.txt
+  ragfault rank run.trec.gz qrels.txt -m ndcg@10 -m "recall(relevant=2)@100"
+  ragfault rank run.trec qrels.txt -m ndcg@10 --per-query > ndcg.tsv
+
+For a run with traces, reports and gates: ragfault evaluate run.trec --qrels qrels.txt -o RUN"""
+)
+@click.argument("run", type=click.Path())
+@click.argument("qrels", type=click.Path())
+@click.option(
+    "-m",
+    "--metrics",
+    multiple=True,
+    help=f"A ranked metric. Repeatable.  [default: {', '.join(DEFAULT_METRICS)}]",
+)
+@click.option("--per-query", is_flag=True, help="Every value: metric, query and value, separated by tabs.")
+@click.option("--json", "as_json", is_flag=True, help="The means as JSON.")
+def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, as_json: bool) -> None:
+    """Score the TREC run RUN against QRELS: the ranked metrics alone, fast.
+
+    Values equal trec_eval's. A query of the qrels that the run lacks scores 0; one that was not judged is undefined.
+    """
+    from ragfault.io.formats.trec import read_qrels, read_run
+    from ragfault.metrics.qrels import ranking_from_columns
+
+    asked = _parse_metrics(metrics or DEFAULT_METRICS)
+    ranking = ranking_from_columns(read_run(Path(run)), read_qrels(Path(qrels)))
+    found = {text: measure(ranking) for text, measure in asked.items()}
+    if per_query:
+        _print_values(ranking, found)
+        return
+    rows = list(_summarize_metrics(found))
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        _print_table(rows)
+
+
+def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Metric → a function of the ranking."""
+    from functools import partial
+
+    from ragfault.metrics import parse_metric
+    from ragfault.metrics.ranking import RANK_METRICS, compute_rank_metric
+
+    asked = {}
+    for text in texts:
+        metric = parse_metric(text)
+        if metric.name not in RANK_METRICS:
+            raise UsageError(f"{text} is not a ranked metric. There is: {', '.join(RANK_METRICS)}.")
+        parameters: dict[str, Any] = dict(metric.parameters)
+        asked[str(metric)] = partial(compute_rank_metric, metric.name, k=metric.k, **parameters)
+    return asked
+
+
+def _print_values(ranking: Ranking, measured: dict[str, QueryValues]) -> None:
+    for text, (values, defined) in measured.items():
+        for query, value, known in zip(ranking.queries, values.tolist(), defined.tolist(), strict=True):
+            click.echo(f"{text}\t{query}\t{f'{value:.6f}' if known else 'undefined'}")
+
+
+def _summarize_metrics(measured: dict[str, QueryValues]) -> Iterator[dict[str, Any]]:
+    from ragfault.stats import mean_interval
+
+    for text, (values, defined) in measured.items():
+        scored = int(defined.sum())
+        interval = mean_interval(values[defined], bounds=(0, 1)) if scored else None
+        yield {
+            "metric": text,
+            "mean": interval.mean if interval else None,
+            "low": interval.low if interval else None,
+            "high": interval.high if interval else None,
+            "scored": scored,
+            "undefined": len(values) - scored,
+        }
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    width = max(len(row["metric"]) for row in rows) + 2
+    click.echo(f"{'metric':<{width}}{'mean':>7}   95 % interval      scored  undefined")
+    for row in rows:
+        figures = "      –                  "
+        if row["mean"] is not None:
+            figures = f"{row['mean']:>7.4f}   {row['low']:.4f} – {row['high']:.4f}"
+        click.echo(f"{row['metric']:<{width}}{figures}  {row['scored']:>7,}{row['undefined']:>11,}")

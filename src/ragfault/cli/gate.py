@@ -1,4 +1,4 @@
-"""`ragfault gate`."""
+"""Commands `gate` and `ci`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.beside import margins, rejudged
-from ragfault.cli.options import settings, setup
-from ragfault.cli.rectify import rectifier, rectifiers, rectify
-from ragfault.cli.report import colourful
+from ragfault.cli.compare import VERDICT_EXIT_CODES
+from ragfault.cli.options.output import show_progress
+from ragfault.cli.options.paired_runs import (
+    human_labels_option,
+    load_paired_labels,
+    load_run_labels,
+    parse_margins,
+    rejudge_baseline,
+)
+from ragfault.cli.options.settings import (
+    add_config_option,
+    add_trace_options,
+    load_settings,
+    parse_column_map,
+)
+from ragfault.cli.report import supports_color
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
-    from ragfault.runs import Run
+    from ragfault.analysis import Bisection, GateResult
+    from ragfault.io.runs import Run
 
-__all__ = ["gate"]
 
-BESIDE = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness")
+BASELINE_OPTIONS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness")
 """The options that say nothing without a baseline."""
 
 
@@ -73,21 +85,21 @@ Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data canno
 )
 @click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
-@rectify
+@human_labels_option
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option(
     "--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it."
 )
-@setup
+@add_config_option
 def gate(
     run: str,
-    bars: tuple[str, ...],
+    thresholds: tuple[str, ...],
     coverage: float | None,
     baseline: str | None,
     junit: str | None,
     markdown: str | None,
     config: str | None,
-    rectify: tuple[str, ...],
+    human_labels: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Hold RUN against bars, against a baseline, or both: pass, fail, or cannot tell.
@@ -97,56 +109,248 @@ def gate(
     beyond its margin is shown, and passes where one is ruled out. Otherwise: "cannot tell", with about how
     many traces would.
     """
-    from ragfault.findings import COVERAGE
-    from ragfault.findings import gate as decide
-    from ragfault.report import gate as written
-    from ragfault.report.saving import save
-    from ragfault.runs import Run
+    from ragfault.analysis import MIN_COVERAGE
+    from ragfault.analysis import gate as decide
+    from ragfault.io.runs import Run
+    from ragfault.reports.output import write_report_file
+    from ragfault.reports.terminal import gate as written
 
-    table = settings(config).get("gate", {})
-    terms = _terms(options, table, baseline)
+    table = load_settings(config).get("gate", {})
+    terms = _read_baseline_terms(options, table, baseline)
     held = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
-        old = None if baseline is None else _opened(baseline, held, folder if options["rejudge"] else None)
+        old = (
+            None
+            if baseline is None
+            else _open_baseline(baseline, held, folder if options["rejudge"] else None)
+        )
         found = decide(
             held,
-            bars or table.get("bars", ()),
-            coverage=coverage if coverage is not None else table.get("coverage", COVERAGE),
+            thresholds or table.get("bars", ()),
+            coverage=coverage if coverage is not None else table.get("coverage", MIN_COVERAGE),
             baseline=old,
-            people=(None, rectifier(rectify, held)) if old is None else rectifiers(rectify, old, held),
+            labels=(None, load_run_labels(human_labels, held))
+            if old is None
+            else load_paired_labels(human_labels, old, held),
             **terms,
         )
     if junit:
-        save(junit, written.junit(found), force=True)
+        write_report_file(junit, written.render_gate_junit(found), force=True)
     if markdown:
-        save(markdown, written.markdown(found), force=True)
-    click.echo(written.terminal(found, colour=colourful()), nl=False)
-    return found.code
+        write_report_file(markdown, written.render_gate_markdown(found), force=True)
+    click.echo(written.render_gate_terminal(found, color=supports_color()), nl=False)
+    return found.exit_code
 
 
-def _opened(baseline: str, run: Run, folder: str | None) -> Run:
+def _open_baseline(baseline: str, run: Run, folder: str | None) -> Run:
     """The baseline; with a folder, judged there as the run was."""
-    from ragfault.runs import Run
+    from ragfault.io.runs import Run
 
     found = Run.open(baseline)
-    return found if folder is None else rejudged(found, run, Path(folder))
+    return found if folder is None else rejudge_baseline(found, run, Path(folder))
 
 
-def _terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
+def _read_baseline_terms(
+    options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None
+) -> dict[str, Any]:
     """On what terms the baseline is held against: those of the flags, else of the settings."""
     given = {
-        key: options[key] for key in BESIDE if options[key] not in (None, ()) and options[key] is not False
+        key: options[key]
+        for key in BASELINE_OPTIONS
+        if options[key] not in (None, ()) and options[key] is not False
     }
     if baseline is None:
         if given:
             named = ", ".join(f"--{key.replace('_', '-')}" for key in given)
             raise UsageError(f"{named}: there is nothing to hold RUN against. Give a --baseline.")
         return {}
-    from ragfault.findings.flaking import read_flakiness
+    from ragfault.analysis.comparison.judge_flakiness import load_flakiness
 
     kept = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
-    single = {**table.get("margins", {}), **margins(given.pop("margins", ()))}
+    single = {**table.get("margins", {}), **parse_margins(given.pop("margins", ()))}
     given.pop("rejudge", None)
     if "flakiness" in given:
-        given["flakiness"] = read_flakiness(given["flakiness"])
+        given["flakiness"] = load_flakiness(given["flakiness"])
     return {**kept, **given, "margins": single}
+
+
+SettingsTable = dict[str, dict[str, Any]]
+
+EMPTY_JUNIT = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="0" failures="0" errors="0" />\n'
+"""JUnit XML where nothing was asked, so that a job that collects it finds a file."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault ci traces.jsonl -o runs/candidate
+  ragfault ci traces.jsonl -o runs/candidate --baseline runs/main
+  ragfault ci traces.jsonl -o runs/candidate --baseline runs/main --comment comment.md --junit ragfault.xml
+
+\b
+Judge, metrics, column map, bars and margins come from ragfault.toml:
+  [evaluate]
+  metrics = ["default"]
+  [gate]
+  bars = ["groundedness>=0.85"]
+  max_drop = 0.02
+
+Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is failed, or a layer broke;
+3: the data cannot tell, which --unsure pass lets by; 2: the command is wrong."""
+)
+@click.argument("traces", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, type=click.Path(), help="Where the run is written.")
+@click.option("--baseline", type=click.Path(), help="A run to hold it against, if it is there.")
+@click.option(
+    "--bar", "bars", multiple=True, metavar="METRIC>=VALUE", help="A bar, beside those of the settings."
+)
+@click.option(
+    "--comment", "said", type=click.Path(), help="Write the comment of a pull request (Markdown) here."
+)
+@click.option("--junit", type=click.Path(), help="Write JUnit XML here.")
+@click.option("--report", "page", type=click.Path(), help="Write the HTML report of the run here.")
+@click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as these were judged.")
+@click.option(
+    "--unsure",
+    type=click.Choice(["fail", "pass"]),
+    default="fail",
+    show_default=True,
+    help="Whether what cannot be told is let by.",
+)
+@add_trace_options
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
+)
+@click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
+@add_config_option
+def ci(
+    traces: tuple[str, ...],
+    out: str,
+    thresholds: tuple[str, ...],
+    unsure: str,
+    config: str | None,
+    **options: Any,
+) -> int:
+    """Evaluate TRACES, hold the run against bars and a baseline, and name the layer that broke.
+
+    It is evaluate, gate and bisect in one, for a job on every pull request. A run that stands at OUT is replaced.
+    Where no baseline is given, or nothing lies at its path (the first run of a branch), bars alone are decided, and
+    that is said.
+    """
+    from ragfault.analysis import parse_threshold
+
+    table = load_settings(config)
+    asked = (*table.get("gate", {}).get("bars", ()), *thresholds)
+    for bar in asked:
+        parse_threshold(bar)
+    old, notes = _locate_baseline(options["baseline"], out, bool(asked))
+    run = _evaluate_traces(traces, out, options, table)
+    with tempfile.TemporaryDirectory() as folder:
+        if old is not None and options["rejudge"]:
+            old = rejudge_baseline(old, run, Path(folder))
+        decided, found = _gate_run(run, old, asked, table), _bisect_runs(old, run, table)
+    _write_reports(run, decided, found, notes, options)
+    return _choose_exit_code(decided, found, unsure)
+
+
+def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any], table: SettingsTable) -> Run:
+    """The run of the traces, as flags and settings ask for it."""
+    from ragfault.cli.options.llm_judge import resolve_judge_options
+    from ragfault.evaluation import evaluate
+
+    given = {name: options[name] for name in ("workers", "shape", "qrels") if options[name] is not None}
+    asked = {**table.get("evaluate", {}), **given}
+    asked["options"] = resolve_judge_options(asked.get("judge"), {}, table.get("llm", {}))
+    with show_progress(False) as progress:
+        return evaluate(
+            list(traces) if len(traces) > 1 else traces[0],
+            out,
+            map=parse_column_map(options["maps"], table.get("map", {})),
+            force=True,
+            skip_bad=options["skip_bad"],
+            on_progress=progress,
+            on_usage=progress.show_usage,
+            on_notice=lambda line: click.echo(line, err=True),
+            **asked,
+        )
+
+
+def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[Run | None, tuple[str, ...]]:
+    """The run to hold against, and what is to be said where there is none."""
+    from ragfault.io.runs import Run
+
+    rest = ": bars alone are decided" if has_thresholds else ", and there are no bars: nothing is decided"
+    if path is None:
+        return None, (f"no baseline was given{rest}",)
+    if not Path(path).exists():
+        return None, (f"no run lies at the baseline {path}{rest}",)
+    if Path(path).resolve() == Path(out).resolve():
+        raise UsageError(
+            f"{out} is both the baseline and where the new run is written, which replaces it. Give another --out."
+        )
+    return Run.open(path), ()
+
+
+def _gate_run(
+    run: Run, old: Run | None, thresholds: tuple[str, ...], table: SettingsTable
+) -> GateResult | None:
+    from ragfault.analysis import MIN_COVERAGE, gate
+
+    if old is None and not thresholds:
+        return None
+    kept = table.get("gate", {})
+    terms = {
+        key: kept[key] for key in ("max_drop", "alpha", "power", "margins") if key in kept and old is not None
+    }
+    return gate(run, thresholds, coverage=kept.get("coverage", MIN_COVERAGE), baseline=old, **terms)
+
+
+def _bisect_runs(old: Run | None, run: Run, table: SettingsTable) -> Bisection | None:
+    from ragfault.analysis import bisect, pair_runs
+
+    return None if old is None else bisect(pair_runs(old, run), **table.get("compare", {}))
+
+
+def _write_reports(
+    run: Run,
+    decision: GateResult | None,
+    bisection_result: Bisection | None,
+    notes: tuple[str, ...],
+    options: dict[str, Any],
+) -> None:
+    """Say what was found, and write what was asked for."""
+    from ragfault.analysis import analyze
+    from ragfault.cli.report import supports_color
+    from ragfault.reports.html.report import write_run_html
+    from ragfault.reports.markdown import pull_request_comment, scorecard
+    from ragfault.reports.output import write_report_file
+    from ragfault.reports.terminal import bisection, gate
+
+    for note in notes:
+        click.echo(note, err=True)
+    if options["said"]:
+        text = pull_request_comment.render_comment(
+            decision, bisection_result, scorecard.render_scorecard_markdown(analyze(run)), notes
+        )
+        write_report_file(options["said"], text, force=True)
+    if options["junit"]:
+        write_report_file(
+            options["junit"],
+            EMPTY_JUNIT if decision is None else gate.render_gate_junit(decision),
+            force=True,
+        )
+    if options["page"]:
+        write_run_html(run, options["page"], force=True)
+    if bisection_result is not None:
+        click.echo(bisection.render_bisection_terminal(bisection_result, color=supports_color()))
+    if decision is not None:
+        click.echo(gate.render_gate_terminal(decision, color=supports_color()), nl=False)
+    click.echo(f"\n{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}")
+
+
+def _choose_exit_code(decision: GateResult | None, bisection: Bisection | None, unsure: str) -> int:
+    """1 where the gate fails or a layer broke; else what the gate says."""
+    if bisection is not None and bisection.verdict == "fault":
+        return VERDICT_EXIT_CODES["fault"]
+    code = 0 if decision is None else decision.exit_code
+    return 0 if code == VERDICT_EXIT_CODES["cannot tell"] and unsure == "pass" else code

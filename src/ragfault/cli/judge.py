@@ -1,4 +1,4 @@
-"""`ragfault judge`: what there is to know about a judge itself."""
+"""Command group `judge`: measure, compare, repeat and card."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Any, Literal
 
 import click
 
-from ragfault.cli.llm import FLAGS, asking, chosen
-from ragfault.cli.options import mapping, reading, settings
-from ragfault.cli.progress import progressing
-from ragfault.cli.report import colourful
-from ragfault.errors import Fault, UsageError
-
-__all__ = ["judge"]
+from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.cli.options.output import show_progress
+from ragfault.cli.options.settings import add_trace_options, load_settings, parse_column_map
+from ragfault.cli.report import supports_color
+from ragfault.errors import InputFault, UsageError
 
 
 @click.group(
@@ -85,8 +83,8 @@ Examples:
     help="Of the sample, the folds and the intervals.",
 )
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@asking
-@reading
+@add_llm_options
+@add_trace_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read.")
 @click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
 @click.option("--html", type=click.Path(), help="Write charts to this HTML page; needs the extra `report`.")
@@ -95,7 +93,7 @@ Examples:
     "cards",
     type=click.Path(),
     help="Keep the figures on the card of the judge: JSON, or Markdown by its suffix. Reports show the card that lies "
-    "in .ragfault/cards.",
+    "in .ragfault/judges/cards.",
 )
 @click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
@@ -120,74 +118,76 @@ def measure(
     With --run they are the labels that `ragfault label` wrote on that run, and its verdicts are measured as they
     stand, or those of another --judge on the same traces.
     """
-    from ragfault.agreement import measure as work
-    from ragfault.report.saving import vacant
+    from ragfault.evaluation.agreement import measure_judge as work
+    from ragfault.reports.output import check_output_path
 
     for place in (out, html):
         if place is not None:
-            vacant(place, force=force)
+            check_output_path(place, force=force)
     if html is not None:
-        from ragfault.report.charts import altair
+        from ragfault.reports.charts import import_altair
 
-        altair()
-    asked = {flag: options.pop(flag) for flag in FLAGS}
-    with progressing(quiet) as progress, _bad(skip_bad, out) as on_bad:
+        import_altair()
+    asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
+    with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
         found = work(
             list(labels) if len(labels) > 1 else labels[0],
             judge=name,
-            options=chosen(name, asked, settings(None).get("llm", {})),
-            map=mapping(maps, {}),
+            options=resolve_judge_options(name, asked, load_settings(None).get("llm", {})),
+            map=parse_column_map(maps, {}),
             on_bad=on_bad,
             progress=progress,
             notice=lambda line: None if quiet else click.echo(line, err=True),
             **{key: value for key, value in options.items() if value is not None},
         )
-    _show(found, out, html, force, quiet)
+    _show_measurement(found, out, html, force, quiet)
     if cards is not None:
-        click.echo(f"written: {_carded(found, Path(cards), force)}", err=True)
+        click.echo(f"written: {_write_card(found, Path(cards), force)}", err=True)
 
 
-def _carded(found: Any, path: Path, force: bool) -> Path:
+def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     """Keep a measurement on a card: beside what a card of the same judge says already, else in a new file."""
-    from ragfault.agreement.carding import card as made
-    from ragfault.cards import read_card
-    from ragfault.report.card import render_markdown, to_json
-    from ragfault.report.saving import save
+    from ragfault.evaluation.agreement.measurement import build_card as made
+    from ragfault.judges.cards import read_card
+    from ragfault.reports.output import write_report_file
+    from ragfault.reports.terminal.judge_card import encode_card, render_card_markdown
 
     command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() in (".md", ".markdown"):
-        return save(path, render_markdown(made(found, command)), force=force)
+        return write_report_file(path, render_card_markdown(made(measurement, command)), force=force)
     old = read_card(path) if path.is_file() else None
-    mine = old is not None and old.fingerprint == found.judge
-    return save(path, to_json(made(found, command, old)), force=force or mine)
+    mine = old is not None and old.fingerprint == measurement.judge
+    return write_report_file(path, encode_card(made(measurement, command, old)), force=force or mine)
 
 
 @contextmanager
-def _bad(skip: bool, out: str | None) -> Iterator[Literal["raise", "skip"] | Callable[[Fault], object]]:
+def _handle_bad_lines(
+    skip: bool, out: str | None
+) -> Iterator[Literal["raise", "skip"] | Callable[[InputFault], object]]:
     """What becomes of bad lines: an error, or a side file of the output, or a count alone."""
     if not skip or out is None:
         yield "skip" if skip else "raise"
         return
-    from ragfault.evaluation import Side
+    from ragfault.evaluation import BadLineWriter
 
-    with Side(Path(f"{out}.bad.jsonl"), lambda line: click.echo(line, err=True)) as side:
-        yield side.keep
+    with BadLineWriter(Path(f"{out}.bad.jsonl"), lambda line: click.echo(line, err=True)) as side:
+        yield side.write
 
 
-def _show(found: Any, out: str | None, html: str | None, force: bool, quiet: bool) -> None:
+def _show_measurement(measurement: Any, out: str | None, html: str | None, force: bool, quiet: bool) -> None:
     """Print the table; save what is to be saved, and say where it is."""
-    from ragfault.report.agreement import render, to_json
-    from ragfault.report.saving import save
+    from ragfault.reports.output import write_report_file
+    from ragfault.reports.terminal.agreement import encode_report, render_agreement_terminal
 
     if not quiet:
-        click.echo(render(found, colour=sys.stdout.isatty()), nl=False)
+        click.echo(render_agreement_terminal(measurement, color=sys.stdout.isatty()), nl=False)
     if out is not None:
-        click.echo(f"written: {save(out, to_json(found), force=force)}", err=True)
+        click.echo(f"written: {write_report_file(out, encode_report(measurement), force=force)}", err=True)
     if html is not None:
-        from ragfault.report.agreement_html import write_agreement
+        from ragfault.reports.html.agreement import write_agreement_html
 
-        click.echo(f"written: {write_agreement(found, html, force=force)}", err=True)
+        click.echo(f"written: {write_agreement_html(measurement, html, force=force)}", err=True)
 
 
 @judge.command(
@@ -204,14 +204,14 @@ def card(name: str, kind: str | None) -> None:
 
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
-    from ragfault.cards import load_card, read_card
-    from ragfault.report.card import render_markdown, render_terminal, to_json
+    from ragfault.judges.cards import load_card, read_card
+    from ragfault.reports.terminal.judge_card import encode_card, render_card_markdown, render_card_terminal
 
     found = read_card(name) if Path(name).is_file() else load_card(name)
     if kind is None:
-        click.echo(render_terminal(found, colour=colourful()), nl=False)
+        click.echo(render_card_terminal(found, color=supports_color()), nl=False)
     else:
-        click.echo(to_json(found) if kind == "json" else render_markdown(found), nl=False)
+        click.echo(encode_card(found) if kind == "json" else render_card_markdown(found), nl=False)
 
 
 @judge.command(
@@ -229,8 +229,8 @@ Examples:
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample and the intervals."
 )
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@asking
-@reading
+@add_llm_options
+@add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
 @click.option("--html", type=click.Path(), help="Write it as one HTML page.")
 @click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
@@ -242,40 +242,41 @@ def compare(
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
-    from ragfault.report.judges import terminal, to_json, write_judges
-    from ragfault.report.saving import save, vacant
+    from ragfault.reports.output import check_output_path, write_report_file
+    from ragfault.reports.terminal.agreement import encode_report
+    from ragfault.reports.terminal.judges import render_judges_terminal, write_judges_html
 
     for place in (out, html):
         if place is not None:
-            vacant(place, force=force)
-    found = _beside(first, second, quiet, **options)
+            check_output_path(place, force=force)
+    found = _compare_judges(first, second, quiet, **options)
     if not quiet:
-        click.echo(terminal(found, colour=colourful()), nl=False)
+        click.echo(render_judges_terminal(found, color=supports_color()), nl=False)
     if out is not None:
-        click.echo(f"written: {save(out, to_json(found), force=force)}", err=True)
+        click.echo(f"written: {write_report_file(out, encode_report(found), force=force)}", err=True)
     if html is not None:
-        click.echo(f"written: {write_judges(found, html, force=force)}", err=True)
+        click.echo(f"written: {write_judges_html(found, html, force=force)}", err=True)
 
 
-def _beside(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:
+def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:
     """Two judges on traces, or two runs."""
-    from ragfault.agreement import compare_judges, compare_runs
-    from ragfault.runs import Run
+    from ragfault.evaluation.agreement import compare_judges, compare_run_judges
+    from ragfault.io.runs import Run
 
-    seed, asked = options["seed"], {flag: options[flag] for flag in FLAGS}
+    seed, asked = options["seed"], {flag: options[flag] for flag in LLM_FLAGS}
     if not traces:
         if not all(Path(each).is_dir() for each in (first, second)):
             raise UsageError(
                 f"{first} and {second} are no two runs. Name the traces that they are to judge: "
                 f"ragfault judge compare {first} {second} TRACES"
             )
-        return compare_runs(Run.open(first), Run.open(second), seed=seed)
-    table = settings(None).get("llm", {})
+        return compare_run_judges(Run.open(first), Run.open(second), seed=seed)
+    table = load_settings(None).get("llm", {})
     paid = [name for name in (first, second) if name.partition(":")[0] == "llm"]
     if not paid:
-        chosen(first, asked, table)
-    given = [chosen(name, asked, table) if name in paid else {} for name in (first, second)]
-    with progressing(quiet) as progress:
+        resolve_judge_options(first, asked, table)
+    given = [resolve_judge_options(name, asked, table) if name in paid else {} for name in (first, second)]
+    with show_progress(quiet) as progress:
         return compare_judges(
             first,
             second,
@@ -285,7 +286,7 @@ def _beside(first: str, second: str, quiet: bool, traces: tuple[str, ...], **opt
             workers=options["workers"],
             seed=seed,
             progress=progress,
-            map=mapping(options["maps"], {}),
+            map=parse_column_map(options["maps"], {}),
             qrels=options["qrels"],
             shape=options["shape"],
         )
@@ -303,8 +304,8 @@ Examples:
 @click.option("--limit", type=click.IntRange(1), help="So many traces, drawn at random.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample.")
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@asking
-@reading
+@add_llm_options
+@add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the spread of each metric as JSON to this file.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
@@ -321,44 +322,49 @@ def repeat(
 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
     """
-    from ragfault.agreement.repeating import repeat as work
-    from ragfault.report.agreement import to_json
-    from ragfault.report.judges import flakiness
-    from ragfault.report.saving import save, vacant
+    from ragfault.evaluation.agreement.judge_runner import repeat_judge as work
+    from ragfault.reports.output import check_output_path, write_report_file
+    from ragfault.reports.terminal.agreement import encode_report
+    from ragfault.reports.terminal.judges import render_flakiness_terminal
 
     if out is not None:
-        vacant(out, force=force)
-    given = chosen(name, {flag: options[flag] for flag in FLAGS}, settings(None).get("llm", {}))
+        check_output_path(out, force=force)
+    given = resolve_judge_options(
+        name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {})
+    )
     if name.partition(":")[0] == "llm":
         if options["cache"] not in (None, "none"):
             raise UsageError(
                 "judge repeat keeps no replies: what is kept is not said again. Leave out --cache."
             )
         given["cache"] = "none"
-    with progressing(quiet) as progress:
+    with show_progress(quiet) as progress:
         found = work(
             name,
-            _drawn(traces, options),
+            _sample_traces(traces, options),
             k=repeats,
             options=given,
             workers=options["workers"],
             progress=progress,
         )
     if not quiet:
-        click.echo(flakiness(found, colour=colourful()), nl=False)
+        click.echo(render_flakiness_terminal(found, color=supports_color()), nl=False)
     if out is not None:
-        click.echo(f"written: {save(out, to_json(found), force=force)}", err=True)
+        click.echo(f"written: {write_report_file(out, encode_report(found), force=force)}", err=True)
 
 
-def _drawn(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
+def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
     """The traces of files, or so many of them in an order drawn at random."""
-    from ragfault.labelling import drawn
-    from ragfault.sources import read_traces
+    from ragfault.evaluation.agreement.annotation import shuffle_ids
+    from ragfault.io import read_traces
 
     where = list(places) if len(places) > 1 else places[0]
     maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    found = {each.id: each for each in read_traces(where, map=mapping(maps, {}), qrels=qrels, shape=shape)}
+    found = {
+        each.id: each for each in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
+    }
     ids = list(found)
     return [
-        found[name] for name in (drawn(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
+        found[name]
+        for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
     ]

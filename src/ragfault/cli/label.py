@@ -1,7 +1,8 @@
-"""`ragfault label`: people say of traces what a judge would, one keystroke a verdict."""
+"""Command group `label`: annotation in the terminal by single key presses, and agreement of raters."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,25 +11,73 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.keys import pressing
-from ragfault.cli.options import mapping, reading
-from ragfault.cli.report import colourful
+from ragfault.cli.options.settings import add_trace_options, parse_column_map
+from ragfault.cli.report import supports_color
 from ragfault.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from ragfault.labelling import Item, Session
+    from ragfault.evaluation.agreement.annotation import AnnotationItem, AnnotationSession
     from ragfault.records import Trace, Verdicts
 
-__all__ = ["label"]
 
-OUT = "labels.jsonl"
-AT_ONCE = 32
+KeyReader = Callable[[], str | None]
+
+END_KEYS = ("\x04", "\x1a")
+"""Ctrl-D and Ctrl-Z: there are no more."""
+
+
+@contextlib.contextmanager
+def open_key_reader() -> Iterator[KeyReader]:
+    """What gives the next key, without Enter and without showing it; None where there are no more.
+
+    Of a terminal a key may be a sequence, such as that of an arrow; keys that are pressed before they are asked for
+    are not lost. What is piped in is read character by character.
+    """
+    if not sys.stdin.isatty():
+        yield lambda: _filter_end(sys.stdin.read(1))
+        return
+    try:
+        import termios
+        import tty
+    except ImportError:
+        yield lambda: _filter_end(click.getchar())
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    waiting: list[str] = []
+    try:
+        tty.setcbreak(terminal, termios.TCSANOW)
+        yield lambda: _filter_end(_read_key(terminal, waiting))
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _read_key(terminal: int, waiting: list[str]) -> str:
+    """The first key that waits, else the next that is pressed."""
+    if not waiting:
+        try:
+            pressed = os.read(terminal, 64).decode(errors="replace")
+        except OSError:
+            return ""
+        waiting += [pressed] if pressed.startswith("\x1b") else list(pressed)
+    return waiting.pop(0) if waiting else ""
+
+
+def _filter_end(key: str) -> str | None:
+    return None if not key or key in END_KEYS else key
+
+
+pass  # self-import
+
+
+DEFAULT_LABEL_FILE = "labels.jsonl"
+BATCH_SIZE = 32
 """Traces that are read, and judged where they are not, at once."""
-ARROWS = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
+KEY_ALIASES = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
 """What keys without a letter stand for."""
 
 
-class Asking(click.Group):
+class LabelGroup(click.Group):
     """A group that takes what is none of its commands for the traces to ask about."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -38,7 +87,7 @@ class Asking(click.Group):
 
 
 @click.group(
-    cls=Asking,
+    cls=LabelGroup,
     epilog="""\b
 Examples:
   ragfault label runs/today
@@ -61,7 +110,14 @@ Examples:
   ragfault label runs/today --from picks.jsonl"""
 )
 @click.argument("traces", nargs=-1, required=True, metavar="TRACES | RUN")
-@click.option("-o", "--out", type=click.Path(), default=OUT, show_default=True, help="The file of labels.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(),
+    default=DEFAULT_LABEL_FILE,
+    show_default=True,
+    help="The file of labels.",
+)
 @click.option("--by", help="Who labels.  [default: the name of the user]")
 @click.option("--only", help="Ask of these alone: chunk, claim, citation, fact, refusal (a,b).")
 @click.option("--limit", type=click.IntRange(1), help="So many traces.")
@@ -84,7 +140,7 @@ Examples:
     show_default=True,
     help="Who finds the claims of traces without a run.",
 )
-@reading
+@add_trace_options
 def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **options: Any) -> None:
     """Ask of each item of TRACES, or of the traces of a RUN, what it is: a key for a word.
 
@@ -94,18 +150,18 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
 
     Two people label the same traces with --by NAME each; how far they agree is shown at the end.
     """
-    from ragfault.labelling import Session, read_picks
+    from ragfault.evaluation.agreement.annotation import AnnotationSession, read_suggestions
 
-    picks = read_picks(options["picks"]) if options["picks"] is not None else None
-    found = _items(traces, **{**options, "picks": picks})
+    picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
+    found = _collect_items(traces, **{**options, "picks": picks})
     chances = {pick.trace: pick.chance for pick in picks or ()}
-    session = Session(found, out, by if by is not None else _user(), chances)
-    with pressing() as read:
-        left = _sit(session, read, show_judge)
-    _end(session, left)
+    session = AnnotationSession(found, out, by if by is not None else _get_user(), chances)
+    with open_key_reader() as read:
+        left = _run_session(session, read, show_judge)
+    _finish_session(session, left)
 
 
-def _user() -> str:
+def _get_user() -> str:
     """The name of the user, as the system tells it."""
     return os.environ.get("USER") or os.environ.get("USERNAME") or ""
 
@@ -113,57 +169,59 @@ def _user() -> str:
 # --- what is asked ---------------------------------------------------------------------------------
 
 
-def _items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[Item]:
+def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[AnnotationItem]:
     """The items of the traces, in the order in which they are asked."""
-    from ragfault.labelling import KINDS, items
+    from ragfault.evaluation.agreement.annotation import ITEM_KINDS, list_items
 
-    kinds = tuple(name.strip() for name in only.split(",")) if only else KINDS
+    kinds = tuple(name.strip() for name in only.split(",")) if only else ITEM_KINDS
     for name in kinds:
-        if name not in KINDS:
-            raise UnknownName("kind of item", name, KINDS)
-    pairs = _of_run(traces[0], options) if _is_run(traces) else _of_files(traces, options)
-    return (item for trace, seen in pairs for item in items(trace, seen, kinds))
+        if name not in ITEM_KINDS:
+            raise UnknownName("kind of item", name, ITEM_KINDS)
+    pairs = _read_run(traces[0], options) if _is_run(traces) else _read_files(traces, options)
+    return (item for trace, seen in pairs for item in list_items(trace, seen, kinds))
 
 
 def _is_run(traces: Sequence[str]) -> bool:
     return len(traces) == 1 and Path(traces[0]).is_dir() and Path(traces[0], "manifest.json").exists()
 
 
-def _of_run(place: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
+def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
     """The traces of a run with its verdicts, read as they are needed."""
-    from ragfault.runs import Run
+    from ragfault.io.runs import Run
 
-    run = Run.open(place)
-    ids = _ordered(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
-    for part in _parts(ids):
+    run = Run.open(path)
+    ids = _order_ids(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
+    for part in _split_batches(ids):
         found = {trace.id: trace for trace in run.traces(part)}
         seen = {verdicts.trace: verdicts for verdicts in run.verdicts(part)}
         yield from ((found[name], seen[name]) for name in part)
 
 
-def _of_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
+def _read_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
     """The traces of files, with what a judge finds in them: the claims that are asked about."""
+    from ragfault.io import read_traces
     from ragfault.judges import load_judge
-    from ragfault.judges.observing import observe
-    from ragfault.sources import read_traces
+    from ragfault.judges.observation import observe_traces
 
     where = list(places) if len(places) > 1 else places[0]
     maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    found = {each.id: each for each in read_traces(where, map=mapping(maps, {}), qrels=qrels, shape=shape)}
+    found = {
+        each.id: each for each in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
+    }
     judge = load_judge(options["name"])
-    ids = _ordered(list(found), options)
-    for part in _parts(ids):
+    ids = _order_ids(list(found), options)
+    for part in _split_batches(ids):
         here = [found[name] for name in part]
-        yield from zip(here, observe(judge, here), strict=True)
+        yield from zip(here, observe_traces(judge, here), strict=True)
 
 
-def _parts(ids: Sequence[str]) -> list[Sequence[str]]:
-    return [ids[at : at + AT_ONCE] for at in range(0, len(ids), AT_ONCE)]
+def _split_batches(ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ids[at : at + BATCH_SIZE] for at in range(0, len(ids), BATCH_SIZE)]
 
 
-def _ordered(ids: list[str], options: dict[str, Any]) -> list[str]:
+def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     """The ids in the order that was asked for, as many as were."""
-    from ragfault.labelling import drawn
+    from ragfault.evaluation.agreement.annotation import shuffle_ids
 
     if options["picks"] is not None:
         there = set(ids)
@@ -171,71 +229,71 @@ def _ordered(ids: list[str], options: dict[str, Any]) -> list[str]:
         if not ids:
             raise InputError("the picks name no trace of these. Make them with: ragfault label suggest")
     elif options["order"] == "random":
-        ids = drawn(ids, options["seed"])
+        ids = shuffle_ids(ids, options["seed"])
     return ids[: options["limit"]]
 
 
 # --- the sitting -----------------------------------------------------------------------------------
 
 
-def _sit(session: Session, read: Callable[[], str | None], judge: bool) -> bool:
+def _run_session(session: AnnotationSession, read: Callable[[], str | None], judge: bool) -> bool:
     """Ask until all is said or the person leaves; whether something is left."""
-    from ragfault.report.labelling import card
+    from ragfault.reports.terminal.annotation import render_item
 
     full = explained = False
     while (item := session.item) is not None:
-        said = session.word
+        said = session.value
         if isinstance(said, bool):
             said = "yes" if said else "no"
-        state = f"{item.kind} · trace {item.trace.id} · {session.said:,} said"
-        terms = {"judge": judge, "full": full, "explained": explained, "colour": colourful()}
-        _show(card(item, state, said=None if said is None else str(said), **terms))
-        key = _pressed(read)
+        state = f"{item.kind} · trace {item.trace.id} · {session.label_count:,} said"
+        terms = {"judge": judge, "full": full, "explained": explained, "colour": supports_color()}
+        _show_card(render_item(item, state, answer=None if said is None else str(said), **terms))
+        key = _next_command(read)
         if key in (None, "q"):
             return True
         full, explained = key == "v", key == "?"
-        _obey(session, key)
+        _apply_key(session, key)
     return False
 
 
-def _pressed(read: Callable[[], str | None]) -> str | None:
+def _next_command(read: Callable[[], str | None]) -> str | None:
     """The next key that means something; None where there are no more."""
     while (key := read()) is not None:
-        key = ARROWS.get(key, key).lower()
+        key = KEY_ALIASES.get(key, key).lower()
         if key:
             return key
     return None
 
 
-def _obey(session: Session, key: str | None) -> None:
+def _apply_key(session: AnnotationSession, key: str | None) -> None:
     """Do what a key asks for; a key that means nothing changes nothing."""
     deeds: dict[str, Callable[[], object]] = {" ": session.skip, "b": session.back, "z": session.undo}
     if key in deeds:
         deeds[key]()
     elif key is not None and key not in ("v", "?"):
-        session.say(key)
+        session.record(key)
 
 
-def _show(text: str) -> None:
+def _show_card(text: str) -> None:
     """Print a card, on a clean screen where there is one."""
     if sys.stdout.isatty():
         click.clear()
     click.echo(text)
 
 
-def _end(session: Session, left: bool) -> None:
+def _finish_session(session: AnnotationSession, left: bool) -> None:
     """Say what was written, and how far people agree where there are several."""
-    from ragfault.labelling import raters
-    from ragfault.report.labelling import raters_terminal
-    from ragfault.runs.labels import read_labels
+    from ragfault.evaluation.agreement.annotation import measure_annotators
+    from ragfault.evaluation.agreement.human_labels import read_labels
+    from ragfault.reports.terminal.annotation import render_raters_terminal
 
-    word = f"{session.said:,} label{'' if session.said == 1 else 's'} written to {session.path}"
+    word = f"{session.label_count:,} label{'' if session.label_count == 1 else 's'} written to {session.path}"
     click.echo(f"{word}. {'Run the same command again to go on.' if left else 'All is said.'}")
     if not session.path.exists() or not session.path.stat().st_size:
         return
-    found = [one for one in raters(read_labels(session.path)) if one.shared]
+    found = [one for one in measure_annotators(read_labels(session.path)) if one.shared]
     if found:
-        click.echo(raters_terminal(found, colour=colourful()), nl=False)
+        click.echo(render_raters_terminal(found, color=supports_color()), nl=False)
 
 
 @label.command(
@@ -251,12 +309,14 @@ def agreement(labels: tuple[str, ...], as_json: bool) -> None:
 
     No judge can agree with people more than they do with each other.
     """
-    from ragfault.labelling import raters
-    from ragfault.report.labelling import raters_json, raters_terminal
-    from ragfault.runs.labels import read_labels
+    from ragfault.evaluation.agreement.annotation import measure_annotators
+    from ragfault.evaluation.agreement.human_labels import read_labels
+    from ragfault.reports.terminal.annotation import encode_raters, render_raters_terminal
 
-    found = raters([each for place in labels for each in read_labels(place)])
-    click.echo(raters_json(found) if as_json else raters_terminal(found, colour=colourful()), nl=False)
+    found = measure_annotators([each for place in labels for each in read_labels(place)])
+    click.echo(
+        encode_raters(found) if as_json else render_raters_terminal(found, color=supports_color()), nl=False
+    )
 
 
 @label.command(
@@ -284,13 +344,13 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     """
     import msgspec
 
-    from ragfault.labelling import suggest as pick
-    from ragfault.report.saving import save
-    from ragfault.runs import Run
+    from ragfault.evaluation.agreement.annotation import suggest_traces as pick
+    from ragfault.io.runs import Run
+    from ragfault.reports.output import write_report_file
 
     found = pick(Run.open(run), count, metric, seed)
     text = "".join(msgspec.json.encode(each).decode() + "\n" for each in found)
     if out is None:
         click.echo(text, nl=False)
     else:
-        click.echo(f"written: {save(out, text, force=force)}", err=True)
+        click.echo(f"written: {write_report_file(out, text, force=force)}", err=True)

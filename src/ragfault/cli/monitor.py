@@ -1,4 +1,4 @@
-"""`ragfault monitor`."""
+"""Command `monitor`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import click
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
-    from ragfault.findings.monitoring import Monitor, Terms
-    from ragfault.runs import Run
+    from ragfault.analysis.monitoring.monitor import MonitorOptions, MonitorReport
+    from ragfault.io.runs import Run
 
-__all__ = ["monitor"]
 
-FORMATS = ("terminal", "json", "html")
+MONITOR_FORMATS = ("terminal", "json", "html")
 
 
 @click.command(
@@ -59,7 +58,7 @@ Exit code 0: no alert fired; 1: one did."""
     "--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?"
 )
 @click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json, .txt.")
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="The format, if not by suffix.")
+@click.option("--format", "kind", type=click.Choice(MONITOR_FORMATS), help="The format, if not by suffix.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
@@ -68,55 +67,53 @@ def monitor(runs: tuple[str, ...], **options: Any) -> int:
     A drop is called by a sequential test whose false-alarm rate holds however often one looks; its beginning, its
     size and the traces that show it come with it. What the rules of alerts would have sent is replayed.
     """
-    from ragfault.report import monitoring as written
-    from ragfault.report.saving import save
+    from ragfault.reports.output import write_report_file
+    from ragfault.reports.terminal import monitoring as written
 
-    kind = _kind(options)
-    found = _found(runs, options)
+    kind = _choose_format(options)
+    found = _monitor_runs(runs, options)
     if kind == "html":
-        from ragfault.report.monitoring_html import render_monitor
+        from ragfault.reports.html.monitoring import render_monitor_html
 
-        text = render_monitor(found)
+        text = render_monitor_html(found)
     elif kind == "json":
-        text = written.to_json(found)
+        text = written.encode_monitor(found)
     else:
-        text = written.terminal(found, **_screen(options))
+        text = written.render_monitor_terminal(found, **_get_display_options(options))
     if options["out"] is None:
         click.echo(text, nl=False)
     else:
-        place = save(options["out"], text, force=options["force"])
-        click.echo(written.headline(found), err=True)
+        place = write_report_file(options["out"], text, force=options["force"])
+        click.echo(written.summarize_monitor(found), err=True)
         click.echo(f"{place}", err=True)
     return 1 if found.fired else 0
 
 
-def _found(names: Sequence[str], options: dict[str, Any]) -> Monitor:
+def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
     """What there is to say of the runs."""
-    from ragfault.findings.monitoring import CORRELATED
-    from ragfault.findings.monitoring import monitor as watch
-    from ragfault.findings.monitoring_marks import read_marks
-    from ragfault.findings.monitoring_observing import measures, observe
-    from ragfault.findings.monitoring_rollups import multiply, roll
-    from ragfault.runs import Run
+    from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks
+    from ragfault.analysis.monitoring.monitor import monitor as watch
+    from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
+    from ragfault.io.runs import Run
 
     opened = [Run.open(name) for name in names]
     against = Run.open(options["against"]) if options["against"] else None
-    _alike([*opened, against] if against else opened)
-    terms, marks = _terms(options), read_marks(options["marks"]) if options["marks"] else ()
-    seen = observe(opened, [part.strip() for part in options["by"].split(",") if part.strip()])
-    known = measures(opened)
-    rollups = roll(seen, known)
+    _require_same_judge([*opened, against] if against else opened)
+    terms, marks = _read_terms(options), load_marks(options["marks"]) if options["marks"] else ()
+    seen = observe_runs(opened, [part.strip() for part in options["by"].split(",") if part.strip()])
+    known = collect_measures(opened)
+    rollups = roll_up(seen, known)
     return watch(
         rollups,
         known,
-        products=multiply(seen, CORRELATED),
+        products=sum_products(seen, CORRELATED_PAIRS),
         marks=marks,
-        drift=_drift(against, opened, rollups, known, options["seed"]),
-        terms=terms,
+        drift=_measure_drift(against, opened, rollups, known, options["seed"]),
+        options=terms,
     )
 
 
-def _alike(runs: Sequence[Run]) -> None:
+def _require_same_judge(runs: Sequence[Run]) -> None:
     """Refuse runs that were judged by different judges: a change could be the judges'."""
     from ragfault.errors import RunError
 
@@ -128,35 +125,37 @@ def _alike(runs: Sequence[Run]) -> None:
             )
 
 
-def _terms(options: dict[str, Any]) -> Terms:
+def _read_terms(options: dict[str, Any]) -> MonitorOptions:
     """On what terms traffic is watched, by the options as they were given."""
-    from ragfault.findings.alerting_rules import load_rules, minutes
-    from ragfault.findings.monitoring import Terms
+    from ragfault.analysis.monitoring.alert_rules import load_rules, parse_minutes
+    from ragfault.analysis.monitoring.monitor import MonitorOptions
 
     given: dict[str, Any] = {key: options[key] for key in ("rate", "margin") if options[key] is not None}
     if options["windows"]:
-        given["windows"] = tuple(dict.fromkeys(minutes(text) for text in options["windows"]))
+        given["windows"] = tuple(dict.fromkeys(parse_minutes(text) for text in options["windows"]))
         if min(given["windows"]) < 1:
             raise UsageError("a window has a minute or more: --window 30m.")
     if options["reference"]:
-        given["reference"] = minutes(options["reference"])
+        given["reference"] = parse_minutes(options["reference"])
     if options["rules"]:
         given["rules"] = load_rules(options["rules"])
-    return Terms(seed=options["seed"], **given)
+    return MonitorOptions(seed=options["seed"], **given)
 
 
-def _drift(against: Run | None, runs: Sequence[Run], rollups: Any, known: Any, seed: int) -> Any:
+def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known: Any, seed: int) -> Any:
     """How far traffic has moved from an evaluation set; None where none was named."""
     if against is None:
         return None
-    from ragfault.findings.monitoring_drift import drift
-    from ragfault.findings.monitoring_windows import series
+    from ragfault.analysis.monitoring.drift import measure_drift
+    from ragfault.analysis.monitoring.windows import build_series
 
     queries = [text for run in runs for text in run.to_arrow("traces", ["query"])["query"].to_pylist()]
-    return drift(against, series(rollups), {measure.name: measure for measure in known}, queries, seed)
+    return measure_drift(
+        against, build_series(rollups), {measure.name: measure for measure in known}, queries, seed
+    )
 
 
-def _kind(options: dict[str, Any]) -> str:
+def _choose_format(options: dict[str, Any]) -> str:
     """The format that was asked for."""
     from pathlib import Path
 
@@ -169,8 +168,8 @@ def _kind(options: dict[str, Any]) -> str:
     return found
 
 
-def _screen(options: dict[str, Any]) -> dict[str, Any]:
+def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
     """Width and colour: those of the screen, or plain in a file."""
-    from ragfault.cli.report import colourful
+    from ragfault.cli.report import supports_color
 
-    return {"width": 160} if options["out"] else {"colour": colourful()}
+    return {"width": 160} if options["out"] else {"colour": supports_color()}

@@ -1,4 +1,4 @@
-"""`ragfault report` and `ragfault diagnose`."""
+"""Commands `report` and `diagnose`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 
 import click
 
-from ragfault.cli.options import settings, setup
-from ragfault.cli.rectify import rectifier, rectify
+from ragfault.cli.options.paired_runs import human_labels_option, load_run_labels
+from ragfault.cli.options.settings import add_config_option, load_settings
 from ragfault.errors import UsageError
 
-__all__ = ["colourful", "diagnose", "report", "show"]
-
-FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".csv": "csv", ".txt": "terminal"}
+SUFFIX_FORMATS = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "md",
+    ".json": "json",
+    ".csv": "csv",
+    ".txt": "terminal",
+}
 """Suffix of the output → format."""
 
 
@@ -52,9 +57,9 @@ Examples:
     metavar="SHAPE",
     help='Correct by the error on answers of this shape: "long answer" (usual), summary, "structured data", …',
 )
-@rectify
+@human_labels_option
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
-@setup
+@add_config_option
 def report(
     run: str,
     out: str | None,
@@ -63,7 +68,7 @@ def report(
     worst: int,
     corrected: bool,
     like: str | None,
-    rectify: tuple[str, ...],
+    human_labels: tuple[str, ...],
     force: bool,
     config: str | None,
 ) -> None:
@@ -71,73 +76,82 @@ def report(
 
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
-    from ragfault.report.saving import save
-    from ragfault.runs import Run
+    from ragfault.io.runs import Run
+    from ragfault.reports.output import write_report_file
 
-    kind = kind or _format(out)
+    kind = kind or _infer_format(out)
     opened = Run.open(run)
-    options = {"n": worst, "by": by, "corrected": like or corrected, "people": rectifier(rectify, opened)}
-    text = _render(opened, kind, {**options, **targets(settings(config))}, out is None)
+    options = {
+        "n": worst,
+        "by": by,
+        "corrected": like or corrected,
+        "people": load_run_labels(human_labels, opened),
+    }
+    text = _render_run(opened, kind, {**options, **read_targets(load_settings(config))}, out is None)
     if out is None:
         click.echo(text, nl=False)
     else:
-        click.echo(f"{save(out, text, force=force)}", err=True)
+        click.echo(f"{write_report_file(out, text, force=force)}", err=True)
 
 
-def _format(out: str | None) -> str:
+def _infer_format(out: str | None) -> str:
     """The format that the output's name asks for."""
     if out is None:
         return "terminal"
     suffix = Path(out).suffix.lower()
-    if suffix not in FORMATS:
+    if suffix not in SUFFIX_FORMATS:
         raise UsageError(
             f'"{out}" does not say its format. End it in .html, .md, .json or .csv, or give --format.'
         )
-    return FORMATS[suffix]
+    return SUFFIX_FORMATS[suffix]
 
 
-def _render(run: Any, kind: str, options: dict[str, Any], screen: bool) -> str:
-    from ragfault.findings import find
+def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> str:
+    from ragfault.analysis import analyze
 
-    found = find(run, **options)
+    found = analyze(run, **options)
     if kind == "html":
-        from ragfault.report.html import render_html
+        from ragfault.reports.html.report import render_run_html
 
-        return render_html(run, found)
+        return render_run_html(run, found)
     if kind == "md":
-        from ragfault.report.markdown import render
+        from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 
-        return render(found)
+        return render_scorecard_markdown(found)
     if kind in ("json", "csv"):
-        from ragfault.report.tables import to_csv, to_json
+        from ragfault.reports.json import encode_findings, encode_findings_csv
 
-        return to_json(found) if kind == "json" else to_csv(found)
-    from ragfault.report import terminal
+        return encode_findings(found) if kind == "json" else encode_findings_csv(found)
+    from ragfault.reports.terminal import scorecard
 
-    return terminal.render(found, width=None if screen else 100, colour=screen and colourful())
+    return scorecard.render_scorecard_terminal(
+        found, width=None if screen else 100, color=screen and supports_color()
+    )
 
 
-def show(run: Any, table: dict[str, Any], rectify: Sequence[str] = ()) -> None:
+def print_scorecard(run: Any, table: dict[str, Any], human_labels: Sequence[str] = ()) -> None:
     """Print the scorecard of a run that was just made."""
-    options = {"people": rectifier(rectify, run), **targets(table)}
-    click.echo(_render(run, "terminal", options, True), nl=False)
+    options = {"people": load_run_labels(human_labels, run), **read_targets(table)}
+    click.echo(_render_run(run, "terminal", options, True), nl=False)
 
 
-def targets(table: dict[str, Any]) -> dict[str, Any]:
+def read_targets(table: dict[str, Any]) -> dict[str, Any]:
     """The targets of the settings file, in the form that `find` takes."""
-    from ragfault.findings import TARGETS, read_bar
+    from ragfault.analysis import TARGETS, parse_threshold
 
     given = table.get("targets", {})
     options: dict[str, Any] = {}
     if "bars" in given:
-        mine = {bar.metric: bar for bar in (*TARGETS, *map(read_bar, given["bars"]))}
+        mine = {bar.metric: bar for bar in (*TARGETS, *map(parse_threshold, given["bars"]))}
         options["targets"] = tuple(mine.values())
     if "routes" in given:
-        options["routes"] = {route: tuple(map(read_bar, bars)) for route, bars in given["routes"].items()}
+        options["routes"] = {
+            route: tuple(map(parse_threshold, bars)) for route, bars in given["routes"].items()
+        }
     return options
 
 
-def colourful() -> bool:
+def supports_color() -> bool:
     """Whether standard output is a terminal that wants colour."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
@@ -159,15 +173,15 @@ Examples:
 )
 def diagnose(run: str, ids: tuple[str, ...], worst: int) -> None:
     """Show every problem of the traces IDS of RUN, with what mends it; without IDS, of the worst traces."""
-    from ragfault.findings import diagnoses
-    from ragfault.findings import worst as pick
-    from ragfault.report import terminal
-    from ragfault.runs import Run
+    from ragfault.analysis import diagnose_run
+    from ragfault.analysis import worst_traces as pick
+    from ragfault.io.runs import Run
+    from ragfault.reports.terminal import scorecard
 
     opened = Run.open(run)
     if ids:
-        found = {each.trace: each for each in diagnoses(opened, ids)}
+        found = {each.trace: each for each in diagnose_run(opened, ids)}
         shown = [found[name] for name in dict.fromkeys(ids)]
     else:
         shown = list(pick(opened, worst))
-    click.echo(terminal.describe(shown, colour=colourful()), nl=False)
+    click.echo(scorecard.render_diagnoses_terminal(shown, color=supports_color()), nl=False)

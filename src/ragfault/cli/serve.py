@@ -1,4 +1,4 @@
-"""`ragfault serve`: take live traces, score them, watch them; and what talks to such a server."""
+"""Command group `serve` and command `mcp`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 import click
 
-from ragfault.cli.llm import FLAGS, asking, chosen
-from ragfault.cli.options import settings
+from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
 
-__all__ = ["serve"]
 
-
-class Serving(click.Group):
+class ServeGroup(click.Group):
     """A group that takes what is none of its commands for the options of the server."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -25,7 +23,7 @@ class Serving(click.Group):
 
 
 @click.group(
-    cls=Serving,
+    cls=ServeGroup,
     epilog="""\b
 Examples:
   ragfault serve --store watched
@@ -91,7 +89,7 @@ Examples:
     show_default=True,
     help="The chance of a trace to be in that sample; failing, doubtful and new ones have more.",
 )
-@asking
+@add_llm_options
 @click.option("--keep", help="How long traces are kept: 30d.  [default: for ever]")
 @click.option("--size", help="How large the store may grow: 20GB.  [default: any size]")
 @click.option(
@@ -155,33 +153,35 @@ def start(
     The secret that webhooks are signed with is read from RAGFAULT_WEBHOOK_SECRET, the password of the mail server from
     RAGFAULT_SMTP_PASSWORD, the secret by which redacted ids stay the same from RAGFAULT_REDACT_KEY.
     """
-    from ragfault.server import Limits, Settings, run
+    from ragfault.server import RequestLimits, ServerSettings, run_server
 
-    asked = _checking(options["check"], {name: options.pop(name) for name in FLAGS})
-    run(
-        Settings(
-            metrics=_names(metrics),
-            by=tuple(name for name in by.split(",") if name),
-            reference=min(120, _minutes(reference)) if options["demo"] else _minutes(reference),
-            days=None if keep is None else _days(keep),
-            bytes=None if size is None else _bytes(size),
+    asked = _read_check_options(options["check"], {name: options.pop(name) for name in LLM_FLAGS})
+    run_server(
+        ServerSettings(
+            metrics=_parse_metrics(metrics),
+            cohort_fields=tuple(name for name in by.split(",") if name),
+            reference_minutes=min(120, _parse_minutes(reference))
+            if options["demo"]
+            else _parse_minutes(reference),
+            retention_days=None if keep is None else _parse_days(keep),
+            max_bytes=None if size is None else _parse_size(size),
             redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
             redact_key=os.environ.get("RAGFAULT_REDACT_KEY"),
-            otlp_headers=_headers(otlp_headers),
+            otlp_headers=_parse_headers(otlp_headers),
             smtp_password=os.environ.get("RAGFAULT_SMTP_PASSWORD"),
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
-            asking=asked,
-            limits=Limits(rate=rate),
+            check_options=asked,
+            limits=RequestLimits(rate=rate),
             **options,
         ),
         click.echo,
     )
 
 
-def _checking(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
+def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
     """The options of the judge of the sample; none where there is no such judge."""
     if check is not None:
-        return chosen(check, flags, settings(None).get("llm", {}))
+        return resolve_judge_options(check, flags, load_settings(None).get("llm", {}))
     if given := [
         f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)
     ]:
@@ -191,7 +191,7 @@ def _checking(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _parse_headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Headers as NAME=VALUE; those of RAGFAULT_OTLP_HEADERS are divided by commas, and may be percent-encoded."""
     from urllib.parse import unquote
 
@@ -205,28 +205,28 @@ def _headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _names(text: str) -> str | tuple[str, ...]:
+def _parse_metrics(text: str) -> str | tuple[str, ...]:
     """A set of metrics, or metrics by name."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     return names[0] if len(names) == 1 else names
 
 
-def _days(text: str) -> float:
+def _parse_days(text: str) -> float:
     """A length of time in days."""
-    return _minutes(text) / (24 * 60)
+    return _parse_minutes(text) / (24 * 60)
 
 
-def _minutes(text: str) -> int:
+def _parse_minutes(text: str) -> int:
     """A length of time in minutes."""
-    from ragfault.findings.alerting_rules import minutes
+    from ragfault.analysis.monitoring.alert_rules import parse_minutes
 
-    return minutes(text)
+    return parse_minutes(text)
 
 
-def _bytes(text: str) -> int:
+def _parse_size(text: str) -> int:
     """A size in bytes.
 
-    >>> _bytes("20GB"), _bytes("512 MB")
+    >>> _parse_size("20GB"), _parse_size("512 MB")
     (20000000000, 512000000)
     """
     units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -257,15 +257,15 @@ def token(name: str, store: str, role: Any, drop: bool) -> None:
 
     The store must not be served meanwhile: one process owns it.
     """
-    from ragfault.server import issue
-    from ragfault.store import open_store
+    from ragfault.server import issue_token
+    from ragfault.server.storage import open_store
 
     opened = open_store(store)
     try:
         if drop:
-            opened.drop_token(name).result()
+            opened.delete_token(name).result()
         else:
-            click.echo(issue(opened, name, role))
+            click.echo(issue_token(opened, name, role))
     finally:
         opened.close()
 
@@ -293,11 +293,11 @@ def export(
     """Write judged traces of the server at URL as a run, for report, compare, bisect and everything else."""
     import time
 
-    from ragfault.server.fetching import fetch_run
+    from ragfault.server.http_client import fetch_run
 
     now = time.time()
     ages = {
-        name: now - _days(text) * 86400
+        name: now - _parse_days(text) * 86400
         for name, text in (("since", since), ("until", until))
         if text is not None
     }
@@ -317,11 +317,32 @@ def import_(run: Path, store: str, prefix: str) -> None:
 
     The store must not be served meanwhile: one process owns it.
     """
-    from ragfault.store import import_run, open_store
+    from ragfault.server.storage import import_run, open_store
 
     opened = open_store(store)
     try:
         found = import_run(opened, run, prefix=prefix)
     finally:
         opened.close()
-    click.echo(f"{found.taken:,} traces taken, {found.repeated:,} were there already")
+    click.echo(f"{found.added:,} traces taken, {found.duplicates:,} were there already")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault mcp
+  ragfault mcp evaluations
+
+\b
+In the settings of a coding agent:
+  {"mcpServers": {"ragfault": {"command": "ragfault", "args": ["mcp", "/path/to/project"]}}}"""
+)
+@click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def mcp(folder: Path) -> None:
+    """Let a coding agent evaluate, compare, bisect and explain the traces in FOLDER, by the Model Context Protocol.
+
+    It speaks over standard input and output, reads and writes within FOLDER alone, asks no model, and listens nowhere.
+    """
+    from ragfault.integrations.mcp import build_server
+
+    build_server(folder).run()

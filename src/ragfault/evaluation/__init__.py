@@ -1,10 +1,9 @@
-"""Evaluation: traces × judge × metrics → Run; the one room where sources, judges and metrics meet."""
+"""Evaluation: traces × judge × metrics → run."""
 
-from ragfault.evaluation.evaluating import evaluate
-from ragfault.evaluation.executors import Processes
-from ragfault.evaluation.on_ray import Ray
-from ragfault.evaluation.rescoring import rescore
-from ragfault.evaluation.spool import Side
-from ragfault.judges.observing import observe
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.evaluation.executors import ProcessExecutor, RayExecutor
+from ragfault.evaluation.inputs import BadLineWriter
+from ragfault.evaluation.rescorer import rescore
+from ragfault.judges.observation import observe_traces
 
-__all__ = ["Processes", "Ray", "Side", "evaluate", "observe", "rescore"]
+__all__ = ["BadLineWriter", "ProcessExecutor", "RayExecutor", "evaluate", "observe_traces", "rescore"]

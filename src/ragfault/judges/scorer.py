@@ -1,4 +1,4 @@
-"""The two primitives behind every embedded judge: relevance and entailment.
+"""Protocols of a scorer: relevance and entailment, from which `assembly` makes all verdicts.
 
 A `Scorer` reads one trace at a time; what it says within that `Reading` depends on nothing else.
 `assemble` makes all verdicts from the two.
@@ -9,64 +9,64 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from ragfault.judges.index import Passage
-from ragfault.records import Evidence, Support
-
-__all__ = ["Entailment", "Group", "Passage", "Reading", "Relevance", "Scorer"]
+from ragfault.judges.checks.passages import Passage
+from ragfault.records import ClaimSupport, Evidence
 
 
-class Relevance(NamedTuple):
+class RelevanceScore(NamedTuple):
     """How much a passage says about a query."""
 
     value: float
     """In [0, 1]."""
     reason: str | None = None
-    other: bool = False
+    is_other_subject: bool = False
     """Whether the passage speaks about another thing than the one the query asks for: another section or version."""
 
 
-Group = tuple[Sequence[str], Sequence[Passage]]
+EntailmentGroup = tuple[Sequence[str], Sequence[Passage]]
 """Claims, and the passages they are held against."""
 
 
 class Entailment(NamedTuple):
     """How passages stand to a claim."""
 
-    support: Support
+    support: ClaimSupport
     p: float
     """The probability that the passages support the claim."""
     evidence: tuple[Evidence, ...] = ()
     reason: str | None = None
-    share: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
     """For each passage the share of the claim that its best sentence covers."""
     unsure: bool = False
     """Whether `p` lies so near the bar that the scorer is often wrong there."""
 
 
-class Reading(Protocol):
+class ScorerSession(Protocol):
     """A trace as a scorer reads it."""
 
-    def relevance(self, query: str, passages: Sequence[Passage]) -> Sequence[Relevance]:
+    def score_relevance(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
         """How much each passage says about the query; blind to anything else."""
         ...
 
-    def coverage(self, query: str, passages: Sequence[Passage]) -> Sequence[Relevance]:
+    def score_coverage(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
         """How much of what a query asks each text takes up, by its words; of answers and parts of queries, too."""
         ...
 
-    def expect(self, groups: Sequence[Group]) -> None:
+    def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         """Be told what entailment will be asked, to look at it all at once; it changes nothing of what is said."""
         ...
 
-    def entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:
+    def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:
         """How the passages, taken together, stand to each claim."""
         ...
 
-    def grounded(self, answer: str, claims: Sequence[str], seen: Sequence[Entailment]) -> float:
+    def score_groundedness(
+        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
+    ) -> float:
         """The probability that the passages support all claims of an answer, of which each was `seen` so."""
         ...
 
-    def similarity(self, left: str, right: str) -> float:
+    def measure_similarity(self, left: str, right: str) -> float:
         """How alike two texts are, in [0, 1]."""
         ...
 
@@ -79,6 +79,6 @@ class Scorer(Protocol):
         """What must be equal for two readings to be comparable."""
         ...
 
-    def read(self, query: str = "") -> Reading:
+    def open_session(self, query: str = "") -> ScorerSession:
         """Begin the reading of one trace, which has this query."""
         ...

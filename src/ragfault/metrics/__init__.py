@@ -1,4 +1,4 @@
-"""The metrics: pure functions of (trace, verdicts), each tagged with the layer it speaks about.
+"""The metrics: pure functions of (trace, verdicts), each tagged with its layer.
 
 Importing this room fills the catalogue. `parse` reads a metric from its text, `score` computes it, `choose`
 turns what a user asked for into metrics, and the decorator `metric` adds one.
@@ -10,40 +10,41 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from ragfault.errors import UsageError
-from ragfault.metrics import context, crosscut, generation, gold, operation, overlap
-from ragfault.metrics.aliases import aliased
-from ragfault.metrics.definition import (
-    Definition,
+
+pass  # self-import
+from ragfault.metrics.aliases import resolve_alias
+from ragfault.metrics.catalog import (
+    AnnotatedValue,
     Metric,
-    Noted,
+    MetricDefinition,
     Undefined,
-    definitions,
+    compute_score,
+    get_definitions,
     metric,
-    parse,
-    score,
+    parse_metric,
 )
 from ragfault.records import Layer
 
 __all__ = [
-    "DEFAULT",
-    "Definition",
+    "DEFAULT_METRICS",
+    "AnnotatedValue",
     "Metric",
-    "Noted",
+    "MetricDefinition",
     "Undefined",
-    "choose",
+    "compute_score",
     "context",
     "crosscut",
-    "definitions",
     "generation",
+    "get_definitions",
     "gold",
     "metric",
     "operation",
     "overlap",
-    "parse",
-    "score",
+    "parse_metric",
+    "select_metrics",
 ]
 
-DEFAULT = (
+DEFAULT_METRICS = (
     "context_relevance",
     "context_precision",
     "context_ranking",
@@ -87,7 +88,7 @@ DEFAULT = (
 """The metrics computed where none are named: all that need no extra, ranked ones at usual cut-offs."""
 
 
-def choose(wanted: str | Iterable[str]) -> tuple[Metric, ...]:
+def select_metrics(requested: str | Iterable[str]) -> tuple[Metric, ...]:
     """The metrics that were asked for, each once, in the order asked.
 
     A set stands for several: "default"; "all" that are installed; a layer's name for the metrics of the
@@ -95,23 +96,26 @@ def choose(wanted: str | Iterable[str]) -> tuple[Metric, ...]:
 
     Raises UnknownName, UsageError or MissingExtra as `parse` does; UsageError for nothing at all.
 
-    >>> [str(metric) for metric in choose(["operation", "ndcg@3"])]
+    >>> [str(metric) for metric in select_metrics(["operation", "ndcg@3"])]
     ['latency', 'tokens', 'context_waste', 'error', 'empty_retrieval', 'ndcg@3']
     """
-    texts = [wanted] if isinstance(wanted, str) else list(wanted)
-    found = dict.fromkeys(parse(name) for text in texts for name in _expand(text))
+    texts = [requested] if isinstance(requested, str) else list(requested)
+    found = dict.fromkeys(parse_metric(name) for text in texts for name in _expand_set(text))
     if not found:
         raise UsageError("no metric was asked for. List them with: ragfault metrics")
     return tuple(found)
 
 
-def _expand(text: str) -> Sequence[str]:
+def _expand_set(text: str) -> Sequence[str]:
     """The texts that a set's name stands for; any other text is itself."""
     if text == "default":
-        return DEFAULT
+        return DEFAULT_METRICS
     if text == "all":
-        named = {parse(name).name for name in DEFAULT}
-        return [*DEFAULT, *(d.name for d in definitions().values() if d.installed and d.name not in named)]
+        named = {parse_metric(name).name for name in DEFAULT_METRICS}
+        return [
+            *DEFAULT_METRICS,
+            *(d.name for d in get_definitions().values() if d.installed and d.name not in named),
+        ]
     if text in get_args(Layer):
-        return [name for name in DEFAULT if parse(name).definition.layer == text]
-    return [aliased(text)]
+        return [name for name in DEFAULT_METRICS if parse_metric(name).definition.layer == text]
+    return [resolve_alias(text)]

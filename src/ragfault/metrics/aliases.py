@@ -1,4 +1,4 @@
-"""Names that other tools give their metrics, each with the metric here that answers it, and how they differ.
+"""Metric names of other tools, the metric here that answers each, and how the definitions differ.
 
 A name of this catalogue always means what it means here, also where another tool has the same one. What they mean was
 read from the source of Ragas 0.4.3, DeepEval 4.3.1, TruLens 2.16 and RAGChecker (December 2024).
@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from ragfault.metrics.definition import definitions
-
-__all__ = ["ALIASES", "Alias", "aliased", "told"]
+from ragfault.metrics.catalog import get_definitions
 
 
-class Alias(Struct, frozen=True):
+class MetricAlias(Struct, frozen=True):
     """A metric of another tool, and what answers it here."""
 
     name: str
@@ -28,12 +26,12 @@ class Alias(Struct, frozen=True):
     """How its definition differs from that of the other tool."""
 
 
-FLAT = "the share of claims that the chunks support, undefined where nothing is claimed"
+SUPPORTED_SHARE = "the share of claims that the chunks support, undefined where nothing is claimed"
 QUERY_ONLY = "relevance to the query alone, by level, made without sight of answer or reference"
-DIRECT = "one verdict on how far the answer addresses the query; no question is generated from it"
-TRUE = "claims that agree with the reference over those that can be checked; what is left out is for completeness"
+DIRECT_VERDICT = "one verdict on how far the answer addresses the query; no question is generated from it"
+TRUE_CLAIMS = "claims that agree with the reference over those that can be checked; what is left out is for completeness"
 
-ANSWERS: dict[str, dict[str, str]] = {
+ALIAS_TABLE: dict[str, dict[str, str]] = {
     "context_precision": {
         "context_precision of Ragas": "average precision too; "
         f"there usefulness for the reference, here {QUERY_ONLY}",
@@ -74,22 +72,22 @@ ANSWERS: dict[str, dict[str, str]] = {
         "qs_relevance of TruLens": "the mean of levels over chunks; there a grade of 0 to 3 for each",
     },
     "groundedness": {
-        "groundedness of TruLens": f"{FLAT}; there the mean of grades over sentences, 0 where none is left",
-        "faithfulness of Ragas": f"{FLAT}; there NaN",
-        "faithfulness of DeepEval": f"{FLAT}; "
+        "groundedness of TruLens": f"{SUPPORTED_SHARE}; there the mean of grades over sentences, 0 where none is left",
+        "faithfulness of Ragas": f"{SUPPORTED_SHARE}; there NaN",
+        "faithfulness of DeepEval": f"{SUPPORTED_SHARE}; "
         "there all claims that nothing contradicts count, and no claims give 1",
-        "faithfulness of RAGChecker": f"{FLAT}; there 0, and one chunk must entail the claim alone",
-        "response_groundedness of Ragas": f"{FLAT}; there two votes of 0 to 2 on the whole answer",
-        "groundedness_measure_with_cot_reasons of TruLens": f"{FLAT}; "
+        "faithfulness of RAGChecker": f"{SUPPORTED_SHARE}; there 0, and one chunk must entail the claim alone",
+        "response_groundedness of Ragas": f"{SUPPORTED_SHARE}; there two votes of 0 to 2 on the whole answer",
+        "groundedness_measure_with_cot_reasons of TruLens": f"{SUPPORTED_SHARE}; "
         "there the mean of grades over sentences",
     },
     "answer_relevance": {
         "answer_relevance of TruLens": "a judge's relevance in 0 to 1; there a grade of 0 to 3, scaled",
-        "answer_relevancy of Ragas": f"{DIRECT}; "
+        "answer_relevancy of Ragas": f"{DIRECT_VERDICT}; "
         "there the cosine of such questions with the query, 0 where noncommittal",
         "answer_relevancy of DeepEval": "one verdict on the answer; "
         "there relevant statements over statements, 1 where there are none",
-        "response_relevancy of Ragas": f"{DIRECT}; there the cosine of such questions with the query",
+        "response_relevancy of Ragas": f"{DIRECT_VERDICT}; there the cosine of such questions with the query",
         "relevance_with_cot_reasons of TruLens": "a judge's relevance in 0 to 1; "
         "there a grade of 0 to 3, scaled",
     },
@@ -131,9 +129,9 @@ ANSWERS: dict[str, dict[str, str]] = {
         "there claims of the reference in the chunks that the answer repeats",
     },
     "factual_accuracy": {
-        "factual_correctness of Ragas": f"{TRUE}; there the F1 of both",
-        "answer_correctness of Ragas": f"{TRUE}; there 0.75 of their F1 and 0.25 of the similarity",
-        "answer_accuracy of Ragas": f"{TRUE}; there two votes on the whole answer",
+        "factual_correctness of Ragas": f"{TRUE_CLAIMS}; there the F1 of both",
+        "answer_correctness of Ragas": f"{TRUE_CLAIMS}; there 0.75 of their F1 and 0.25 of the similarity",
+        "answer_accuracy of Ragas": f"{TRUE_CLAIMS}; there two votes on the whole answer",
     },
     "bleu": {
         "bleu_score of Ragas": "of sentences, smoothed, in 0 to 1, the best of several references",
@@ -162,51 +160,51 @@ ANSWERS: dict[str, dict[str, str]] = {
 """Metric here → name and tool of each metric elsewhere that it answers → how its definition differs."""
 
 ALIASES = tuple(
-    Alias(name.partition(" of ")[0], name.partition(" of ")[2], metric, differs)
-    for metric, found in ANSWERS.items()
+    MetricAlias(name.partition(" of ")[0], name.partition(" of ")[2], metric, differs)
+    for metric, found in ALIAS_TABLE.items()
     for name, differs in found.items()
 )
 """All of them; those whose name is that of the metric are no aliases, but read here with what others mean by it."""
 
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\s-]+")
-_NAME = re.compile(r"\s*([A-Za-z_][\w -]*?)\s*(?=[(@]|$)")
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\s-]+")
+_NAME_PATTERN = re.compile(r"\s*([A-Za-z_][\w -]*?)\s*(?=[(@]|$)")
 
 
-def aliased(text: str) -> str:
+def resolve_alias(text: str) -> str:
     """The text of the metric that answers a name of another tool; any other text as it is.
 
     Class names are taken too: `ContextualRecallMetric`. A name of this catalogue, yours among it, is never changed.
 
-    >>> aliased("faithfulness"), aliased("ContextualRecall"), aliased("MRR@10"), aliased("groundedness")
+    >>> resolve_alias("faithfulness"), resolve_alias("ContextualRecall"), resolve_alias("MRR@10"), resolve_alias("groundedness")
     ('groundedness', 'context_recall', 'reciprocal_rank@10', 'groundedness')
     """
-    found = _found(text)
-    return text if not found else found[0].metric + text[_end(text) :]
+    found = _lookup_aliases(text)
+    return text if not found else found[0].metric + text[_measure_name(text) :]
 
 
-def told(texts: str | Iterable[str]) -> Iterator[str]:
+def explain_aliases(texts: str | Iterable[str]) -> Iterator[str]:
     """A line for each text that is a name of another tool: which metric answers it, and how the two differ.
 
-    >>> [line] = told(["contextual_relevancy", "ndcg@10"])
+    >>> [line] = explain_aliases(["contextual_relevancy", "ndcg@10"])
     >>> line
     'contextual_relevancy of DeepEval is answered by context_relevance: the mean of levels over chunks; there relevant
      statements of the contexts over all of theirs'
     """
     for text in [texts] if isinstance(texts, str) else texts:
-        for alias in _found(text):
+        for alias in _lookup_aliases(text):
             yield f"{text.strip()} of {alias.tool} is answered by {alias.metric}: {alias.differs}"
 
 
-def _end(text: str) -> int:
-    match = _NAME.match(text)
+def _measure_name(text: str) -> int:
+    match = _NAME_PATTERN.match(text)
     return match.end() if match else 0
 
 
-def _found(text: str) -> list[Alias]:
+def _lookup_aliases(text: str) -> list[MetricAlias]:
     """What a text may mean in other tools, where its name is none of this catalogue."""
-    match = _NAME.match(text)
-    known = definitions()
+    match = _NAME_PATTERN.match(text)
+    known = get_definitions()
     if match is None or match.group(1) in known:
         return []
-    key = _WORDS.sub("_", match.group(1)).lower().removesuffix("_metric").strip("_")
+    key = _WORD_BOUNDARY.sub("_", match.group(1)).lower().removesuffix("_metric").strip("_")
     return [alias for alias in ALIASES if alias.name == key and alias.metric in known]

@@ -1,4 +1,4 @@
-"""The retrieval layer by a judge's eyes: is what was retrieved relevant, ranked well, complete and used?"""
+"""Retrieval metrics from verdicts: relevance, ranking, completeness and use of the retrieved chunks."""
 
 from __future__ import annotations
 
@@ -7,28 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from ragfault import text
-from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
-from ragfault.rules import RELEVANT
-
-__all__ = [
-    "chunk_attribution",
-    "chunk_utilization",
-    "context_entity_recall",
-    "context_precision",
-    "context_ranking",
-    "context_recall",
-    "context_relevance",
-    "missing_context",
-    "ranking_penalty",
-    "redundancy",
-    "staleness",
-]
+from ragfault.rules import RELEVANT_LEVELS
 
 NOTHING_RELEVANT = "nothing relevant retrieved counts as 0"
 
 
-def unretrieved(trace: Trace, verdicts: Verdicts) -> Undefined:
+def explain_no_chunks(trace: Trace, verdicts: Verdicts) -> Undefined:
     """Why there are no chunk verdicts."""
     if trace.chunks is None:
         return Undefined("chunks not recorded")
@@ -55,7 +41,7 @@ def context_relevance(
     medium: float = 0.7,
     low: float = 0.3,
     none: float = 0.0,
-) -> Result:
+) -> MetricResult:
     """How relevant the retrieved chunks are to the query, on average.
 
     The mean over the chunks (the first k) of the weight of each one's level: high 1.0, medium 0.7, low 0.3,
@@ -67,17 +53,17 @@ def context_relevance(
     0.5
     """
     if not verdicts.chunk:
-        return unretrieved(trace, verdicts)
+        return explain_no_chunks(trace, verdicts)
     weights = {"high": high, "medium": medium, "low": low, "none": none}
     levels = [weights[chunk.level] for chunk in verdicts.chunk[:k]]
     return sum(levels) / len(levels)
 
 
-def average_precision(chunks: Sequence[ChunkVerdict]) -> float:
+def chunk_average_precision(chunks: Sequence[ChunkVerdict]) -> float:
     """Average precision over the relevant chunks retrieved; 0 where none is."""
     found, total = 0, 0.0
     for rank, chunk in enumerate(chunks, 1):
-        if chunk.level in RELEVANT:
+        if chunk.level in RELEVANT_LEVELS:
             found += 1
             total += found / rank
     return total / found if found else 0.0
@@ -89,7 +75,7 @@ def average_precision(chunks: Sequence[ChunkVerdict]) -> float:
     fields="query chunks",
     source="average precision divided by relevant retrieved, as Ragas and Mastra compute it",
 )
-def context_precision(trace: Trace, verdicts: Verdicts) -> Result:
+def context_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How well the relevant chunks are ranked before the irrelevant ones.
 
     Average precision of the ranked list with high and medium chunks relevant, divided by the relevant
@@ -102,11 +88,11 @@ def context_precision(trace: Trace, verdicts: Verdicts) -> Result:
     0.8333333333333333
     """
     if trace.chunks is not None and not trace.chunks:
-        return Noted(0.0, NOTHING_RELEVANT)
+        return AnnotatedValue(0.0, NOTHING_RELEVANT)
     if not verdicts.chunk:
-        return unretrieved(trace, verdicts)
-    value = average_precision(verdicts.chunk)
-    return value if value else Noted(0.0, NOTHING_RELEVANT)
+        return explain_no_chunks(trace, verdicts)
+    value = chunk_average_precision(verdicts.chunk)
+    return value if value else AnnotatedValue(0.0, NOTHING_RELEVANT)
 
 
 @metric(
@@ -119,7 +105,7 @@ def context_precision(trace: Trace, verdicts: Verdicts) -> Result:
 )
 def ranking_penalty(
     trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
-) -> Result:
+) -> MetricResult:
     """How far down highly relevant chunks are buried.
 
     `rate` × (position − `free`) summed over the highly relevant chunks below position `free`, at most
@@ -130,7 +116,7 @@ def ranking_penalty(
     0.15
     """
     if not verdicts.chunk:
-        return unretrieved(trace, verdicts)
+        return explain_no_chunks(trace, verdicts)
     positions = (rank for rank, chunk in enumerate(verdicts.chunk, 1) if chunk.level == "high")
     return min(sum(rate * (rank - free) for rank in positions if rank > free), cap)
 
@@ -138,7 +124,7 @@ def ranking_penalty(
 @metric(layer="retrieval", verdicts="chunk", fields="query chunks", source="Mastra's context precision")
 def context_ranking(
     trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
-) -> Result:
+) -> MetricResult:
     """How efficiently the list is ranked: precision less the penalty for burying the best.
 
     max(0, context_precision − ranking_penalty). In [0, 1]. Undefined as context_precision is.
@@ -155,7 +141,7 @@ def context_ranking(
 
 
 @metric(layer="retrieval", verdicts="recall", fields="facts reference chunks", source="Ragas, RAGChecker")
-def context_recall(trace: Trace, verdicts: Verdicts) -> Result:
+def context_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How much of what a right answer needs is supported by the retrieved chunks.
 
     The share of the expected facts (else of the statements of the reference) that the chunks support.
@@ -173,7 +159,7 @@ def context_recall(trace: Trace, verdicts: Verdicts) -> Result:
 
 
 @metric(layer="retrieval", fields="reference facts chunks", source="exact matching after normalisation")
-def context_entity_recall(trace: Trace, verdicts: Verdicts) -> Result:
+def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many of the names, numbers, dates and identifiers of a right answer occur in the chunks.
 
     The share of the items of the reference (the best of several; else of the facts together) that occur
@@ -189,10 +175,10 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> Result:
     sources = trace.references or ((" \n".join(trace.facts),) if trace.facts else ())
     if not sources:
         return Undefined("no facts and no reference")
-    wanted = [items for items in map(text.items, sources) if items]
+    wanted = [items for items in map(text.extract_entities, sources) if items]
     if not wanted:
         return Undefined("no name, number, date or identifier in the reference")
-    there = text.Stock(" \n".join(chunk.text for chunk in trace.chunks))
+    there = text.EntityIndex(" \n".join(chunk.text for chunk in trace.chunks))
     return max(sum(item in there for item in items) / len(items) for items in wanted)
 
 
@@ -204,7 +190,7 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> Result:
     fields="query chunks",
     source="Mastra",
 )
-def missing_context(trace: Trace, verdicts: Verdicts) -> Result:
+def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many pieces of information the query needs and no chunk holds.
 
     A count from 0. Undefined when the judge does not look for missing information or no chunks were recorded.
@@ -213,7 +199,7 @@ def missing_context(trace: Trace, verdicts: Verdicts) -> Result:
         return Undefined("chunks not recorded")
     if verdicts.missing is None:
         return (
-            unretrieved(trace, verdicts)
+            explain_no_chunks(trace, verdicts)
             if verdicts.chunk is None
             else Undefined("the judge offers no missing verdicts")
         )
@@ -226,7 +212,7 @@ def missing_context(trace: Trace, verdicts: Verdicts) -> Result:
     fields="citations chunks",
     source="attribution to identified sources",
 )
-def chunk_attribution(trace: Trace, verdicts: Verdicts) -> Result:
+def chunk_attribution(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many citations point to a chunk that supports the claim they stand by.
 
     The share of citations whose chunk supports their claim. In [0, 1]. Undefined without citations.
@@ -239,14 +225,14 @@ def chunk_attribution(trace: Trace, verdicts: Verdicts) -> Result:
 
 
 @metric(layer="retrieval", verdicts="use", fields="chunks answer", source="chunk utilisation")
-def chunk_utilization(trace: Trace, verdicts: Verdicts) -> Result:
+def chunk_utilization(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many of the retrieved chunks the answer drew on.
 
     The share of chunks with verdict "used". In [0, 1]; below 0.25 to 0.30 the system over-fetches.
     Undefined with no chunks or no answer.
     """
     if not trace.chunks:
-        return unretrieved(trace, verdicts)
+        return explain_no_chunks(trace, verdicts)
     if not trace.answer:
         return Undefined("no answer")
     if not verdicts.use:
@@ -255,7 +241,7 @@ def chunk_utilization(trace: Trace, verdicts: Verdicts) -> Result:
 
 
 @metric(layer="retrieval", better="lower", fields="chunks", source="shingle resemblance, Broder 1997")
-def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> Result:
+def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> MetricResult:
     """How many of the chunks nearly repeat an earlier one.
 
     The share of chunks whose word shingles have a Jaccard similarity of at least `threshold` with those of
@@ -272,13 +258,13 @@ def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> R
     repeats = 0
     for chunk in trace.chunks:
         if chunk.text.strip():
-            own = text.shingles(chunk.text)
-            repeats += any(_jaccard(own, other) >= threshold for other in earlier)
+            own = text.make_shingles(chunk.text)
+            repeats += any(_jaccard_similarity(own, other) >= threshold for other in earlier)
             earlier.append(own)
     return repeats / len(earlier) if earlier else Undefined("the chunks hold no text")
 
 
-def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+def _jaccard_similarity(a: frozenset[str], b: frozenset[str]) -> float:
     if not a or not b:
         return 1.0 if a == b else 0.0
     if min(len(a), len(b)) < 0.5 * max(len(a), len(b)) and not a & b:
@@ -294,7 +280,7 @@ def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
     source="validity of the source at the time asked",
     positive="max_age",
 )
-def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None) -> Result:
+def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None) -> MetricResult:
     """How many of the dated chunks were not valid at the time of the query.
 
     The share, among chunks with a date in their metadata, of those asked for before `valid_from`, after
@@ -306,21 +292,21 @@ def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None)
     if trace.time is None:
         return Undefined("the time of the query is not recorded")
     asked = trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)
-    stale = [verdict for chunk in trace.chunks if (verdict := _stale(chunk, asked, max_age)) is not None]
+    stale = [verdict for chunk in trace.chunks if (verdict := _is_stale(chunk, asked, max_age)) is not None]
     return sum(stale) / len(stale) if stale else Undefined("no chunk carries a date")
 
 
-def _stale(chunk: Chunk, asked: datetime, max_age: float | None) -> bool | None:
+def _is_stale(chunk: Chunk, query_time: datetime, max_age: float | None) -> bool | None:
     """Whether the chunk was out of date when asked for; None where it carries no date."""
-    begin, end = _date(chunk, "valid_from"), _date(chunk, "valid_to")
-    updated = _date(chunk, "updated_at") if max_age is not None else None
+    begin, end = _parse_date(chunk, "valid_from"), _parse_date(chunk, "valid_to")
+    updated = _parse_date(chunk, "updated_at") if max_age is not None else None
     if begin is None and end is None and updated is None:
         return None
-    aged = updated is not None and max_age is not None and asked - updated > timedelta(days=max_age)
-    return bool((begin and asked < begin) or (end and asked > end) or aged)
+    aged = updated is not None and max_age is not None and query_time - updated > timedelta(days=max_age)
+    return bool((begin and query_time < begin) or (end and query_time > end) or aged)
 
 
-def _date(chunk: Chunk, key: str) -> datetime | None:
+def _parse_date(chunk: Chunk, key: str) -> datetime | None:
     """A date from the chunk's metadata in UTC; `valid_to` without a time of day means the end of that day."""
     value = chunk.metadata.get(key)
     if not isinstance(value, str):

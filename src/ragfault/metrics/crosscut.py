@@ -1,20 +1,18 @@
-"""Across the layers: is the answer true, are its quotes real, did good context get used?"""
+"""Metrics across the layers: factual accuracy, valid quotes, use of good context."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from ragfault.metrics.context import context_relevance, unretrieved
-from ragfault.metrics.definition import Noted, Result, Undefined, metric
-from ragfault.metrics.generation import answer_relevance, groundedness, unclaimed
+from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
+from ragfault.metrics.context import context_relevance, explain_no_chunks
+from ragfault.metrics.generation import answer_relevance, explain_no_claims, groundedness
 from ragfault.records import Citation, Trace, Verdicts
-from ragfault.rules import RELEVANT, TOLERANCE, stands
-
-__all__ = ["citation_validity", "context_utility", "factual_accuracy", "noise_sensitivity", "triad"]
+from ragfault.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, quote_matches
 
 
 @metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="factual correctness")
-def factual_accuracy(trace: Trace, verdicts: Verdicts) -> Result:
+def factual_accuracy(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many of the answer's checkable claims are true, whatever the chunks say.
 
     Claims supported / (supported + contradicted) by the reference, the expected facts or a trusted corpus;
@@ -35,9 +33,9 @@ def citation_validity(
     trace: Trace,
     verdicts: Verdicts,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = QUOTE_TOLERANCE,
     empty: float | None = None,
-) -> Result:
+) -> MetricResult:
     """How many quotes really stand in the chunk they name.
 
     The share of citations whose quoted span stands in the named chunk verbatim, or with a similarity of at
@@ -54,21 +52,21 @@ def citation_validity(
     chunks: dict[str, list[str]] = {}
     for chunk in trace.chunks or ():
         chunks.setdefault(chunk.id, []).append(chunk.text)
-    checked = [_stands(citation, chunks, tolerance) for citation in trace.citations or ()]
+    checked = [_is_quote_valid(citation, chunks, tolerance) for citation in trace.citations or ()]
     known = [valid for valid in checked if valid is not None]
     if known:
         return sum(known) / len(known)
     reason = "no citation has a quote" if trace.citations else "no citations"
-    return Undefined(reason) if empty is None else Noted(empty, f"{reason} counts as {empty:g}")
+    return Undefined(reason) if empty is None else AnnotatedValue(empty, f"{reason} counts as {empty:g}")
 
 
-def _stands(citation: Citation, chunks: dict[str, list[str]], tolerance: float) -> bool | None:
+def _is_quote_valid(citation: Citation, chunks: dict[str, list[str]], tolerance: float) -> bool | None:
     """Whether the quote stands in the chunk it names; None where there is nothing to check."""
     if citation.chunk not in chunks:
         return False
     if not citation.quote or not citation.quote.strip():
         return None
-    return any(stands(citation.quote, chunk, tolerance) for chunk in chunks[citation.chunk])
+    return any(quote_matches(citation.quote, chunk, tolerance) for chunk in chunks[citation.chunk])
 
 
 @metric(
@@ -90,7 +88,7 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
     medium: float = 0.7,
     low: float = 0.3,
     none: float = 0.0,
-) -> Result:
+) -> MetricResult:
     """How useful the context was: relevant, used, and nothing missing.
 
     max(0, mean level weight − `unused` × unused highly relevant chunks − min(`missing` × missing items,
@@ -99,7 +97,7 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
     the parts.
     """
     if trace.chunks is not None and not trace.chunks:
-        return Noted(scale, f"an empty context counts as {scale:g}")
+        return AnnotatedValue(scale, f"an empty context counts as {scale:g}")
     base = context_relevance(trace, verdicts, high=high, medium=medium, low=low, none=none)
     if not isinstance(base, int | float):
         return base
@@ -126,7 +124,7 @@ def noise_sensitivity(
     *,
     chunks: Literal["all", "relevant", "irrelevant"] = "all",
     strict: bool = False,
-) -> Result:
+) -> MetricResult:
     """How many claims are wrong and were drawn from the chunks.
 
     The share of claims that the reference contradicts (with `strict`: does not support) and that the chunks
@@ -134,13 +132,13 @@ def noise_sensitivity(
     irrelevant (none is). In [0, 1]. Undefined without claims, reference and facts.
     """
     if not verdicts.claim:
-        return unclaimed(trace, verdicts)
+        return explain_no_claims(trace, verdicts)
     if verdicts.truth is None:
         given = trace.references or trace.facts
         return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
     if not verdicts.chunk:
-        return unretrieved(trace, verdicts)
-    relevant = {chunk.chunk for chunk in verdicts.chunk if chunk.level in RELEVANT}
+        return explain_no_chunks(trace, verdicts)
+    relevant = {chunk.chunk for chunk in verdicts.chunk if chunk.level in RELEVANT_LEVELS}
     wrong = ("contradicted", "unknown") if strict else ("contradicted",)
     count = 0
     for claim, truth in zip(verdicts.claim, verdicts.truth, strict=True):
@@ -164,7 +162,7 @@ def triad(
     context: float = 0.35,
     grounded: float = 0.35,
     answer: float = 0.3,
-) -> Result:
+) -> MetricResult:
     """The RAG triad in one number; shown only beside its parts.
 
     `context` × context_relevance + `grounded` × groundedness + `answer` × answer_relevance. In [0, 1] where
@@ -176,5 +174,5 @@ def triad(
         value = part(trace, verdicts)
         if isinstance(value, Undefined):
             return Undefined(f"{part.__name__}: {value.reason}")
-        total += weight * (value.value if isinstance(value, Noted) else value)
+        total += weight * (value.value if isinstance(value, AnnotatedValue) else value)
     return total

@@ -1,30 +1,18 @@
-"""The generation layer by a judge's eyes: is the answer grounded, to the point, complete, and rightly given?"""
+"""Generation metrics from verdicts: groundedness, relevance, completeness and refusals."""
 
 from __future__ import annotations
 
 import re
 
 from ragfault import text
-from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.records import AnswerVerdict, Trace, Verdicts
-from ragfault.rules import COVERED, covered
+from ragfault.rules import COVERAGE_THRESHOLD, chunks_cover_query
 
-__all__ = [
-    "answer_relevance",
-    "completeness",
-    "context_adherence",
-    "contradiction",
-    "groundedness",
-    "harmfulness",
-    "missed_refusal",
-    "refusal",
-    "wrong_refusal",
-]
-
-_WORD = re.compile(r"\w+")
+_WORD_PATTERN = re.compile(r"\w+")
 
 
-def unclaimed(trace: Trace, verdicts: Verdicts) -> Undefined:
+def explain_no_claims(trace: Trace, verdicts: Verdicts) -> Undefined:
     """Why there are no claim verdicts."""
     if not trace.answer:
         return Undefined("no answer")
@@ -41,50 +29,50 @@ def unclaimed(trace: Trace, verdicts: Verdicts) -> Undefined:
     fields="answer chunks",
     source="faithfulness, Es et al. 2023 (Ragas)",
 )
-def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) -> Result:
+def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) -> MetricResult:
     """How many of the answer's claims the chunks support.
 
     (supported + inferred) / claims; with `strict` inferred claims do not count as supported. In [0, 1].
     Undefined where the answer makes no claim, as a refusal does not.
     """
     if not verdicts.claim:
-        return unclaimed(trace, verdicts)
+        return explain_no_claims(trace, verdicts)
     good = ("supported",) if strict else ("supported", "inferred")
     return sum(claim.support in good for claim in verdicts.claim) / len(verdicts.claim)
 
 
 @metric(layer="generation", verdicts="claim", fields="answer chunks", source="context adherence")
-def context_adherence(trace: Trace, verdicts: Verdicts) -> Result:
+def context_adherence(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How much of the answer stays with what the chunks say outright.
 
     The share of the answer's words in sentences all of whose claims are directly supported: inference and
     elaboration lower it, also where each claim is true. In [0, 1]. Undefined where the answer makes no claim.
     """
     if not verdicts.claim or not trace.answer:
-        return unclaimed(trace, verdicts)
+        return explain_no_claims(trace, verdicts)
     total = inside = 0
-    for start, end in text.sentences(trace.answer):
-        size = len(_WORD.findall(trace.answer[start:end]))
+    for start, end in text.split_sentences(trace.answer):
+        size = len(_WORD_PATTERN.findall(trace.answer[start:end]))
         claims = [claim for claim in verdicts.claim if claim.start < end and claim.end > start]
         total += size
         inside += size * bool(claims and all(claim.support == "supported" for claim in claims))
-    return inside / total if total else unclaimed(trace, verdicts)
+    return inside / total if total else explain_no_claims(trace, verdicts)
 
 
 @metric(
     layer="generation", better="lower", verdicts="claim", fields="answer chunks", source="NLI contradiction"
 )
-def contradiction(trace: Trace, verdicts: Verdicts) -> Result:
+def contradiction(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many of the answer's claims the chunks speak against.
 
     contradicted / claims. In [0, 1]. Undefined where the answer makes no claim.
     """
     if not verdicts.claim:
-        return unclaimed(trace, verdicts)
+        return explain_no_claims(trace, verdicts)
     return sum(claim.support == "contradicted" for claim in verdicts.claim) / len(verdicts.claim)
 
 
-def _answer(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Undefined:
+def _get_answer_verdict(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Undefined:
     """The answer verdict, or why there is none."""
     if not trace.answer:
         return Undefined("no answer")
@@ -94,17 +82,17 @@ def _answer(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Undefined:
 @metric(
     layer="generation", verdicts="answer", fields="query answer", source="answer relevance of the RAG triad"
 )
-def answer_relevance(trace: Trace, verdicts: Verdicts) -> Result:
+def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How far the answer addresses what was asked.
 
     The judge's relevance of the answer to the query. In [0, 1]. Undefined without an answer.
     """
-    verdict = _answer(trace, verdicts)
+    verdict = _get_answer_verdict(trace, verdicts)
     return verdict if isinstance(verdict, Undefined) else verdict.relevance
 
 
 @metric(layer="generation", verdicts="fact answer", fields="facts answer", source="expected-fact lists")
-def completeness(trace: Trace, verdicts: Verdicts) -> Result:
+def completeness(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many of the expected facts the answer states.
 
     Expected facts present / expected facts. Without facts, aspects of the query answered / aspects, and
@@ -117,27 +105,27 @@ def completeness(trace: Trace, verdicts: Verdicts) -> Result:
     aspects = verdicts.answer.aspects if verdicts.answer else ()
     if not aspects:
         return Undefined("no facts and no aspects")
-    return Noted(
+    return AnnotatedValue(
         sum(aspect.answered for aspect in aspects) / len(aspects), "by aspects of the query, without facts"
     )
 
 
 @metric(layer="generation", better="lower", verdicts="answer", fields="answer", source="refusal detection")
-def refusal(trace: Trace, verdicts: Verdicts) -> Result:
+def refusal(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Whether the answer refuses.
 
     1 refused, 0 answered. Undefined without an answer.
     """
-    verdict = _answer(trace, verdicts)
+    verdict = _get_answer_verdict(trace, verdicts)
     return verdict if isinstance(verdict, Undefined) else float(verdict.refused)
 
 
-def _misjudged(trace: Trace, verdicts: Verdicts, share: float, refused: bool) -> Result:
+def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool) -> MetricResult:
     """1 where the answer refused (or not) against what the chunks cover, else 0."""
-    verdict = _answer(trace, verdicts)
+    verdict = _get_answer_verdict(trace, verdicts)
     if isinstance(verdict, Undefined):
         return verdict
-    known = covered(trace, verdicts, share)
+    known = chunks_cover_query(trace, verdicts, share)
     if known is None:
         return Undefined("it is not known whether the chunks cover what was asked")
     return float(verdict.refused is refused and known is refused)
@@ -150,14 +138,14 @@ def _misjudged(trace: Trace, verdicts: Verdicts, share: float, refused: bool) ->
     fields="answer chunks",
     source="over-refusal",
 )
-def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERED) -> Result:
+def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
     """Whether the answer refuses although the chunks cover what was asked.
 
     1 or 0. The chunks cover it where they support at least `share` of the expected facts (else of the
     reference); with neither, where something relevant was retrieved and nothing is missing. Undefined without
     an answer or where that is not known.
     """
-    return _misjudged(trace, verdicts, share, refused=True)
+    return _score_refusal(trace, verdicts, share, refused=True)
 
 
 @metric(
@@ -167,17 +155,17 @@ def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERED) -
     fields="answer chunks",
     source="under-refusal",
 )
-def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERED) -> Result:
+def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
     """Whether the answer answers although the chunks do not cover what was asked.
 
     1 or 0; what the chunks cover is decided as in wrong_refusal. Undefined without an answer or where that
     is not known.
     """
-    return _misjudged(trace, verdicts, share, refused=False)
+    return _score_refusal(trace, verdicts, share, refused=False)
 
 
 @metric(layer="generation", better="lower", verdicts="harm", fields="answer", source="moderation categories")
-def harmfulness(trace: Trace, verdicts: Verdicts) -> Result:
+def harmfulness(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How strongly the answer shows the worst category of harm.
 
     The highest category score. In [0, 1]. Undefined where the judge does not offer it.

@@ -1,4 +1,4 @@
-"""The retrieval layer against gold: were the labelled chunks, or the labelled spans, found and ranked first?"""
+"""Retrieval and citation metrics against gold chunks and gold spans."""
 
 from __future__ import annotations
 
@@ -6,41 +6,27 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ragfault.metrics import ranking
-from ragfault.metrics.definition import Result, Undefined, metric
+from ragfault.metrics.catalog import MetricResult, Undefined, metric
 from ragfault.records import Span, Trace, Verdicts
 
-__all__ = [
-    "average_precision",
-    "citation_precision",
-    "citation_recall",
-    "f1",
-    "hit",
-    "ndcg",
-    "precision",
-    "r_precision",
-    "recall",
-    "reciprocal_rank",
-    "span_iou",
-    "span_precision",
-    "span_recall",
-]
-
-TREC = "trec_eval"
+TREC_EVAL = "trec_eval"
 
 
-def _ranked(name: str, trace: Trace, k: int | None, relevant: float, **parameters: str) -> Result:
+def _score_ranking(
+    name: str, trace: Trace, k: int | None, relevant: float, **parameters: str
+) -> MetricResult:
     """The kernel's value for the chunks of one trace, in the order the generator saw them."""
     if trace.gold is None or not trace.gold.chunks:
         return Undefined("no gold")
     if trace.chunks is None:
         return Undefined("chunks not recorded")
-    judged = ranking.from_lists([chunk.id for chunk in trace.chunks], trace.gold.chunks, trace.id)
-    values, defined = ranking.rank_metric(name, judged, k, relevant=relevant, **parameters)
+    judged = ranking.ranking_from_lists([chunk.id for chunk in trace.chunks], trace.gold.chunks, trace.id)
+    values, defined = ranking.compute_rank_metric(name, judged, k, relevant=relevant, **parameters)
     return float(values[0]) if defined[0] else Undefined("no relevant gold")
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
-def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """How many of the relevant chunks were retrieved among the first k.
 
     Relevant chunks found / relevant chunks in the gold; a chunk retrieved twice counts once. Relevant are
@@ -51,58 +37,60 @@ def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: 
     >>> recall(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"b": 1, "z": 1})), Verdicts(trace="1"), k=2)
     0.5
     """
-    return _ranked("recall", trace, k, relevant)
+    return _score_ranking("recall", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
-def precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+def precision(
+    trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
+) -> MetricResult:
     """How many of the first k chunks are relevant.
 
     Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. In [0, 1].
     Undefined without relevant gold.
     """
-    return _ranked("precision", trace, k, relevant)
+    return _score_ranking("precision", trace, k, relevant)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979", positive="relevant")
-def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """The harmonic mean of precision and recall at k.
 
     In [0, 1]. Undefined without relevant gold.
     """
-    return _ranked("f1", trace, k, relevant)
+    return _score_ranking("f1", trace, k, relevant)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="trec_eval (success)", positive="relevant")
-def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> Result:
+def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """Whether any relevant chunk is among the first k.
 
     1 or 0. Undefined without relevant gold.
     """
-    return _ranked("hit", trace, k, relevant)
+    return _score_ranking("hit", trace, k, relevant)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="trec_eval; Voorhees 1999", positive="relevant")
 def reciprocal_rank(
     trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
-) -> Result:
+) -> MetricResult:
     """One over the rank of the first relevant chunk, 0 where none is among the first k.
 
     In [0, 1]. Undefined without relevant gold.
     """
-    return _ranked("reciprocal_rank", trace, k, relevant)
+    return _score_ranking("reciprocal_rank", trace, k, relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
+@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
 def average_precision(
     trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
-) -> Result:
+) -> MetricResult:
     """The mean, over all relevant chunks, of the precision at the rank where each was found.
 
     A relevant chunk that was not found counts 0: the sum is divided by all relevant gold. (context_precision
     divides by the relevant retrieved.) In [0, 1]. Undefined without relevant gold.
     """
-    return _ranked("average_precision", trace, k, relevant)
+    return _score_ranking("average_precision", trace, k, relevant)
 
 
 @metric(
@@ -116,29 +104,29 @@ def ndcg(
     *,
     k: int | None = None,
     gain: Literal["linear", "exponential"] = "linear",
-) -> Result:
+) -> MetricResult:
     """How close the ranking is to the best that the graded gold allows.
 
     Discounted cumulative gain over that of the ideal ranking of all gold, both cut at k; discount log2(rank
     + 1); `gain` = linear (the grade, as trec_eval) or exponential (2^grade − 1). In [0, 1]. Undefined
     without gold of a positive grade.
     """
-    return _ranked("ndcg", trace, k, 1, gain=gain)
+    return _score_ranking("ndcg", trace, k, 1, gain=gain)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC, positive="relevant")
-def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
+@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
     """The precision at R, where R is how many relevant chunks there are.
 
     In [0, 1]. Undefined without relevant gold.
     """
-    return _ranked("r_precision", trace, None, relevant)
+    return _score_ranking("r_precision", trace, None, relevant)
 
 
 # --- spans of the source documents -----------------------------------------------------------------
 
 
-def _overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
+def _measure_overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
     """Characters retrieved and gold, gold, retrieved; each character of a document counts once."""
     if trace.gold is None or not trace.gold.spans:
         return Undefined("no gold spans")
@@ -151,19 +139,23 @@ def _overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
     ]
     if trace.chunks and not found:
         return Undefined("no chunk says where in which document it stands")
-    gold = _union(span for span in trace.gold.spans if span.grade > 0)
+    gold = _merge_spans(span for span in trace.gold.spans if span.grade > 0)
     if not gold:
         return Undefined("no gold spans")
-    retrieved = _union(found)
-    return sum(_shared(gold[name], retrieved.get(name, [])) for name in gold), _size(gold), _size(retrieved)
+    retrieved = _merge_spans(found)
+    return (
+        sum(_count_shared(gold[name], retrieved.get(name, [])) for name in gold),
+        _count_characters(gold),
+        _count_characters(retrieved),
+    )
 
 
-Stretches = dict[str, list[tuple[int, int]]]
+DocumentIntervals = dict[str, list[tuple[int, int]]]
 
 
-def _union(spans: Iterable[Span]) -> Stretches:
+def _merge_spans(spans: Iterable[Span]) -> DocumentIntervals:
     """The spans by document, sorted and without overlap."""
-    merged: Stretches = {}
+    merged: DocumentIntervals = {}
     for span in sorted(spans, key=lambda span: (span.document, span.start)):
         stretches = merged.setdefault(span.document, [])
         if stretches and span.start <= stretches[-1][1]:
@@ -173,18 +165,18 @@ def _union(spans: Iterable[Span]) -> Stretches:
     return {name: stretches for name, stretches in merged.items() if stretches}
 
 
-def _size(stretches: Stretches) -> int:
-    return sum(end - start for parts in stretches.values() for start, end in parts)
+def _count_characters(intervals: DocumentIntervals) -> int:
+    return sum(end - start for parts in intervals.values() for start, end in parts)
 
 
-def _shared(ours: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> int:
+def _count_shared(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int:
     return sum(
-        max(0, min(end, other_end) - max(start, other)) for start, end in ours for other, other_end in theirs
+        max(0, min(end, other_end) - max(start, other)) for start, end in left for other, other_end in right
     )
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
-def span_recall(trace: Trace, verdicts: Verdicts) -> Result:
+def span_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How much of the gold spans of the source documents the chunks hold.
 
     Characters of gold retrieved / characters of gold; re-chunking does not void the labels. In [0, 1].
@@ -196,37 +188,37 @@ def span_recall(trace: Trace, verdicts: Verdicts) -> Result:
     >>> span_recall(Trace(id="1", query="q", chunks=chunks, gold=gold), Verdicts(trace="1"))
     0.5
     """
-    found = _overlap(trace)
+    found = _measure_overlap(trace)
     return found if isinstance(found, Undefined) else found[0] / found[1]
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
-def span_precision(trace: Trace, verdicts: Verdicts) -> Result:
+def span_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How much of the retrieved text is gold.
 
     Characters of gold retrieved / characters retrieved. In [0, 1]. Undefined without gold spans or where
     nothing was retrieved.
     """
-    found = _overlap(trace)
+    found = _measure_overlap(trace)
     if isinstance(found, Undefined):
         return found
     return found[0] / found[2] if found[2] else Undefined("nothing retrieved")
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
-def span_iou(trace: Trace, verdicts: Verdicts) -> Result:
+def span_iou(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How far the retrieved text and the gold spans are the same text.
 
     Characters in both / characters in either. In [0, 1]. Undefined without gold spans.
     """
-    found = _overlap(trace)
+    found = _measure_overlap(trace)
     return found if isinstance(found, Undefined) else found[0] / (found[1] + found[2] - found[0])
 
 
 # --- citations -------------------------------------------------------------------------------------
 
 
-def _cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefined:
+def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefined:
     """The chunks cited, and those that are relevant."""
     if trace.citations is None:
         return Undefined("no citations")
@@ -240,12 +232,12 @@ def _cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefin
     source="precision and recall of the cited set",
     positive="relevant",
 )
-def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
+def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
     """How many of the chunks the answer cites are relevant by the gold.
 
     cited ∩ relevant / cited, each chunk once. In [0, 1]. Undefined without citations or relevant gold.
     """
-    found = _cited(trace, relevant)
+    found = _get_cited(trace, relevant)
     if isinstance(found, Undefined):
         return found
     cited, good = found
@@ -258,12 +250,12 @@ def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.
     source="precision and recall of the cited set",
     positive="relevant",
 )
-def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> Result:
+def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
     """How many of the relevant chunks by the gold the answer cites.
 
     cited ∩ relevant / relevant. In [0, 1]. Undefined without citations or relevant gold.
     """
-    found = _cited(trace, relevant)
+    found = _get_cited(trace, relevant)
     if isinstance(found, Undefined):
         return found
     cited, good = found

@@ -1,4 +1,4 @@
-"""The operation layer: what a trace cost, how long it took, and whether it worked at all."""
+"""Operation metrics: latency, tokens, cost, errors and empty retrievals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from datetime import datetime
 from typing import Literal
 
-from ragfault.metrics.definition import Noted, Result, Undefined, metric
+from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.records import Trace, Verdicts
-
-__all__ = ["context_waste", "cost", "empty_retrieval", "error", "latency", "tokens"]
 
 
 @metric(layer="operation", better="lower", range=(0.0, math.inf), fields="latency", source="as recorded")
@@ -18,7 +16,7 @@ def latency(
     verdicts: Verdicts,
     *,
     part: Literal["total", "retrieval", "generation"] = "total",
-) -> Result:
+) -> MetricResult:
     """How long the trace took, in milliseconds.
 
     `part` = total (where it is not recorded: retrieval + generation, and the row says so), retrieval or
@@ -38,7 +36,7 @@ def latency(
     else:
         value = spent.total
         if value is None and spent.retrieval is not None and spent.generation is not None:
-            return Noted(spent.retrieval + spent.generation, "retrieval + generation")
+            return AnnotatedValue(spent.retrieval + spent.generation, "retrieval + generation")
     return Undefined(f"{part} latency not recorded") if value is None else value
 
 
@@ -48,7 +46,7 @@ def tokens(
     verdicts: Verdicts,
     *,
     part: Literal["total", "prompt", "completion"] = "total",
-) -> Result:
+) -> MetricResult:
     """How many tokens the generator was paid for.
 
     `part` = total, prompt or completion. Undefined where that was not recorded.
@@ -78,7 +76,7 @@ def cost(
     *,
     prompt: float | None = None,
     completion: float | None = None,
-) -> Result:
+) -> MetricResult:
     """What the generator's tokens cost, in US$.
 
     `prompt` and `completion` are US$ per million tokens; without them the price of the trace's model is
@@ -93,10 +91,10 @@ def cost(
         return Undefined("only one of the two rates is given")
     if trace.model is None:
         return Undefined("the model is not recorded")
-    return _price(trace.model, trace.tokens.prompt, trace.tokens.completion, trace.time)
+    return _lookup_price(trace.model, trace.tokens.prompt, trace.tokens.completion, trace.time)
 
 
-def _price(model: str, prompt: int, completion: int, time: datetime | None) -> Result:
+def _lookup_price(model: str, prompt: int, completion: int, time: datetime | None) -> MetricResult:
     """The catalogue's price of a call."""
     from genai_prices import Usage, calc_price
 
@@ -115,7 +113,7 @@ def _price(model: str, prompt: int, completion: int, time: datetime | None) -> R
     fields="chunks answer",
     source="unused context, by length",
 )
-def context_waste(trace: Trace, verdicts: Verdicts) -> Result:
+def context_waste(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How much of the context was paid for and not used.
 
     Tokens of the chunks that the answer did not use / tokens of all chunks, tokens taken as proportional to
@@ -135,7 +133,7 @@ def context_waste(trace: Trace, verdicts: Verdicts) -> Result:
 
 
 @metric(layer="operation", better="lower", fields="error", source="as recorded")
-def error(trace: Trace, verdicts: Verdicts) -> Result:
+def error(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Whether the pipeline failed on the query.
 
     1 or 0; never undefined.
@@ -144,7 +142,7 @@ def error(trace: Trace, verdicts: Verdicts) -> Result:
 
 
 @metric(layer="operation", better="lower", fields="chunks", source="as recorded")
-def empty_retrieval(trace: Trace, verdicts: Verdicts) -> Result:
+def empty_retrieval(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Whether the retriever came back with nothing.
 
     1 or 0. Undefined where chunks were not recorded.

@@ -1,7 +1,4 @@
-"""The generation layer against a reference answer: overlap of words, of n-grams, of meaning.
-
-All are undefined without an answer or a reference; of several references the best counts.
-"""
+"""Generation metrics against a reference answer: overlap of words, n-grams and meaning."""
 
 from __future__ import annotations
 
@@ -11,13 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from ragfault import text
-from ragfault.metrics.definition import Result, Undefined, metric
+from ragfault.metrics.catalog import MetricResult, Undefined, metric
 from ragfault.records import Trace, Verdicts
 
-__all__ = ["bleu", "chrf", "exact_match", "rouge_l", "semantic_similarity", "token_f1"]
 
-
-def _best(trace: Trace, compare: Callable[[str, str], float]) -> Result:
+def _take_best(trace: Trace, compare: Callable[[str, str], float]) -> MetricResult:
     """The highest of compare(answer, reference) over the references."""
     if not trace.answer:
         return Undefined("no answer")
@@ -27,7 +22,7 @@ def _best(trace: Trace, compare: Callable[[str, str], float]) -> Result:
 
 
 @metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
-def token_f1(trace: Trace, verdicts: Verdicts) -> Result:
+def token_f1(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """The overlap of the answer's words with the reference's, as SQuAD scores it.
 
     F1 of the bags of words after SQuAD normalisation (lower case, no punctuation, no articles). Where
@@ -36,11 +31,11 @@ def token_f1(trace: Trace, verdicts: Verdicts) -> Result:
     >>> token_f1(Trace(id="1", query="q", answer="He ate an apple.", reference="he ate the Apple"), Verdicts(trace="1"))
     1.0
     """
-    return _best(trace, _f1)
+    return _take_best(trace, _compute_token_f1)
 
 
-def _f1(answer: str, reference: str) -> float:
-    ours, theirs = text.squad(answer).split(), text.squad(reference).split()
+def _compute_token_f1(answer: str, reference: str) -> float:
+    ours, theirs = text.normalize_answer(answer).split(), text.normalize_answer(reference).split()
     if not ours or not theirs:
         return float(ours == theirs)
     shared = sum((Counter(ours) & Counter(theirs)).values())
@@ -48,7 +43,7 @@ def _f1(answer: str, reference: str) -> float:
 
 
 @metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
-def exact_match(trace: Trace, verdicts: Verdicts) -> Result:
+def exact_match(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Whether the answer is the reference, after SQuAD normalisation.
 
     1 or 0.
@@ -56,7 +51,10 @@ def exact_match(trace: Trace, verdicts: Verdicts) -> Result:
     >>> exact_match(Trace(id="1", query="q", answer="The Apple!", reference="apple"), Verdicts(trace="1"))
     1.0
     """
-    return _best(trace, lambda answer, reference: float(text.squad(answer) == text.squad(reference)))
+    return _take_best(
+        trace,
+        lambda answer, reference: float(text.normalize_answer(answer) == text.normalize_answer(reference)),
+    )
 
 
 @metric(
@@ -66,12 +64,12 @@ def exact_match(trace: Trace, verdicts: Verdicts) -> Result:
     extra="overlap",
     packages="sacrebleu",
 )
-def bleu(trace: Trace, verdicts: Verdicts) -> Result:
+def bleu(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Sentence BLEU of the answer against the reference.
 
     sacrebleu's sentence score (13a tokens, exponential smoothing, effective order) divided by 100. In [0, 1].
     """
-    return _best(trace, lambda answer, reference: _sacre("BLEU", answer, reference))
+    return _take_best(trace, lambda answer, reference: _compute_sacrebleu("BLEU", answer, reference))
 
 
 @metric(
@@ -81,21 +79,21 @@ def bleu(trace: Trace, verdicts: Verdicts) -> Result:
     extra="overlap",
     packages="sacrebleu",
 )
-def chrf(trace: Trace, verdicts: Verdicts) -> Result:
+def chrf(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """chrF2 of the answer against the reference: overlap of character 6-grams.
 
     sacrebleu's sentence score divided by 100. In [0, 1].
     """
-    return _best(trace, lambda answer, reference: _sacre("CHRF", answer, reference))
+    return _take_best(trace, lambda answer, reference: _compute_sacrebleu("CHRF", answer, reference))
 
 
-def _sacre(name: str, answer: str, reference: str) -> float:
-    score: float = _scorer(name).sentence_score(answer, [reference]).score
+def _compute_sacrebleu(name: str, answer: str, reference: str) -> float:
+    score: float = _load_scorer(name).sentence_score(answer, [reference]).score
     return min(1.0, score / 100)
 
 
 @lru_cache
-def _scorer(name: str) -> Any:
+def _load_scorer(name: str) -> Any:
     """A sacrebleu or rouge-score scorer, made once."""
     if name == "ROUGE":
         from rouge_score.rouge_scorer import RougeScorer
@@ -114,13 +112,14 @@ def _scorer(name: str) -> Any:
     extra="overlap",
     packages="rouge_score",
 )
-def rouge_l(trace: Trace, verdicts: Verdicts) -> Result:
+def rouge_l(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """ROUGE-L of the answer against the reference: their longest common subsequence of stems.
 
     rouge-score's F-measure with stemming. In [0, 1].
     """
-    return _best(
-        trace, lambda answer, reference: float(_scorer("ROUGE").score(reference, answer)["rougeL"].fmeasure)
+    return _take_best(
+        trace,
+        lambda answer, reference: float(_load_scorer("ROUGE").score(reference, answer)["rougeL"].fmeasure),
     )
 
 
@@ -131,7 +130,7 @@ def rouge_l(trace: Trace, verdicts: Verdicts) -> Result:
     fields="answer reference",
     source="cosine of embeddings",
 )
-def semantic_similarity(trace: Trace, verdicts: Verdicts) -> Result:
+def semantic_similarity(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """The cosine of the judge's embeddings of answer and reference.
 
     In [-1, 1]; what it means depends on the embedding, which the judge's fingerprint names. Undefined

@@ -1,4 +1,4 @@
-"""From a run and its qrels to a `Ranking`: which of the gold was found for each query, and at which rank.
+"""Build a `Ranking` from a run and its relevance judgments (qrels).
 
 Only the gold that was found needs a rank, and for that it is enough to count the scores above its own: so
 no run is sorted by chunk id, and ids are compared with one another only where scores tie.
@@ -17,43 +17,41 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragfault.errors import InputError
-from ragfault.metrics.ranking import Floats, Hits, Ints, Ranking
+from ragfault.metrics.ranking import FloatArray, GradedHits, IntArray, Ranking
 
-__all__ = ["from_columns", "from_dicts"]
-
-Keys = NDArray[np.uint64]
-Found = tuple[Ints, list[str], Floats]
-Grades = Mapping[str, Mapping[str, float]]
+KeyArray = NDArray[np.uint64]
+RetrievedGold = tuple[IntArray, list[str], FloatArray]
+QueryScores = Mapping[str, Mapping[str, float]]
 """Query → chunk → score (a run) or grade (qrels)."""
 
-ODD = np.uint64(0x9E3779B97F4A7C15)
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiplying by it spreads keys and loses none of them."""
-BLOCK = 1 << 15
+BLOCK_ROWS = 1 << 15
 """Rows that are worked on together: few enough for what is made of them to stay in the processor's cache."""
-LARGE = 2**31 - 1
+MAX_STRING_BYTES = 2**31 - 1
 """Bytes that an array of plain strings can hold."""
-MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """Keep the first 0 to 8 bytes of a little-endian word."""
 
 
-class Side(NamedTuple):
+class RankingColumns(NamedTuple):
     """The run or the qrels as columns of one length."""
 
-    query: Ints
+    query: IntArray
     """The place of the query in `Ranking.queries`."""
     chunk: pa.Array
-    value: Floats
+    value: FloatArray
     """The score or the grade."""
 
-    def take(self, rows: Ints) -> Side:
-        return Side(self.query[rows], self.names(rows), self.value[rows])
+    def select_rows(self, rows: IntArray) -> RankingColumns:
+        return RankingColumns(self.query[rows], self.chunk_ids(rows), self.value[rows])
 
-    def names(self, rows: Ints) -> pa.Array:
+    def chunk_ids(self, rows: IntArray) -> pa.Array:
         """The chunks of those rows, as plain strings."""
         return self.chunk.take(pa.array(rows)).cast(pa.large_string())
 
 
-def from_dicts(run: Grades, qrels: Grades) -> Ranking:
+def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     """Judge a run (query → chunk → score) by qrels (query → chunk → grade).
 
     Chunks are ranked by score, the highest first, as 32-bit floats, and equal scores by chunk id, the last
@@ -62,30 +60,35 @@ def from_dicts(run: Grades, qrels: Grades) -> Ranking:
     number and for a grade that is not finite.
 
     >>> from ragfault.metrics.ranking import reciprocal_rank
-    >>> ranking = from_dicts({"q1": {"a": 0.9, "b": 0.9}}, {"q1": {"a": 1}, "q2": {"a": 1}})
+    >>> ranking = ranking_from_dicts({"q1": {"a": 0.9, "b": 0.9}}, {"q1": {"a": 1}, "q2": {"a": 1}})
     >>> ranking.queries, reciprocal_rank(ranking)[0].tolist()
     (['q1', 'q2'], [0.5, 0.0])
     """
     queries = list(dict.fromkeys(chain(run, qrels)))
     results = [run.get(query, {}) for query in queries]
     gold = [qrels.get(query, {}) for query in queries]
-    query, score = _flat(results, "score")
-    gold_query, gold_grade = _flat(gold, "grade")
-    _finite(gold_grade, gold_query, queries)
-    found, chunks, value = _overlap(results, gold)
+    query, score = _flatten(results, "score")
+    gold_query, gold_grade = _flatten(gold, "grade")
+    _check_grades(gold_grade, gold_query, queries)
+    found, chunks, value = _match_dicts(results, gold)
 
-    def names(rows: Ints) -> list[str]:
+    def names(rows: IntArray) -> list[str]:
         flat = list(chain.from_iterable(results))
         return [flat[row] for row in rows.tolist()]
 
-    key = _order(query, score, queries)
-    rank = _ranks(
-        query, key, found, _order(found, value[:, 0], queries), lambda hits: [chunks[i] for i in hits], names
+    key = _make_sort_keys(query, score, queries)
+    rank = _rank_hits(
+        query,
+        key,
+        found,
+        _make_sort_keys(found, value[:, 0], queries),
+        lambda hits: [chunks[i] for i in hits],
+        names,
     )
-    return _ranking(queries, query, Hits(found, rank, value[:, 1]), gold_query, gold_grade)
+    return _build_ranking(queries, query, GradedHits(found, rank, value[:, 1]), gold_query, gold_grade)
 
 
-def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
+def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
     """Judge a run given as columns `query`, `chunk`, `score` by qrels given as `query`, `chunk`, `grade`.
 
     Each is an Arrow table or a mapping of names to Arrow or numpy arrays, with rows in any order; ids are
@@ -95,32 +98,32 @@ def from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[st
 
     >>> from ragfault.metrics.ranking import recall
     >>> run = {"query": ["q", "q", "q"], "chunk": ["a", "b", "a"], "score": [3.0, 2.0, 1.0]}
-    >>> ranking = from_columns(run, {"query": ["q", "q"], "chunk": ["b", "c"], "grade": [1, 1]})
+    >>> ranking = ranking_from_columns(run, {"query": ["q", "q"], "chunk": ["b", "c"], "grade": [1, 1]})
     >>> ranking.lengths.tolist(), ranking.found.rank.tolist(), recall(ranking)[0].tolist()
     ([2], [2], [0.5])
     """
-    run_query, run_chunk, score = _columns(run, "run", "score")
-    gold_query, gold_chunk, grade = _columns(qrels, "qrels", "grade")
-    queries, run_place, gold_place = _places(run_query, gold_query)
-    _finite(grade, gold_place, queries)
-    side, gold = Side(run_place, run_chunk, score), Side(gold_place, gold_chunk, grade)
-    side, gold, (row, mate) = _matched(side, gold, queries)
+    run_query, run_chunk, score = _read_columns(run, "run", "score")
+    gold_query, gold_chunk, grade = _read_columns(qrels, "qrels", "grade")
+    queries, run_place, gold_place = _index_queries(run_query, gold_query)
+    _check_grades(grade, gold_place, queries)
+    side, gold = RankingColumns(run_place, run_chunk, score), RankingColumns(gold_place, gold_chunk, grade)
+    side, gold, (row, mate) = _match_columns(side, gold, queries)
     gains = gold.value[mate] > 0
     row, mate = row[gains], mate[gains]
-    key = _order(side.query, side.value, queries)
+    key = _make_sort_keys(side.query, side.value, queries)
 
-    def names(rows: Ints) -> list[str]:
-        return side.names(rows).to_pylist()  # type: ignore[no-any-return]
+    def names(rows: IntArray) -> list[str]:
+        return side.chunk_ids(rows).to_pylist()  # type: ignore[no-any-return]
 
-    rank = _ranks(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names)
-    hits = Hits(side.query[row], rank, gold.value[mate])
-    return _ranking(queries, side.query, hits, gold.query, gold.value)
+    rank = _rank_hits(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names)
+    hits = GradedHits(side.query[row], rank, gold.value[mate])
+    return _build_ranking(queries, side.query, hits, gold.query, gold.value)
 
 
 # --- ranks -----------------------------------------------------------------------------------------
 
 
-def _order(query: Ints, score: Floats, queries: Sequence[str]) -> Keys:
+def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) -> KeyArray:
     """Whole numbers that sort as the rows do: by query, then by score as a 32-bit float, highest first."""
     with np.errstate(over="ignore"):
         single = score.astype(np.float32)
@@ -137,14 +140,14 @@ def _order(query: Ints, score: Floats, queries: Sequence[str]) -> Keys:
     return key
 
 
-def _ranks(
-    query: Ints,
-    key: Keys,
-    hit_query: Ints,
-    hit_key: Keys,
-    hit_names: Callable[[Ints], list[str]],
-    names: Callable[[Ints], list[str]],
-) -> Ints:
+def _rank_hits(
+    query: IntArray,
+    key: KeyArray,
+    hit_query: IntArray,
+    hit_key: KeyArray,
+    hit_names: Callable[[IntArray], list[str]],
+    names: Callable[[IntArray], list[str]],
+) -> IntArray:
     """The ranks of the hits among the rows of their queries, from 1."""
     line = key if (key[1:] >= key[:-1]).all() else np.sort(key)
     before = np.searchsorted(line, hit_key)
@@ -167,16 +170,18 @@ def _ranks(
     return rank
 
 
-def _finite(grade: Floats, query: Ints, queries: Sequence[str]) -> None:
+def _check_grades(grade: FloatArray, query: IntArray, queries: Sequence[str]) -> None:
     lost = ~np.isfinite(grade)
     if lost.any():
         raise InputError(f'query "{queries[query[lost.argmax()]]}" has a grade that is not a finite number.')
 
 
-def _ranking(queries: Sequence[str], query: Ints, found: Hits, gold_query: Ints, grade: Floats) -> Ranking:
+def _build_ranking(
+    queries: Sequence[str], query: IntArray, hits: GradedHits, gold_query: IntArray, grade: FloatArray
+) -> Ranking:
     """Put the parts in order: the hits by query and rank, the gold by query and grade."""
     size = len(queries)
-    order = np.argsort((found.query << 32) | found.rank)
+    order = np.argsort((hits.query << 32) | hits.rank)
     gain = grade > 0
     ideal, best = gold_query[gain], grade[gain]
     down = np.lexsort((-best, ideal))
@@ -187,25 +192,27 @@ def _ranking(queries: Sequence[str], query: Ints, found: Hits, gold_query: Ints,
         queries,
         np.bincount(gold_query, minlength=size) > 0,
         np.bincount(query, minlength=size),
-        Hits(found.query[order], found.rank[order], found.grade[order]),
-        Hits(ideal, rank, best),
+        GradedHits(hits.query[order], hits.rank[order], hits.grade[order]),
+        GradedHits(ideal, rank, best),
     )
 
 
 # --- dicts -----------------------------------------------------------------------------------------
 
 
-def _flat(maps: Sequence[Mapping[str, float]], what: str) -> tuple[Ints, Floats]:
+def _flatten(maps: Sequence[Mapping[str, float]], value_name: str) -> tuple[IntArray, FloatArray]:
     """The place and the number of every entry of the maps, one after the other."""
     lengths = np.fromiter(map(len, maps), np.int64, len(maps))
     every = chain.from_iterable(entries.values() for entries in maps)
     try:
         return np.repeat(np.arange(len(maps)), lengths), np.fromiter(every, np.float64, int(lengths.sum()))
     except (TypeError, ValueError) as error:
-        raise InputError(f"a {what} is not a number: {error}.") from error
+        raise InputError(f"a {value_name} is not a number: {error}.") from error
 
 
-def _overlap(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]) -> Found:
+def _match_dicts(
+    results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]
+) -> RetrievedGold:
     """The gold that was retrieved: its query, its chunk, its score and grade."""
     places: list[int] = []
     chunks: list[str] = []
@@ -222,35 +229,39 @@ def _overlap(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str,
 # --- columns ---------------------------------------------------------------------------------------
 
 
-def _columns(table: pa.Table | Mapping[str, Any], what: str, value: str) -> tuple[pa.Array, pa.Array, Floats]:
+def _read_columns(
+    table: pa.Table | Mapping[str, Any], table_name: str, value_column: str
+) -> tuple[pa.Array, pa.Array, FloatArray]:
     try:
         table = table if isinstance(table, pa.Table) else pa.table(dict(table))
-        for name in ("query", "chunk", value):
+        for name in ("query", "chunk", value_column):
             if name not in table.column_names:
                 raise InputError(
-                    f'the {what} has no column "{name}". It has: {", ".join(table.column_names)}.'
+                    f'the {table_name} has no column "{name}". It has: {", ".join(table.column_names)}.'
                 )
             if table[name].null_count:
                 raise InputError(
-                    f'the column "{name}" of the {what} has {table[name].null_count:,} empty values.'
+                    f'the column "{name}" of the {table_name} has {table[name].null_count:,} empty values.'
                 )
-        numbers = table[value].cast(pa.float64()).to_numpy()
-        return _words(table["query"]), _words(table["chunk"]), numbers
+        numbers = table[value_column].cast(pa.float64()).to_numpy()
+        return _as_strings(table["query"]), _as_strings(table["chunk"]), numbers
     except pa.ArrowException as error:
-        raise InputError(f"the {what} is not made of ids and a numeric {value}: {error}.") from error
+        raise InputError(
+            f"the {table_name} is not made of ids and a numeric {value_column}: {error}."
+        ) from error
 
 
-def _words(column: pa.ChunkedArray) -> pa.Array:
+def _as_strings(column: pa.ChunkedArray) -> pa.Array:
     """The ids as one array of strings, plain or dictionary-encoded."""
     if pa.types.is_dictionary(column.type):
         array = column.unify_dictionaries().combine_chunks()
         return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-    if not pa.types.is_string(column.type) or column.nbytes >= LARGE:
+    if not pa.types.is_string(column.type) or column.nbytes >= MAX_STRING_BYTES:
         column = column.cast(pa.large_string())
     return column.combine_chunks()
 
 
-def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
+def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
     """The queries of both columns, and the place of each row's query among them."""
     coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
     names = pa.concat_arrays(
@@ -268,35 +279,35 @@ def _places(*columns: pa.Array) -> tuple[list[str], Ints, Ints]:
     return names.dictionary.filter(pa.array(used)).to_pylist(), order[run], order[gold]
 
 
-def _hash(side: Side) -> Keys:
+def _hash_rows(columns: RankingColumns) -> KeyArray:
     """Keys of (query, chunk) that are equal where both are; now and then also where they are not."""
-    if isinstance(side.chunk, pa.DictionaryArray):
-        key: Keys = _digest(side.chunk.dictionary)[side.chunk.indices.to_numpy()]
+    if isinstance(columns.chunk, pa.DictionaryArray):
+        key: KeyArray = _hash_strings(columns.chunk.dictionary)[columns.chunk.indices.to_numpy()]
     else:
-        key = _digest(side.chunk)
-    for start in range(0, len(key), BLOCK):
-        part = key[start : start + BLOCK]
-        part ^= side.query[start : start + BLOCK].astype(np.uint64) * ODD
-        part *= ODD
+        key = _hash_strings(columns.chunk)
+    for start in range(0, len(key), BLOCK_ROWS):
+        part = key[start : start + BLOCK_ROWS]
+        part ^= columns.query[start : start + BLOCK_ROWS].astype(np.uint64) * HASH_MULTIPLIER
+        part *= HASH_MULTIPLIER
         part ^= part >> np.uint64(32)
-        part *= ODD
+        part *= HASH_MULTIPLIER
     return key
 
 
-def _digest(strings: pa.Array) -> Keys:
+def _hash_strings(strings: pa.Array) -> KeyArray:
     """A hash of each string, taken eight bytes at a time for many of them together."""
     digest = np.zeros(len(strings), np.uint64)
     wide = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
     if len(strings):
         ends = np.frombuffer(strings.buffers()[1], wide, len(strings) + 1, strings.offset * wide.itemsize)
         text = np.frombuffer(strings.buffers()[2] or b"", np.uint8)
-        for start in range(0, len(strings), BLOCK):
-            part = ends[start : start + BLOCK + 1].astype(np.int64)
-            _fold(digest[start : start + BLOCK], part - part[0], text[part[0] : part[-1]])
+        for start in range(0, len(strings), BLOCK_ROWS):
+            part = ends[start : start + BLOCK_ROWS + 1].astype(np.int64)
+            _mix_words(digest[start : start + BLOCK_ROWS], part - part[0], text[part[0] : part[-1]])
     return digest
 
 
-def _fold(digest: Keys, ends: Ints, text: NDArray[np.uint8]) -> None:
+def _mix_words(digest: KeyArray, ends: IntArray, text: NDArray[np.uint8]) -> None:
     """Mix the words of each string into its digest, in place."""
     padded = np.concatenate([text, np.zeros(8, np.uint8)])
     window = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, strides=(1,))
@@ -304,12 +315,12 @@ def _fold(digest: Keys, ends: Ints, text: NDArray[np.uint8]) -> None:
     for start in range(0, int(length.max()), 8):
         left = length - start
         live = slice(None) if left.min() > 0 else np.flatnonzero(left > 0)
-        word = window[ends[:-1][live] + start] & MASKS[np.minimum(left[live], 8)]
-        mixed = (digest[live] ^ word) * ODD
+        word = window[ends[:-1][live] + start] & BYTE_MASKS[np.minimum(left[live], 8)]
+        mixed = (digest[live] ^ word) * HASH_MULTIPLIER
         digest[live] = mixed ^ (mixed >> np.uint64(29))
 
 
-def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
+def _join_keys(key: KeyArray, gold_key: KeyArray) -> tuple[IntArray, IntArray]:
     """The rows of the run that the gold names, and the row of the gold that names each."""
     order = np.argsort(gold_key)
     line = gold_key[order]
@@ -317,8 +328,8 @@ def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
     shift = np.uint64(64 - max(8, (16 * len(line)).bit_length()))
     seen = np.zeros(1 << (64 - int(shift)), np.bool_)
     seen[line >> shift] = True
-    blocks = range(0, len(key), BLOCK)
-    parts = [np.flatnonzero(seen[key[start : start + BLOCK] >> shift]) + start for start in blocks]
+    blocks = range(0, len(key), BLOCK_ROWS)
+    parts = [np.flatnonzero(seen[key[start : start + BLOCK_ROWS] >> shift]) + start for start in blocks]
     row = np.concatenate(parts or [np.zeros(0, np.int64)])
     wanted = key[row]
     at = np.empty(len(row), np.int64)
@@ -329,21 +340,23 @@ def _pairs(key: Keys, gold_key: Keys) -> tuple[Ints, Ints]:
     return row[same], order[at[same]]
 
 
-def _matched(run: Side, gold: Side, queries: Sequence[str]) -> tuple[Side, Side, tuple[Ints, Ints]]:
+def _match_columns(
+    run: RankingColumns, gold: RankingColumns, queries: Sequence[str]
+) -> tuple[RankingColumns, RankingColumns, tuple[IntArray, IntArray]]:
     """Both sides with every chunk once to a query, and the rows in which they name the same one."""
-    keys = [_hash(run), _hash(gold)]
-    again = [_repeated(key) for key in keys]
-    pairs = _pairs(*keys)
+    keys = [_hash_rows(run), _hash_rows(gold)]
+    again = [_locate_repeats(key) for key in keys]
+    pairs = _join_keys(*keys)
     # Hashes only ever prove that two ids differ. Whatever looks equal is settled by the ids themselves.
-    honest = run.names(pairs[0]).equals(gold.names(pairs[1]))
-    if not honest or not all(map(_alike, (run, gold), keys, again)):
-        keys = _exact(run, gold)
-        again = [_repeated(key) for key in keys]
+    honest = run.chunk_ids(pairs[0]).equals(gold.chunk_ids(pairs[1]))
+    if not honest or not all(map(_have_same_chunks, (run, gold), keys, again)):
+        keys = _make_exact_keys(run, gold)
+        again = [_locate_repeats(key) for key in keys]
     elif not any(map(len, again)):
         return run, gold, pairs
-    surplus, _ = _surplus(keys[0], again[0], _order(run.query, run.value, queries))
+    surplus, _ = _locate_duplicates(keys[0], again[0], _make_sort_keys(run.query, run.value, queries))
     kept = np.delete(np.arange(len(keys[0])), surplus)
-    surplus, first = _surplus(keys[1], again[1], gold.value)
+    surplus, first = _locate_duplicates(keys[1], again[1], gold.value)
     clash = np.flatnonzero(gold.value[surplus] != gold.value[first])
     if len(clash):
         at = int(surplus[clash[0]])
@@ -351,39 +364,39 @@ def _matched(run: Side, gold: Side, queries: Sequence[str]) -> tuple[Side, Side,
             f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.'
         )
     once = np.delete(np.arange(len(keys[1])), surplus)
-    return run.take(kept), gold.take(once), _pairs(keys[0][kept], keys[1][once])
+    return run.select_rows(kept), gold.select_rows(once), _join_keys(keys[0][kept], keys[1][once])
 
 
-def _repeated(key: Keys) -> Ints:
+def _locate_repeats(key: KeyArray) -> IntArray:
     """The rows whose key is not theirs alone, those of one key side by side."""
     line = np.sort(key)
     if not (line[1:] == line[:-1]).any():
         return np.zeros(0, np.int64)
     order = np.argsort(key)
     same = np.diff(key[order]) == 0
-    rows: Ints = order[np.append(same, False) | np.append(False, same)]
+    rows: IntArray = order[np.append(same, False) | np.append(False, same)]
     return rows
 
 
-def _alike(side: Side, key: Keys, rows: Ints) -> bool:
+def _have_same_chunks(columns: RankingColumns, key: KeyArray, rows: IntArray) -> bool:
     """Whether the rows that share a key name the same chunk."""
-    names = side.names(rows)
+    names = columns.chunk_ids(rows)
     differ = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
     return not (differ & (np.diff(key[rows]) == 0)).any()
 
 
-def _surplus(key: Keys, rows: Ints, order: NDArray[Any]) -> tuple[Ints, Ints]:
+def _locate_duplicates(key: KeyArray, rows: IntArray, order: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """Of the rows that share a key all but the first in `order`, and the row that comes before each."""
     rows = rows[np.lexsort((order[rows], key[rows]))]
     later = np.flatnonzero(np.diff(key[rows]) == 0) + 1
     return rows[later], rows[later - 1]
 
 
-def _exact(run: Side, gold: Side) -> list[Keys]:
+def _make_exact_keys(run: RankingColumns, gold: RankingColumns) -> list[KeyArray]:
     """Keys of (query, chunk) that are equal where both are and nowhere else, for when the hashes collide."""
     both = pa.chunked_array([side.chunk.cast(pa.large_string()) for side in (run, gold)])
     codes = both.combine_chunks().dictionary_encode()
     width = np.uint64(len(codes.dictionary))
     query = np.concatenate([run.query, gold.query]).astype(np.uint64)
-    key = (query * width + codes.indices.to_numpy().astype(np.uint64)) * ODD
+    key = (query * width + codes.indices.to_numpy().astype(np.uint64)) * HASH_MULTIPLIER
     return [key[: len(run.query)], key[len(run.query) :]]

@@ -1,4 +1,4 @@
-"""Ranked retrieval: every formula once, for one trace and for a hundred thousand queries alike.
+"""Formulas of ranked retrieval (recall, nDCG, …) as in trec_eval, for one trace or for many queries at once.
 
 A `Ranking` holds what the formulas need and nothing else: where the chunks with a positive grade were
 found, and the grades that a perfect ranking would have found. The formulas are those of trec_eval.
@@ -17,37 +17,20 @@ from numpy.typing import NDArray
 
 from ragfault.errors import InputError, UnknownName, UsageError
 
-__all__ = [
-    "FORMULAS",
-    "GAINS",
-    "Hits",
-    "Ranking",
-    "average_precision",
-    "f1",
-    "from_lists",
-    "hit",
-    "ndcg",
-    "precision",
-    "r_precision",
-    "rank_metric",
-    "recall",
-    "reciprocal_rank",
-]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Measured = tuple[Floats, NDArray[np.bool_]]
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+QueryValues = tuple[FloatArray, NDArray[np.bool_]]
 """A value for each query, and whether it is defined; where it is not, the value is 0.0 and means nothing."""
 
 
-class Hits(NamedTuple):
+class GradedHits(NamedTuple):
     """Chunks with a positive grade, ordered by query and within it by rank; three arrays of one length."""
 
-    query: Ints
+    query: IntArray
     """The place of the query in `Ranking.queries`."""
-    rank: Ints
+    rank: IntArray
     """From 1."""
-    grade: Floats
+    grade: FloatArray
     """Above 0."""
 
 
@@ -58,99 +41,99 @@ class Ranking(NamedTuple):
     """The ids: those of the run first, then those that only the gold names."""
     judged: NDArray[np.bool_]
     """Whether there is any gold for the query; without, every metric is undefined."""
-    lengths: Ints
+    retrieved_counts: IntArray
     """How many different chunks were retrieved."""
-    found: Hits
+    retrieved: GradedHits
     """The gold that was retrieved, at its rank."""
-    ideal: Hits
+    ideal: GradedHits
     """All gold, as a perfect ranking would show it: the highest grade first."""
 
 
 # --- the formulas ----------------------------------------------------------------------------------
 
 
-def recall(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def recall(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """Recall is the share of the relevant chunks that stand among the first k.
 
     In [0, 1]. Undefined for a query without a gold chunk of grade `relevant` or more; 0.0 where there is
     one and nothing was retrieved. As trec_eval's `recall` and, without k, `set_recall`.
 
-    >>> recall(from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=2)[0].tolist()
+    >>> recall(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=2)[0].tolist()
     [0.3333333333333333]
     """
-    found, total = _counts(ranking, k, relevant)
+    found, total = _count_hits(ranking, k, relevant)
     return found / np.maximum(total, 1), total > 0
 
 
-def precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """Precision is the share of the first k places that hold a relevant chunk.
 
     In [0, 1]. Divides by k, also where fewer were retrieved; without k by the number retrieved. Undefined
     as `recall`. As trec_eval's `P` and `set_P`.
 
-    >>> precision(from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=10)[0].tolist()
+    >>> precision(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=10)[0].tolist()
     [0.2]
     """
-    found, total = _counts(ranking, k, relevant)
-    return found / (np.maximum(ranking.lengths, 1) if k is None else k), total > 0
+    found, total = _count_hits(ranking, k, relevant)
+    return found / (np.maximum(ranking.retrieved_counts, 1) if k is None else k), total > 0
 
 
-def f1(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def f1(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """F1 is the harmonic mean of precision and recall at the same k.
 
     In [0, 1]; 0.0 where both are. Undefined as `recall`. Without k as trec_eval's `set_F`.
 
-    >>> f1(from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}))[0].tolist()
+    >>> f1(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}))[0].tolist()
     [0.6666666666666666]
     """
-    found, total = _counts(ranking, k, relevant)
-    return 2 * found / np.maximum(total + (ranking.lengths if k is None else k), 1), total > 0
+    found, total = _count_hits(ranking, k, relevant)
+    return 2 * found / np.maximum(total + (ranking.retrieved_counts if k is None else k), 1), total > 0
 
 
-def hit(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def hit(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """Hit is 1 where a relevant chunk stands among the first k, else 0.
 
     Undefined as `recall`. As trec_eval's `success`.
 
-    >>> hit(from_lists(["x", "a"], {"a": 1}), k=1)[0].tolist()
+    >>> hit(ranking_from_lists(["x", "a"], {"a": 1}), k=1)[0].tolist()
     [0.0]
     """
-    found, total = _counts(ranking, k, relevant)
+    found, total = _count_hits(ranking, k, relevant)
     return (found > 0).astype(np.float64), total > 0
 
 
-def reciprocal_rank(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def reciprocal_rank(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """Reciprocal rank is 1 / the rank of the first relevant chunk, 0 where none is among the first k.
 
     In [0, 1]. Undefined as `recall`. As trec_eval's `recip_rank` (Voorhees 1999).
 
-    >>> reciprocal_rank(from_lists(["x", "a"], {"a": 1}))[0].tolist()
+    >>> reciprocal_rank(ranking_from_lists(["x", "a"], {"a": 1}))[0].tolist()
     [0.5]
     """
-    query, rank = _relevant(ranking.found, k, relevant)
+    query, rank = _select_relevant(ranking.retrieved, k, relevant)
     values = np.zeros(len(ranking.queries))
     # Of several values for one place the last one written stays: backwards, that is the first rank.
     values[query[::-1]] = 1 / rank[::-1]
-    return values, _total(ranking, relevant) > 0
+    return values, _count_relevant(ranking, relevant) > 0
 
 
-def average_precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def average_precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """Average precision is the mean, over all relevant chunks, of the precision at the rank of each.
 
     In [0, 1]. A relevant chunk that is not among the first k counts 0: the sum is divided by all relevant
     chunks and never by those retrieved. Undefined as `recall`. As trec_eval's `map` and `map_cut`.
 
-    >>> average_precision(from_lists(["a", "x", "b"], {"a": 1, "b": 1}))[0].tolist()
+    >>> average_precision(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1}))[0].tolist()
     [0.8333333333333333]
     """
-    query, rank = _relevant(ranking.found, k, relevant)
+    query, rank = _select_relevant(ranking.retrieved, k, relevant)
     found = np.bincount(query, minlength=len(ranking.queries))
     order = np.arange(1, len(query) + 1) - (found.cumsum() - found)[query]
-    total = _total(ranking, relevant)
+    total = _count_relevant(ranking, relevant)
     return np.bincount(query, order / rank, len(found)) / np.maximum(total, 1), total > 0
 
 
-def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str = "linear") -> Measured:
+def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str = "linear") -> QueryValues:
     """Normalised discounted cumulative gain is the gain of the first k over that of a perfect ranking.
 
     In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is made of all gold and cut
@@ -159,32 +142,32 @@ def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str 
     `relevant` is taken for the sake of a common face and changes nothing. Undefined for a query without a
     positive grade.
 
-    >>> ndcg(from_lists(["b", "a"], {"a": 2, "b": 1}))[0].round(4).tolist()
+    >>> ndcg(ranking_from_lists(["b", "a"], {"a": 2, "b": 1}))[0].round(4).tolist()
     [0.8597]
     """
-    _check(k, relevant)
-    if gain not in GAINS:
-        raise UnknownName("gain", gain, GAINS)
+    _check_arguments(k, relevant)
+    if gain not in GAIN_FUNCTIONS:
+        raise UnknownName("gain", gain, GAIN_FUNCTIONS)
     size = len(ranking.queries)
-    got, best = _dcg(ranking.found, k, gain, size), _dcg(ranking.ideal, k, gain, size)
+    got, best = _compute_dcg(ranking.retrieved, k, gain, size), _compute_dcg(ranking.ideal, k, gain, size)
     defined = best > 0
     return np.minimum(got / np.where(defined, best, 1), 1), defined
 
 
-def r_precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Measured:
+def r_precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """R-precision is the precision at R, the number of relevant chunks of the query.
 
     In [0, 1]. It sets its own cut; k, if given, cuts further. Undefined as `recall`. As trec_eval's `Rprec`.
 
-    >>> r_precision(from_lists(["a", "x", "b"], {"a": 1, "b": 1}))[0].tolist()
+    >>> r_precision(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1}))[0].tolist()
     [0.5]
     """
-    query, rank = _relevant(ranking.found, k, relevant)
-    total = _total(ranking, relevant)
+    query, rank = _select_relevant(ranking.retrieved, k, relevant)
+    total = _count_relevant(ranking, relevant)
     return np.bincount(query[rank <= total[query]], minlength=len(total)) / np.maximum(total, 1), total > 0
 
 
-FORMULAS: dict[str, Callable[..., Measured]] = {
+RANK_METRICS: dict[str, Callable[..., QueryValues]] = {
     "average_precision": average_precision,
     "f1": f1,
     "hit": hit,
@@ -197,31 +180,34 @@ FORMULAS: dict[str, Callable[..., Measured]] = {
 """Every formula by its name in the catalogue."""
 
 
-def _exponential(grade: Floats) -> Floats:
+def _exponential_gain(grade: FloatArray) -> FloatArray:
     if grade.size and grade.max() > 1000:
         raise InputError(f'a grade of {grade.max()} is too high for gain="exponential"; take gain="linear".')
     return np.exp2(grade) - 1
 
 
-GAINS: dict[str, Callable[[Floats], Floats]] = {"linear": lambda grade: grade, "exponential": _exponential}
+GAIN_FUNCTIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "linear": lambda grade: grade,
+    "exponential": _exponential_gain,
+}
 """What a grade is worth to `ndcg`."""
 
 
-def rank_metric(name: str, ranking: Ranking, k: int | None = None, **parameters: Any) -> Measured:
+def compute_rank_metric(name: str, ranking: Ranking, k: int | None = None, **parameters: Any) -> QueryValues:
     """Compute the metric of that name.
 
     `parameters` are `relevant` and, for ndcg, `gain`. Raises `UnknownName` for another name, and
     `UsageError` for k or `relevant` that are not above 0.
 
-    >>> rank_metric("recall", from_lists(["a"], {"a": 1, "b": 3}), relevant=2)[0].tolist()
+    >>> compute_rank_metric("recall", ranking_from_lists(["a"], {"a": 1, "b": 3}), relevant=2)[0].tolist()
     [0.0]
     """
-    if name not in FORMULAS:
-        raise UnknownName("metric", name, FORMULAS, hint="List them with: ragfault metrics")
-    return FORMULAS[name](ranking, k, **parameters)
+    if name not in RANK_METRICS:
+        raise UnknownName("metric", name, RANK_METRICS, hint="List them with: ragfault metrics")
+    return RANK_METRICS[name](ranking, k, **parameters)
 
 
-def _check(k: int | None, relevant: float) -> None:
+def _check_arguments(k: int | None, relevant: float) -> None:
     if k is not None and k < 1:
         raise UsageError(f"k is {k}; it must be at least 1.")
     if not relevant > 0:
@@ -230,44 +216,46 @@ def _check(k: int | None, relevant: float) -> None:
         )
 
 
-def _relevant(hits: Hits, k: int | None, relevant: float) -> tuple[Ints, Ints]:
+def _select_relevant(hits: GradedHits, k: int | None, relevant: float) -> tuple[IntArray, IntArray]:
     """The query and the rank of the relevant hits among the first k."""
-    _check(k, relevant)
+    _check_arguments(k, relevant)
     keep = hits.grade >= relevant
     if k is not None:
         keep &= hits.rank <= k
     return hits.query[keep], hits.rank[keep]
 
 
-def _total(ranking: Ranking, relevant: float) -> Ints:
+def _count_relevant(ranking: Ranking, relevant: float) -> IntArray:
     """How many relevant chunks there are for each query."""
     return np.bincount(ranking.ideal.query[ranking.ideal.grade >= relevant], minlength=len(ranking.queries))
 
 
-def _counts(ranking: Ranking, k: int | None, relevant: float) -> tuple[Ints, Ints]:
+def _count_hits(ranking: Ranking, k: int | None, relevant: float) -> tuple[IntArray, IntArray]:
     """How many relevant chunks were found among the first k, and how many there are."""
-    query, _ = _relevant(ranking.found, k, relevant)
-    return np.bincount(query, minlength=len(ranking.queries)), _total(ranking, relevant)
+    query, _ = _select_relevant(ranking.retrieved, k, relevant)
+    return np.bincount(query, minlength=len(ranking.queries)), _count_relevant(ranking, relevant)
 
 
-def _dcg(hits: Hits, k: int | None, gain: str, size: int) -> Floats:
+def _compute_dcg(hits: GradedHits, k: int | None, gain: str, size: int) -> FloatArray:
     query, rank, grade = hits
     if k is not None:
         keep = rank <= k
         query, rank, grade = query[keep], rank[keep], grade[keep]
-    return np.bincount(query, GAINS[gain](grade) / np.log2(rank + 1), size).astype(np.float64, copy=False)
+    return np.bincount(query, GAIN_FUNCTIONS[gain](grade) / np.log2(rank + 1), size).astype(
+        np.float64, copy=False
+    )
 
 
 # --- one trace --------------------------------------------------------------------------------------
 
 
-def from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str = "") -> Ranking:
+def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str = "") -> Ranking:
     """Judge the chunks of one trace, in the order in which they were retrieved.
 
     A chunk that is retrieved again counts once: its first place stands, and the chunks after the repetition
     move up. An empty `gold` leaves the query unjudged. Raises `InputError` for a grade that is not finite.
 
-    >>> ranking = from_lists(["a", "a", "b"], {"b": 1})
+    >>> ranking = ranking_from_lists(["a", "a", "b"], {"b": 1})
     >>> ranking.lengths.tolist(), ranking.found.rank.tolist()
     ([2], [2])
     """
@@ -281,6 +269,6 @@ def from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str = "") -
         (query,),
         np.array([bool(gold)]),
         np.array([len(order)]),
-        Hits(np.zeros(len(ranks), np.int64), np.array(ranks, np.int64), np.array(grades, np.float64)),
-        Hits(np.zeros(len(ideal), np.int64), np.arange(1, len(ideal) + 1), np.array(ideal, np.float64)),
+        GradedHits(np.zeros(len(ranks), np.int64), np.array(ranks, np.int64), np.array(grades, np.float64)),
+        GradedHits(np.zeros(len(ideal), np.int64), np.arange(1, len(ideal) + 1), np.array(ideal, np.float64)),
     )

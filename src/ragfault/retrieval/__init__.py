@@ -1,6 +1,5 @@
-"""Retrieval: stages that are plain callables on (query, hits), composed as a fold whose outcome is a trace."""
+"""Retrieval pipelines: stages that are plain callables on (query, hits), run in order; the result is a trace."""
 
-from ragfault.retrieval.pipeline import Pipeline
-from ragfault.retrieval.records import Condition, Found, Hits, Query, Stage
+from ragfault.retrieval.pipeline import FilterCondition, Hits, Pipeline, Query, Stage, StageResult
 
-__all__ = ["Condition", "Found", "Hits", "Pipeline", "Query", "Stage"]
+__all__ = ["FilterCondition", "Hits", "Pipeline", "Query", "Stage", "StageResult"]

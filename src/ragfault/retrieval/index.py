@@ -1,54 +1,130 @@
-"""The index: chunks with what finds them again, by words and by meaning."""
+"""The in-memory index of chunks: BM25 for sparse search, embeddings with exact cosine for dense search."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, OutputError, RunError, UsageError
-from ragfault.ports import Embedder
+from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.protocols import Embedder
 from ragfault.records import Chunk
-from ragfault.retrieval.catalogue import Catalogue
-from ragfault.retrieval.embedders.latent import Latent
-from ragfault.retrieval.lexicon import Lexicon
-from ragfault.retrieval.records import Hits, Query, Stage
-from ragfault.retrieval.retrieving import Kind, retrieving
+from ragfault.retrieval.embedders.latent import LatentEmbedder
+from ragfault.retrieval.filters import MetadataIndex
+from ragfault.retrieval.pipeline import Hits, Query, Stage
+from ragfault.retrieval.search import SearchKind, make_retriever
 
-__all__ = ["Index", "Making", "corpus_digest"]
+if TYPE_CHECKING:
+    from bm25s import BM25
 
-FORMAT = 1
-BATCH = 512
-"""Texts that are embedded together."""
 
 Array = np.ndarray[Any, Any]
 
 
-class Making(Struct, frozen=True, kw_only=True):
+class BM25Index:
+    """BM25 (Robertson & Zaragoza 2009) in the variant of Lucene, by bm25s; English stop words do not count.
+
+    Raises MissingExtra without the extra `retrieval`.
+
+    >>> lexicon = BM25Index().fit(["The ferry leaves at ten.", "Dogs need a lead."])
+    >>> [bool(score > 0) for score in lexicon.scores("When do ferries leave?")]
+    [True, False]
+    """
+
+    def __init__(self, k1: float = 1.5, b: float = 0.75) -> None:
+        self.k1, self.b = k1, b
+        self._model: BM25 | None = None
+        self._size = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Its parameters."""
+        return f"bm25/1 k1={self.k1:g} b={self.b:g}"
+
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Index the texts."""
+        package = _import_bm25s()
+        self._size = len(texts)
+        self._model = package.BM25(k1=self.k1, b=self.b)
+        self._model.index(_tokenize(texts), show_progress=False)
+        return self
+
+    def score_texts(self, query: str) -> Array:
+        """The score of each text; zeros where they share no word with the query."""
+        assert self._model is not None
+        found = _tokenize([query])
+        known = self._model.vocab_dict
+        ids = [known[word] for word in found.vocab if word and word in known]
+        if not ids:
+            return np.zeros(self._size, np.float32)
+        made: Array = self._model.get_scores_from_ids(ids)
+        return made
+
+    def save(self, folder: Path) -> None:
+        """Keep the index in a folder."""
+        assert self._model is not None
+        self._model.save(str(folder), show_progress=False)
+
+    @classmethod
+    def open(cls, folder: Path, size: int) -> BM25Index:
+        """The index that was kept in a folder."""
+        model = _import_bm25s().BM25.load(str(folder), show_progress=False, load_vocab=True)
+        made = cls(model.k1, model.b)
+        made._model, made._size = model, size
+        return made
+
+
+@cache
+def _import_bm25s() -> Any:
+    try:
+        import bm25s
+    except ImportError:
+        raise MissingExtra("the search for words (BM25)", "retrieval") from None
+    return bm25s
+
+
+def _tokenize(texts: Sequence[str]) -> Any:
+    from Stemmer import Stemmer
+
+    return _import_bm25s().tokenize(
+        list(texts), stopwords="en", stemmer=Stemmer("english"), show_progress=False
+    )
+
+
+pass  # self-import
+
+
+INDEX_FORMAT = 1
+EMBEDDING_BATCH = 512
+"""Texts that are embedded together."""
+
+
+class IndexManifest(Struct, frozen=True, kw_only=True):
     """How an index was made; what must be equal for it to be searched."""
 
-    format: int = FORMAT
+    format: int = INDEX_FORMAT
     embedder: str | None = None
     """The fingerprint of the embedder; None: it is searched by words alone."""
-    lexicon: str | None = None
+    bm25: str | None = None
     chunker: str = ""
     corpus: str
     """A digest of the chunks."""
     chunks: int
 
 
-class Index:
+class ChunkIndex:
     """Chunks that can be searched by words (BM25), by meaning (exact cosine), or both.
 
     >>> chunks = [Chunk(id="a", text="The ferry leaves at ten."), Chunk(id="b", text="Dogs need a lead.")]
-    >>> index = Index.build(chunks)
+    >>> index = ChunkIndex.build(chunks)
     >>> found = index.retrieve("sparse", k=1)(Query(text="When do ferries leave?"), ())
     >>> [(hit.id, hit.score > 0) for hit in found.hits]
     [('a', True)]
@@ -57,18 +133,18 @@ class Index:
     def __init__(
         self,
         chunks: Sequence[Chunk],
-        making: Making,
+        manifest: IndexManifest,
         *,
-        lexicon: Lexicon | None = None,
+        bm25: BM25Index | None = None,
         embedder: Embedder | None = None,
         vectors: Array | None = None,
     ) -> None:
-        self.chunks, self.making = tuple(chunks), making
-        self._lexicon, self._embedder, self._vectors = lexicon, embedder, vectors
-        self._catalogue = Catalogue(self.chunks)
+        self.chunks, self.manifest = tuple(chunks), manifest
+        self._bm25, self._embedder, self._vectors = bm25, embedder, vectors
+        self._metadata_index = MetadataIndex(self.chunks)
 
     @property
-    def embeds(self) -> bool:
+    def has_embedder(self) -> bool:
         """Whether it can be searched by meaning."""
         return self._embedder is not None
 
@@ -78,35 +154,35 @@ class Index:
         chunks: Iterable[Chunk],
         embedder: Embedder | None = None,
         *,
-        lexicon: Lexicon | None = None,
+        bm25: BM25Index | None = None,
         chunker: str = "",
-    ) -> Index:
+    ) -> ChunkIndex:
         """Index chunks: by words always, by meaning where an embedder is given (one that learns is fitted here).
 
         Raises InputError where there is no chunk, none with text, or two with one id.
         """
         held = tuple(chunks)
-        _check(held)
+        _check_chunks(held)
         texts = [chunk.text for chunk in held]
-        lexicon = (lexicon or Lexicon()).fit(texts)
-        if isinstance(embedder, Latent) and not embedder.fitted:
+        bm25 = (bm25 or BM25Index()).fit(texts)
+        if isinstance(embedder, LatentEmbedder) and not embedder.fitted:
             embedder.fit(texts)
-        vectors = None if embedder is None else _embedded(embedder, texts)
-        making = Making(
+        vectors = None if embedder is None else _embed_texts(embedder, texts)
+        making = IndexManifest(
             embedder=embedder.fingerprint if embedder else None,
-            lexicon=lexicon.fingerprint,
+            bm25=bm25.fingerprint,
             chunker=chunker,
-            corpus=corpus_digest(held),
+            corpus=compute_corpus_digest(held),
             chunks=len(held),
         )
-        return cls(held, making, lexicon=lexicon, embedder=embedder, vectors=vectors)
+        return cls(held, making, bm25=bm25, embedder=embedder, vectors=vectors)
 
     @property
     def embedder(self) -> Embedder | None:
         """Who makes its vectors; None: it is searched by words alone."""
         return self._embedder
 
-    def retrieve(self, kind: Kind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
+    def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
         """The stage that finds the best `k` chunks among those that meet the conditions of the query.
 
         "sparse" scores by BM25, and what shares no word with the query is not found; "dense" by cosine; "hybrid" fuses
@@ -114,26 +190,26 @@ class Index:
         Where no chunk meets the conditions nothing is found, and a note says so. Raises UsageError for "dense" without
         an embedder, UnknownName for a condition on a field that no chunk has.
         """
-        return retrieving(self, kind, k, **fusion)
+        return make_retriever(self, kind, k, **fusion)
 
-    def find(self, kind: Kind, text: str, k: int, query: Query) -> Hits:
+    def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
         """The best chunks for a text by one search, among those that meet the conditions of the query."""
-        scores = self.scores(kind, text)
+        scores = self.score_chunks(kind, text)
         open_ = scores > 0 if kind == "sparse" else np.ones(len(scores), bool)
-        allowed = self._catalogue.allowed(query)
-        places = _best(scores, open_ if allowed is None else open_ & allowed, k)
+        allowed = self._metadata_index.mask_allowed(query)
+        places = _select_best(scores, open_ if allowed is None else open_ & allowed, k)
         return tuple(replace(self.chunks[place], score=float(scores[place])) for place in places)
 
-    def meeting(self, query: Query) -> int:
+    def count_matching(self, query: Query) -> int:
         """How many chunks meet the conditions of a query."""
-        allowed = self._catalogue.allowed(query)
+        allowed = self._metadata_index.mask_allowed(query)
         return len(self.chunks) if allowed is None else int(allowed.sum())
 
-    def scores(self, kind: Kind, text: str) -> Array:
+    def score_chunks(self, kind: SearchKind, text: str) -> Array:
         """The score of each chunk for a text: BM25 for "sparse", cosine for "dense"."""
         if kind == "sparse":
-            assert self._lexicon is not None
-            return self._lexicon.scores(text)
+            assert self._bm25 is not None
+            return self._bm25.score_texts(text)
         assert self._embedder is not None
         assert self._vectors is not None
         return cast(Array, self._vectors @ self._embedder.embed([text], query=True)[0])
@@ -151,31 +227,31 @@ class Index:
         draft = place.with_name(f".{place.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        (draft / "index.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.making)))
+        (draft / "index.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.manifest)))
         (draft / "chunks.jsonl").write_bytes(
             b"".join(msgspec.json.encode(one) + b"\n" for one in self.chunks)
         )
-        if self._lexicon is not None:
-            self._lexicon.save(draft / "words")
+        if self._bm25 is not None:
+            self._bm25.save(draft / "words")
         if self._vectors is not None:
             np.save(draft / "vectors.npy", self._vectors)
-        if isinstance(self._embedder, Latent):
+        if isinstance(self._embedder, LatentEmbedder):
             self._embedder.save(draft / "latent.npz")
         shutil.rmtree(place, ignore_errors=True)
         draft.rename(place)
 
     @classmethod
-    def open(cls, folder: str | Path, embedder: Embedder | None = None) -> Index:
+    def open(cls, folder: str | Path, embedder: Embedder | None = None) -> ChunkIndex:
         """The index in a folder, to be searched with the embedder that made it.
 
         A latent embedder is kept with its index and need not be given. Raises RunError where there is no index, or one
         of a later layout; UsageError where the embedder is another one than made it: the vectors would not fit.
         """
         place = Path(folder)
-        making = _making(place)
+        making = _read_manifest(place)
         held = (place / "latent.npz").is_file()
-        if held and (embedder is None or (isinstance(embedder, Latent) and not embedder.fitted)):
-            embedder = Latent.open(place / "latent.npz")
+        if held and (embedder is None or (isinstance(embedder, LatentEmbedder) and not embedder.fitted)):
+            embedder = LatentEmbedder.open(place / "latent.npz")
         if embedder is not None and embedder.fingerprint != making.embedder:
             raise UsageError(
                 f"the index {place} was made with {making.embedder or 'no embedder'}, and it cannot be searched with "
@@ -185,30 +261,30 @@ class Index:
             lines = (place / "chunks.jsonl").read_bytes().splitlines()
             chunks = tuple(msgspec.json.decode(line, type=Chunk) for line in lines)
             vectors = np.load(place / "vectors.npy", mmap_mode="r") if embedder is not None else None
-            if corpus_digest(chunks) != making.corpus:
+            if compute_corpus_digest(chunks) != making.corpus:
                 raise ValueError("its chunks are not those that it was made of")
-            lexicon = Lexicon.open(place / "words", len(chunks))
+            lexicon = BM25Index.open(place / "words", len(chunks))
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             raise RunError(f"the index {place} is damaged ({error}). Index the corpus again.") from error
-        return cls(chunks, making, lexicon=lexicon, embedder=embedder, vectors=vectors)
+        return cls(chunks, making, bm25=lexicon, embedder=embedder, vectors=vectors)
 
 
-def _making(place: Path) -> Making:
+def _read_manifest(folder: Path) -> IndexManifest:
     """How the index in a folder was made."""
     try:
-        making = msgspec.json.decode((place / "index.json").read_bytes(), type=Making)
+        making = msgspec.json.decode((folder / "index.json").read_bytes(), type=IndexManifest)
     except OSError:
-        raise RunError(f"no index at {place}. Build one and save it there.") from None
+        raise RunError(f"no index at {folder}. Build one and save it there.") from None
     except msgspec.MsgspecError as error:
-        raise RunError(f"{place / 'index.json'} is not the manifest of an index: {error}") from None
-    if making.format > FORMAT:
+        raise RunError(f"{folder / 'index.json'} is not the manifest of an index: {error}") from None
+    if making.format > INDEX_FORMAT:
         raise RunError(
-            f"{place} has layout {making.format}, this ragfault reads up to {FORMAT}. Upgrade ragfault."
+            f"{folder} has layout {making.format}, this ragfault reads up to {INDEX_FORMAT}. Upgrade ragfault."
         )
     return making
 
 
-def corpus_digest(chunks: Iterable[Chunk]) -> str:
+def compute_corpus_digest(chunks: Iterable[Chunk]) -> str:
     """Names the chunks of a corpus, in order."""
     whole = hashlib.sha256()
     for chunk in chunks:
@@ -216,7 +292,7 @@ def corpus_digest(chunks: Iterable[Chunk]) -> str:
     return whole.hexdigest()[:12]
 
 
-def _check(chunks: Sequence[Chunk]) -> None:
+def _check_chunks(chunks: Sequence[Chunk]) -> None:
     if not chunks:
         raise InputError("there is no chunk to index. Is the corpus empty?")
     if not any(chunk.text.strip() for chunk in chunks):
@@ -228,14 +304,14 @@ def _check(chunks: Sequence[Chunk]) -> None:
         seen.add(chunk.id)
 
 
-def _embedded(embedder: Embedder, texts: Sequence[str]) -> Array:
-    rows = [embedder.embed(texts[at : at + BATCH]) for at in range(0, len(texts), BATCH)]
+def _embed_texts(embedder: Embedder, texts: Sequence[str]) -> Array:
+    rows = [embedder.embed(texts[at : at + EMBEDDING_BATCH]) for at in range(0, len(texts), EMBEDDING_BATCH)]
     return np.concatenate(rows).astype(np.float32, copy=False)
 
 
-def _best(scores: Array, open_: Array, k: int) -> list[int]:
+def _select_best(scores: Array, allowed: Array, k: int) -> list[int]:
     """The places of the k greatest scores among those that are open; equal ones in their order."""
-    places = np.flatnonzero(open_)
+    places = np.flatnonzero(allowed)
     if len(places) > k:
         values = scores[places]
         bar = np.partition(values, len(values) - k)[len(values) - k]

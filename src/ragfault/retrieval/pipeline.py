@@ -1,16 +1,81 @@
-"""The pipeline: a left fold of stages, whose outcome is a trace."""
+"""The retrieval pipeline: the query and hits that its stages pass on, and the fold that runs them into a trace."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.errors import RagfaultError, StageFailed, UnknownName, UsageError
-from ragfault.records import Latency, Timing, Trace
-from ragfault.retrieval.records import Found, Hits, Query, Stage
+from ragfault.records import Chunk, Latency, Timing, Trace
 
-__all__ = ["Pipeline"]
+Hits = tuple[Chunk, ...]
+"""Chunks in the order of their rank, the best first, each with the `score` that the last stage gave it."""
+
+
+class FilterCondition(Struct, frozen=True):
+    """What the metadata of a chunk must say."""
+
+    field: str
+    """A key of the metadata, or "document" or "kind"."""
+    test: Literal["is", "in", "from", "to", "holds"]
+    """Equal to the value; one of the values; at least; at most (numbers and ISO dates); a list that holds the value."""
+    value: Any
+    inferred: bool = False
+    """Whether it was read out of the query rather than asked for."""
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """A query as it is searched for."""
+
+    text: str
+    """As the user asked it."""
+    variants: tuple[str, ...] = ()
+    """What is searched for in its place: rewritten, expanded, or its parts; none: the text itself."""
+    conditions: tuple[FilterCondition, ...] = ()
+    """What chunks must meet; applied before the search."""
+    route: str | None = None
+    """What it is about, as a router saw it."""
+    user: tuple[str, ...] | None = None
+    """The groups of whoever asks, for permissions; None: whoever may read everything."""
+    time: datetime | None = None
+    """When it was asked; what is not valid then is not found."""
+    notes: tuple[str, ...] = ()
+    """What stages have to say: that no chunk meets the conditions, that a rewrite failed. They end in the trace."""
+
+    failures: tuple[str, ...] = ()
+    """Those of the notes that tell of a stage that failed, and handed on what it was given."""
+
+    def with_failure(self, note: str) -> Query:
+        """The query with a note that a stage failed.
+
+        >>> Query(text="?").failing("no answer").notes
+        ('no answer',)
+        """
+        return replace(self, notes=(*self.notes, note), failures=(*self.failures, note))
+
+    @property
+    def search_texts(self) -> tuple[str, ...]:
+        """What is searched for: the forms, else the text."""
+        return self.variants or (self.text,)
+
+
+class StageResult(NamedTuple):
+    """The state that the stages hand on."""
+
+    query: Query
+    hits: Hits = ()
+
+
+Stage = Callable[[Query, Hits], StageResult]
+"""A step of a pipeline: a plain callable that takes the query and what was found so far, and returns both."""
+
+
+pass  # self-import
 
 
 class Pipeline:
@@ -18,9 +83,9 @@ class Pipeline:
 
     >>> from ragfault.records import Chunk
     >>> def everything(query, hits):
-    ...     return Found(query, (Chunk(id="a", text="The last ferry leaves at 22:40."), Chunk(id="b", text="Fares")))
+    ...     return StageResult(query, (Chunk(id="a", text="The last ferry leaves at 22:40."), Chunk(id="b", text="Fares")))
     >>> def first(query, hits):
-    ...     return Found(query, hits[:1])
+    ...     return StageResult(query, hits[:1])
     >>> pipeline = Pipeline({"retrieve": everything, "select": first})
     >>> trace = pipeline("When does the last ferry leave?")
     >>> [chunk.id for chunk in trace.chunks], [(timing.name, timing.chunks) for timing in trace.timings]
@@ -40,16 +105,16 @@ class Pipeline:
         Raises StageFailed where a stage does.
         """
         asked = query if isinstance(query, Query) else Query(text=query)
-        found, timings, begin = Found(asked), [], time.perf_counter()
+        found, timings, begin = StageResult(asked), [], time.perf_counter()
         for name, stage in self.stages.items():
             start = time.perf_counter()
-            found = _run(name, stage, found)
+            found = _run_stage(name, stage, found)
             end = time.perf_counter()
             timings.append(
                 Timing(
                     name=name,
                     start=1000 * (start - begin),
-                    took=1000 * (end - start),
+                    duration=1000 * (end - start),
                     chunks=len(found.hits),
                 )
             )
@@ -75,18 +140,18 @@ class Pipeline:
         return Pipeline({name: stage for name, stage in self.stages.items() if name not in names})
 
 
-def _run(name: str, stage: Stage, found: Found) -> Found:
+def _run_stage(name: str, stage: Stage, state: StageResult) -> StageResult:
     """One stage; whatever goes wrong in it is named by its name."""
     try:
-        made = cast(object, stage(found.query, found.hits))
+        made = cast(object, stage(state.query, state.hits))
     except RagfaultError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise StageFailed(
-            f'the stage "{name}" failed on the query "{found.query.text[:80]}": {reason}'
+            f'the stage "{name}" failed on the query "{state.query.text[:80]}": {reason}'
         ) from error
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Query):
         query, hits = made
-        return Found(query, cast(Hits, tuple(hits)))
+        return StageResult(query, cast(Hits, tuple(hits)))
     raise StageFailed(f'the stage "{name}" returned {type(made).__name__}, not Found(query, hits).')

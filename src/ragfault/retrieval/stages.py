@@ -1,4 +1,4 @@
-"""The catalogue of stages: each by the name under which a `pipeline.toml` and the tuner ask for it."""
+"""The registry of stages: every stage by the name under which a pipeline.toml or the tuner asks for it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,28 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from ragfault.errors import UnknownName, UsageError
-from ragfault.ports import Generator, Reranker
-from ragfault.retrieval.calls import Call, read_call
-from ragfault.retrieval.compressing import compress
-from ragfault.retrieval.filtering import infer, restrict
-from ragfault.retrieval.index import Index
-from ragfault.retrieval.querying import decompose, expand, rewrite, shorten
-from ragfault.retrieval.records import Stage
-from ragfault.retrieval.reranking import Judging, rerank
-from ragfault.retrieval.selecting import adaptive, budget, distinct, diverse, reorder, top
+from ragfault.protocols import Generator, Reranker
+from ragfault.retrieval.expressions import CallExpression, parse_expression
+from ragfault.retrieval.filters import infer_conditions, require_metadata
+from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Stage
+from ragfault.retrieval.query_stages import decompose, expand, rewrite, shorten
+from ragfault.retrieval.rerankers import JudgeReranker, rerank
+from ragfault.retrieval.selection import (
+    compress,
+    drop_duplicates,
+    reorder,
+    select_adaptive,
+    select_diverse,
+    select_top,
+    select_within_budget,
+)
 
-__all__ = [
-    "RERANKERS",
-    "STAGES",
-    "STEPS",
-    "Maker",
-    "Step",
-    "check_stage",
-    "load_generator",
-    "load_reranker",
-    "make_stage",
-    "step_of",
-]
-
-Step = Literal["query", "filter", "retrieve", "rerank", "select", "reorder", "compress"]
+StageKind = Literal["query", "filter", "retrieve", "rerank", "select", "reorder", "compress"]
 """What a stage is for; written in the order in which they should follow each other."""
-STEPS: tuple[Step, ...] = get_args(Step)
+STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 
-SERVICES = {"cohere": "Cohere", "voyage": "Voyage", "vertex": "Vertex"}
+RERANK_SERVICES = {"cohere": "Cohere", "voyage": "Voyage", "vertex": "Vertex"}
 RERANKERS = (
     "embedded",
     "lexical",
@@ -47,16 +41,16 @@ RERANKERS = (
     "llm:MODEL",
 )
 """Who reranks: a judge by its name, a service (`cohere:MODEL`), or a language model."""
-ASKED = "llm"
+LLM_PREFIX = "llm"
 
 
-class Maker(NamedTuple):
+class StageFactory(NamedTuple):
     """How a stage is made."""
 
-    step: Step
+    kind: StageKind
     make: Callable[..., Stage]
     """Of the index, and the values of the call."""
-    line: str
+    summary: str
     """What it does, in a line."""
 
 
@@ -71,19 +65,19 @@ def load_reranker(name: str = "embedded", budget: float | None = None) -> Rerank
     'lexical/2'
     """
     kind, colon, model = name.partition(":")
-    if kind == ASKED:
-        reranker: Reranker = _asked(model, budget)
+    if kind == LLM_PREFIX:
+        reranker: Reranker = _load_language_model(model, budget)
         return reranker
     if budget is not None:
         raise UsageError(f'"{name}" keeps no budget; llm:MODEL does.')
-    if kind in SERVICES:
-        from ragfault.retrieval import services
+    if kind in RERANK_SERVICES:
+        from ragfault.retrieval import rerankers
 
-        service: Reranker = getattr(services, SERVICES[kind])(*([model] if colon else []))
+        service: Reranker = getattr(rerankers, RERANK_SERVICES[kind])(*([model] if colon else []))
         return service
     if kind not in ("embedded", "lexical", "minilm", "onnx"):
         raise UnknownName("reranker", name, RERANKERS)
-    return Judging(name)
+    return JudgeReranker(name)
 
 
 def load_generator(name: str | None, budget: float | None = None) -> Generator | None:
@@ -99,43 +93,45 @@ def load_generator(name: str | None, budget: float | None = None) -> Generator |
             raise UsageError('nothing is asked that a budget could be for. Name a model: by="llm:MODEL"')
         return None
     kind, _, model = name.partition(":")
-    if kind != ASKED:
-        raise UnknownName("generator", name, (f"{ASKED}:MODEL",))
-    generator: Generator = _asked(model, budget)
+    if kind != LLM_PREFIX:
+        raise UnknownName("generator", name, (f"{LLM_PREFIX}:MODEL",))
+    generator: Generator = _load_language_model(model, budget)
     return generator
 
 
 @cache
-def _asked(model: str, budget: float | None) -> Any:
+def _load_language_model(model: str, budget: float | None) -> Any:
     """One for each model and budget, so that all stages that ask it spend of the same."""
-    from ragfault.judges.llm.asked import Asked
+    from ragfault.judges.llm.judge import LLMGenerator
 
     options: dict[str, Any] = {} if budget is None else {"budget": budget}
-    return Asked(model, **options)
+    return LLMGenerator(model, **options)
 
 
-def _reranked(
-    _: Index, by: str = "embedded", k: int | None = None, depth: int = 50, budget: float | None = None
+def _make_rerank(
+    _: ChunkIndex, by: str = "embedded", k: int | None = None, depth: int = 50, budget: float | None = None
 ) -> Stage:
     return rerank(load_reranker(by, budget), k, depth=depth)
 
 
-def _rewritten(
-    _: Index, *context: str, short: int = 3, by: str | None = None, budget: float | None = None
+def _make_rewrite(
+    _: ChunkIndex, *context: str, short: int = 3, by: str | None = None, budget: float | None = None
 ) -> Stage:
     return rewrite(load_generator(by, budget), context=context, short=short)
 
 
-def _shortened(_: Index, threshold: int, by: str | None = None, budget: float | None = None) -> Stage:
+def _make_shorten(_: ChunkIndex, threshold: int, by: str | None = None, budget: float | None = None) -> Stage:
     return shorten(threshold, load_generator(by, budget))
 
 
-def _decomposed(_: Index, most: int = 4, by: str | None = None, budget: float | None = None) -> Stage:
-    return decompose(load_generator(by, budget), most=most)
+def _make_decompose(
+    _: ChunkIndex, limit: int = 4, by: str | None = None, budget: float | None = None
+) -> Stage:
+    return decompose(load_generator(by, budget), limit=limit)
 
 
-def _hybrid(
-    index: Index,
+def _make_hybrid(
+    index: ChunkIndex,
     k: int = 100,
     method: str = "rrf",
     norm: str = "minmax",
@@ -150,90 +146,98 @@ def _hybrid(
     )
 
 
-def _expanded(
-    index: Index, terms: int = 5, depth: int = 3, by: str | None = None, budget: float | None = None
+def _make_expand(
+    index: ChunkIndex, terms: int = 5, depth: int = 3, by: str | None = None, budget: float | None = None
 ) -> Stage:
     if by is not None or budget is not None:
         return expand(generator=load_generator(by, budget))
     return expand(index.retrieve("sparse", depth), terms=terms, depth=depth)
 
 
-def _diverse(index: Index, k: int = 10, weight: float = 0.7) -> Stage:
+def _make_diverse(index: ChunkIndex, k: int = 10, weight: float = 0.7) -> Stage:
     if index.embedder is None:
         raise UsageError("the stage diverse needs an embedder. Name one, or select with top.")
-    return diverse(k, index.embedder, weight)
+    return select_diverse(k, index.embedder, weight)
 
 
-def _compressed(_: Index, bar: float = 0.5, beside: int = 0, by: str | None = None) -> Stage:
-    return compress(load_reranker(by) if by else None, bar=bar, beside=beside)
+def _make_compress(_: ChunkIndex, threshold: float = 0.5, neighbors: int = 0, by: str | None = None) -> Stage:
+    return compress(load_reranker(by) if by else None, threshold=threshold, neighbors=neighbors)
 
 
-def _restricted(_: Index, **wanted: Any) -> Stage:
-    return restrict(**wanted)
+def _make_restrict(_: ChunkIndex, **filters: Any) -> Stage:
+    return require_metadata(**filters)
 
 
-def _inferred(_: Index, *fields: str) -> Stage:
-    return infer(fields) if fields else infer()
+def _make_infer(_: ChunkIndex, *fields: str) -> Stage:
+    return infer_conditions(fields) if fields else infer_conditions()
 
 
-STAGES: dict[str, Maker] = {
-    "rewrite": Maker("query", _rewritten, "adds words of the user's context to a short query"),
-    "shorten": Maker("query", _shortened, "simplifies an over-long query"),
-    "decompose": Maker("query", _decomposed, "searches for the parts of a query, too"),
-    "expand": Maker("query", _expanded, "adds words that the first hits share"),
-    "infer": Maker("filter", _inferred, "reads conditions out of the query"),
-    "restrict": Maker("filter", _restricted, "asks for metadata"),
-    "sparse": Maker("retrieve", lambda index, k=100: index.retrieve("sparse", k), "finds by words"),
-    "dense": Maker("retrieve", lambda index, k=100: index.retrieve("dense", k), "finds by meaning"),
-    "hybrid": Maker("retrieve", _hybrid, "finds by words and by meaning, and fuses"),
-    "rerank": Maker("rerank", _reranked, "orders the first hits by reading them with the query"),
-    "distinct": Maker("select", lambda _, threshold=0.8: distinct(threshold), "drops near duplicates"),
-    "top": Maker("select", lambda _, k=10: top(k), "keeps the first"),
-    "adaptive": Maker("select", lambda _, bar=0.5: adaptive(bar), "keeps as many as the query calls for"),
-    "diverse": Maker("select", _diverse, "keeps hits that repeat each other least"),
-    "budget": Maker("select", lambda _, tokens: budget(tokens), "keeps what fits into so many tokens"),
-    "reorder": Maker("reorder", lambda _, manner="ends": reorder(manner), "puts the best at both ends"),
-    "compress": Maker("compress", _compressed, "keeps the sentences that bear on the query"),
+STAGES: dict[str, StageFactory] = {
+    "rewrite": StageFactory("query", _make_rewrite, "adds words of the user's context to a short query"),
+    "shorten": StageFactory("query", _make_shorten, "simplifies an over-long query"),
+    "decompose": StageFactory("query", _make_decompose, "searches for the parts of a query, too"),
+    "expand": StageFactory("query", _make_expand, "adds words that the first hits share"),
+    "infer": StageFactory("filter", _make_infer, "reads conditions out of the query"),
+    "restrict": StageFactory("filter", _make_restrict, "asks for metadata"),
+    "sparse": StageFactory("retrieve", lambda index, k=100: index.retrieve("sparse", k), "finds by words"),
+    "dense": StageFactory("retrieve", lambda index, k=100: index.retrieve("dense", k), "finds by meaning"),
+    "hybrid": StageFactory("retrieve", _make_hybrid, "finds by words and by meaning, and fuses"),
+    "rerank": StageFactory("rerank", _make_rerank, "orders the first hits by reading them with the query"),
+    "distinct": StageFactory(
+        "select", lambda _, threshold=0.8: drop_duplicates(threshold), "drops near duplicates"
+    ),
+    "top": StageFactory("select", lambda _, k=10: select_top(k), "keeps the first"),
+    "adaptive": StageFactory(
+        "select", lambda _, bar=0.5: select_adaptive(bar), "keeps as many as the query calls for"
+    ),
+    "diverse": StageFactory("select", _make_diverse, "keeps hits that repeat each other least"),
+    "budget": StageFactory(
+        "select", lambda _, tokens: select_within_budget(tokens), "keeps what fits into so many tokens"
+    ),
+    "reorder": StageFactory(
+        "reorder", lambda _, manner="ends": reorder(manner), "puts the best at both ends"
+    ),
+    "compress": StageFactory("compress", _make_compress, "keeps the sentences that bear on the query"),
 }
 """Name → how the stage is made."""
 
 
-def step_of(text: str) -> Step:
+def get_stage_kind(expression: str) -> StageKind:
     """What the stage of a call is for. Raises UnknownName for one that does not exist.
 
-    >>> step_of("top(5)")
+    >>> get_stage_kind("top(5)")
     'select'
     """
-    return _maker(read_call(text).name).step
+    return _get_factory(parse_expression(expression).name).kind
 
 
-def make_stage(text: str, index: Index) -> Stage:
+def make_stage(expression: str, index: ChunkIndex) -> Stage:
     """The stage that a call names, over an index.
 
     Raises UnknownName for a stage or an option that does not exist, UsageError for a value that is wrong.
 
     >>> from ragfault.records import Chunk
-    >>> index = Index.build([Chunk(id="a", text="Dogs need a lead.")])
+    >>> index = ChunkIndex.build([Chunk(id="a", text="Dogs need a lead.")])
     >>> make_stage("hybird(k=5)", index)
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no stage "hybird". Did you mean "hybrid"?
     """
-    call = check_stage(text)
+    call = check_stage(expression)
     try:
-        return _maker(call.name).make(index, *call.values, **call.options)
+        return _get_factory(call.name).make(index, *call.arguments, **call.options)
     except (TypeError, ValueError) as error:
-        raise UsageError(f'the stage "{text}" cannot be made: {error}.') from error
+        raise UsageError(f'the stage "{expression}" cannot be made: {error}.') from error
 
 
-def check_stage(text: str) -> Call:
+def check_stage(expression: str) -> CallExpression:
     """The call of a stage, refused where the stage or an option does not exist, or a value is lacking or too many.
 
     >>> check_stage("top(kk=5)")
     Traceback (most recent call last):
     ragfault.errors.UnknownName: no option of top "kk". Did you mean "k"?
     """
-    call = read_call(text)
-    shape = inspect.signature(_maker(call.name).make)
+    call = parse_expression(expression)
+    shape = inspect.signature(_get_factory(call.name).make)
     known = list(shape.parameters.values())[1:]
     names = [each.name for each in known if each.kind is not each.VAR_POSITIONAL]
     if not any(each.kind is each.VAR_KEYWORD for each in known):
@@ -241,13 +245,13 @@ def check_stage(text: str) -> Call:
             if name not in names:
                 raise UnknownName(f"option of {call.name}", name, names)
     try:
-        shape.bind(None, *call.values, **call.options)
+        shape.bind(None, *call.arguments, **call.options)
     except TypeError as error:
-        raise UsageError(f'the stage "{text}" cannot be made: {error}.') from None
+        raise UsageError(f'the stage "{expression}" cannot be made: {error}.') from None
     return call
 
 
-def _maker(name: str) -> Maker:
+def _get_factory(name: str) -> StageFactory:
     if name not in STAGES:
         raise UnknownName("stage", name, STAGES)
     return STAGES[name]

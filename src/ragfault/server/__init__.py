@@ -1,12 +1,8 @@
-"""The server: takes live traces, scores them, watches them, and shows what it saw (extra `server`).
+"""Server that stores live traces, scores them, raises alerts and serves the dashboard (extra `server`)."""
 
-`app(Settings(store=PATH))` is a FastAPI application; `run(settings)` serves it until it is told to end.
-"""
+from ragfault.server.app import create_app, run_server
+from ragfault.server.security import issue_token
+from ragfault.server.settings import RequestLimits, ServerSettings
+from ragfault.server.state import ServerState
 
-from ragfault.server.access import issue
-from ragfault.server.application import app
-from ragfault.server.desk import Desk
-from ragfault.server.running import run
-from ragfault.server.settings import Limits, Settings
-
-__all__ = ["Desk", "Limits", "Settings", "app", "issue", "run"]
+__all__ = ["RequestLimits", "ServerSettings", "ServerState", "create_app", "issue_token", "run_server"]

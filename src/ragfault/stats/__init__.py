@@ -1,4 +1,4 @@
-"""What a sample of traces says about the traffic it was drawn from: means, differences, tests, sequences.
+"""Statistics of samples of traces: intervals, differences, significance tests, power and agreement.
 
 Every function states what it assumes. Values of traces that share a cluster (the turns of one
 conversation) are not independent; give their clusters, and the interval widens to say so. Every
@@ -6,96 +6,126 @@ random step takes a seed; what cannot be told is said so, by an interval without
 and never by NaN.
 """
 
-from ragfault.stats.agreement import Agreed, accuracy, cohen_kappa, krippendorff_alpha
-from ragfault.stats.calibration import Bin, calibration_bins, calibration_error
-from ragfault.stats.change import Change, change_point
-from ragfault.stats.correction import Corrected, correct, rogan_gladen
-from ragfault.stats.difference import (
+from ragfault.stats.agreement import AgreementCoefficient, accuracy, cohen_kappa, krippendorff_alpha
+from ragfault.stats.bootstrap import BootstrapEstimate, bootstrap_estimates
+from ragfault.stats.classification import (
+    BestThreshold,
+    CalibrationBin,
+    GroupedAuroc,
+    auroc,
+    auroc_within_groups,
+    average_precision,
+    calibration_bins,
+    calibration_error,
+    choose_threshold,
+)
+from ragfault.stats.differences import (
     Difference,
     paired_difference,
     paired_differences,
     unpaired_difference,
     unpaired_differences,
 )
-from ragfault.stats.discrimination import Cut, Within, auroc, auroc_within, average_precision, best_cut
 from ragfault.stats.distributions import t_quantile
-from ragfault.stats.intervals import Interval, clustered_error, mean_interval, standard_error, wilson
-from ragfault.stats.permutation import (
-    Significance,
-    label_permutation,
-    label_permutations,
-    mcnemar,
-    sign_flip,
-    sign_flips,
+from ragfault.stats.intervals import (
+    CorrectedShare,
+    Interval,
+    clustered_standard_error,
+    correct_share,
+    mean_interval,
+    rogan_gladen,
+    standard_error,
+    wilson_interval,
 )
-from ragfault.stats.power import detectable, power, required, required_steady, steady_power
-from ragfault.stats.rectified import (
-    LEAST_LABELS,
-    Rectified,
-    RectifiedDifference,
-    Rest,
-    rectified_difference,
-    rectified_mean,
-    rectified_unpaired,
+from ragfault.stats.power import (
+    compute_power,
+    detectable_effect,
+    equivalence_power,
+    required_equivalence_pairs,
+    required_pairs,
 )
-from ragfault.stats.resampling import Estimate, bootstrap
-from ragfault.stats.sequence import Band, confidence_sequence, difference_sequence
-from ragfault.stats.testing import Equivalence, equivalence, holm
+from ragfault.stats.ppi import (
+    MIN_LABELS,
+    PpiDifference,
+    PpiMean,
+    UnlabeledSums,
+    ppi_mean,
+    ppi_paired_difference,
+    ppi_unpaired_difference,
+)
+from ragfault.stats.sequences import (
+    ChangePoint,
+    ConfidenceSequence,
+    confidence_sequence,
+    detect_change_point,
+    difference_sequence,
+)
+from ragfault.stats.significance import (
+    EquivalenceTest,
+    SignificanceTest,
+    equivalence_test,
+    holm_adjust,
+    label_permutation_test,
+    label_permutation_tests,
+    mcnemar_test,
+    sign_flip_test,
+    sign_flip_tests,
+)
 
 __all__ = [
-    "LEAST_LABELS",
-    "Agreed",
-    "Band",
-    "Bin",
-    "Change",
-    "Corrected",
-    "Cut",
+    "MIN_LABELS",
+    "AgreementCoefficient",
+    "BestThreshold",
+    "BootstrapEstimate",
+    "CalibrationBin",
+    "ChangePoint",
+    "ConfidenceSequence",
+    "CorrectedShare",
     "Difference",
-    "Equivalence",
-    "Estimate",
+    "EquivalenceTest",
+    "GroupedAuroc",
     "Interval",
-    "Rectified",
-    "RectifiedDifference",
-    "Rest",
-    "Significance",
-    "Within",
+    "PpiDifference",
+    "PpiMean",
+    "SignificanceTest",
+    "UnlabeledSums",
     "accuracy",
     "auroc",
-    "auroc_within",
+    "auroc_within_groups",
     "average_precision",
-    "best_cut",
-    "bootstrap",
+    "bootstrap_estimates",
     "calibration_bins",
     "calibration_error",
-    "change_point",
-    "clustered_error",
+    "choose_threshold",
+    "clustered_standard_error",
     "cohen_kappa",
+    "compute_power",
     "confidence_sequence",
-    "correct",
-    "detectable",
+    "correct_share",
+    "detect_change_point",
+    "detectable_effect",
     "difference_sequence",
-    "equivalence",
-    "holm",
+    "equivalence_power",
+    "equivalence_test",
+    "holm_adjust",
     "krippendorff_alpha",
-    "label_permutation",
-    "label_permutations",
-    "mcnemar",
+    "label_permutation_test",
+    "label_permutation_tests",
+    "mcnemar_test",
     "mean_interval",
     "paired_difference",
     "paired_differences",
-    "power",
-    "rectified_difference",
-    "rectified_mean",
-    "rectified_unpaired",
-    "required",
-    "required_steady",
+    "ppi_mean",
+    "ppi_paired_difference",
+    "ppi_unpaired_difference",
+    "required_equivalence_pairs",
+    "required_pairs",
     "rogan_gladen",
-    "sign_flip",
-    "sign_flips",
+    "sign_flip_test",
+    "sign_flip_tests",
     "standard_error",
-    "steady_power",
     "t_quantile",
     "unpaired_difference",
     "unpaired_differences",
-    "wilson",
+    "wilson_interval",
 ]

@@ -1,4 +1,4 @@
-"""How far raters agree beyond what chance alone makes: accuracy, Cohen's kappa, Krippendorff's alpha."""
+"""Agreement of raters beyond chance: accuracy, Cohen's kappa, Krippendorff's alpha."""
 
 from __future__ import annotations
 
@@ -9,29 +9,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.stats.groups import Floats
+from ragfault.stats.clusters import FloatArray
 
-__all__ = [
-    "Agreed",
-    "Crossed",
-    "Rated",
-    "Scale",
-    "Weighting",
-    "accuracy",
-    "cohen_kappa",
-    "krippendorff_alpha",
-]
-
-Weighting = Literal["none", "linear", "quadratic"]
+KappaWeighting = Literal["none", "linear", "quadratic"]
 """How much worse a far miss is than a near one: all alike, by the distance of the categories, by its square."""
 
-Scale = Literal["nominal", "ordinal", "interval"]
+MeasurementScale = Literal["nominal", "ordinal", "interval"]
 """What ratings are: names, ranks, or numbers whose differences mean something."""
 
-ALIKE = "every rating is the same: chance would agree as well"
+ALL_RATINGS_EQUAL = "every rating is the same: chance would agree as well"
 
 
-class Agreed(NamedTuple):
+class AgreementCoefficient(NamedTuple):
     """An agreement, or why it has none."""
 
     value: float | None
@@ -39,7 +28,9 @@ class Agreed(NamedTuple):
     reason: str | None = None
 
 
-def _places(values: Sequence[Any], order: Sequence[Hashable] | None) -> tuple[list[int], list[Hashable]]:
+def _index_categories(
+    values: Sequence[Any], order: Sequence[Hashable] | None
+) -> tuple[list[int], list[Hashable]]:
     """The place of each value among the categories, and these in order."""
     names = list(order) if order is not None else sorted(set(values))
     place = {name: at for at, name in enumerate(names)}
@@ -52,57 +43,57 @@ def _places(values: Sequence[Any], order: Sequence[Hashable] | None) -> tuple[li
 # --- two raters ------------------------------------------------------------------------------------
 
 
-class Crossed:
+class TwoRaterRatings:
     """Two raters' words on the same units, crossed once; each method takes a row of weights for each resample.
 
     `tables` gives for each row how much weight each pair of categories has; the other methods read these and
     give one number for each row, NaN where it is undefined.
 
-    >>> crossed = Crossed(["a", "a", "b", "b"], ["a", "b", "b", "b"])
+    >>> crossed = TwoRaterRatings(["a", "a", "b", "b"], ["a", "b", "b", "b"])
     >>> crossed.kappa(crossed.tables(np.ones((1, 4))))
     array([0.5])
     """
 
     def __init__(
-        self, one: Sequence[Any], other: Sequence[Any], order: Sequence[Hashable] | None = None
+        self, first: Sequence[Any], second: Sequence[Any], order: Sequence[Hashable] | None = None
     ) -> None:
-        if len(one) != len(other):
-            raise ValueError(f"{len(one)} and {len(other)} ratings: give one of each rater for each unit")
-        places, self.categories = _places([*one, *other], order)
+        if len(first) != len(second):
+            raise ValueError(f"{len(first)} and {len(second)} ratings: give one of each rater for each unit")
+        places, self.categories = _index_categories([*first, *second], order)
         self.size = len(self.categories)
-        cells = np.array(places[: len(one)], np.intp) * self.size + np.array(places[len(one) :], np.intp)
-        self._member = np.zeros((len(one), self.size**2))
-        self._member[np.arange(len(one)), cells] = 1.0
+        cells = np.array(places[: len(first)], np.intp) * self.size + np.array(places[len(first) :], np.intp)
+        self._member = np.zeros((len(first), self.size**2))
+        self._member[np.arange(len(first)), cells] = 1.0
 
-    def tables(self, weights: Floats) -> Floats:
+    def confusion_matrices(self, weights: FloatArray) -> FloatArray:
         """The weight of each pair of categories, resamples by categories by categories."""
-        found: Floats = (weights @ self._member).reshape(len(weights), self.size, self.size)
+        found: FloatArray = (weights @ self._member).reshape(len(weights), self.size, self.size)
         return found
 
-    def accuracy(self, tables: Floats) -> Floats:
+    def accuracy(self, tables: FloatArray) -> FloatArray:
         """The share of the units on which both say the same."""
-        return _over(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)))
+        return _divide_or_nan(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)))
 
-    def kappa(self, tables: Floats, weighting: Weighting = "none") -> Floats:
+    def kappa(self, tables: FloatArray, weighting: KappaWeighting = "none") -> FloatArray:
         """1 less the disagreement over that which their shares of each category would make by chance."""
         apart = np.abs(np.subtract.outer(np.arange(self.size), np.arange(self.size)))
         cost = {"none": apart > 0, "linear": apart, "quadratic": apart**2}[weighting].astype(np.float64)
         expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
-        return 1 - _over((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected)
+        return 1 - _divide_or_nan((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected)
 
-    def alpha(self, tables: Floats, scale: Scale) -> Floats:
+    def alpha(self, tables: FloatArray, scale: MeasurementScale) -> FloatArray:
         """Krippendorff's alpha, for which it does not matter who said which."""
-        return _alpha(tables + tables.transpose(0, 2, 1), self.categories, scale)
+        return _compute_alpha(tables + tables.transpose(0, 2, 1), self.categories, scale)
 
 
-def _over(part: Floats, whole: Floats) -> Floats:
+def _divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """A ratio, NaN where there is nothing to divide by."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio: Floats = np.where(whole > 1e-12, part / whole, math.nan)
+        ratio: FloatArray = np.where(denominator > 1e-12, numerator / denominator, math.nan)
     return ratio
 
 
-def accuracy(one: Sequence[Any], other: Sequence[Any]) -> float | None:
+def accuracy(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     """The share of units on which two raters say the same; None without units.
 
     In [0, 1]. Raises ValueError where there is not one rating of each for each unit.
@@ -110,17 +101,17 @@ def accuracy(one: Sequence[Any], other: Sequence[Any]) -> float | None:
     >>> accuracy(["a", "b", "b"], ["a", "b", "a"]), accuracy([], [])
     (0.666..., None)
     """
-    if len(one) != len(other):
-        raise ValueError(f"{len(one)} and {len(other)} ratings: give one of each rater for each unit")
-    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one) if len(one) else None
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} ratings: give one of each rater for each unit")
+    return sum(a == b for a, b in zip(first, second, strict=True)) / len(first) if len(first) else None
 
 
 def cohen_kappa(
-    one: Sequence[Any],
-    other: Sequence[Any],
-    weighting: Weighting = "none",
+    first: Sequence[Any],
+    second: Sequence[Any],
+    weighting: KappaWeighting = "none",
     order: Sequence[Hashable] | None = None,
-) -> Agreed:
+) -> AgreementCoefficient:
     """How far two raters agree beyond chance, each with their own shares of the categories (Cohen 1960).
 
     At most 1; 0 is chance. Weighted, a miss by several categories counts for more (Cohen 1968): by their
@@ -134,30 +125,30 @@ def cohen_kappa(
     >>> cohen_kappa([1, 1], [1, 1]).reason
     'every rating is the same: chance would agree as well'
     """
-    crossed = Crossed(one, other, order)
-    if not len(one):
-        return Agreed(None, "there are no units")
-    value = float(crossed.kappa(crossed.tables(np.ones((1, len(one)))), weighting)[0])
-    return Agreed(None, ALIKE) if math.isnan(value) else Agreed(value)
+    crossed = TwoRaterRatings(first, second, order)
+    if not len(first):
+        return AgreementCoefficient(None, "there are no units")
+    value = float(crossed.kappa(crossed.confusion_matrices(np.ones((1, len(first)))), weighting)[0])
+    return AgreementCoefficient(None, ALL_RATINGS_EQUAL) if math.isnan(value) else AgreementCoefficient(value)
 
 
 # --- any number of raters --------------------------------------------------------------------------
 
 
-class Rated:
+class MultiRaterRatings:
     """Units that several raters rated, their pairs of values counted once; methods take weights as in `Crossed`.
 
     `ratings` are units by raters, None (or NaN) where a rater said nothing; units with fewer than two ratings
     tell nothing.
 
-    >>> rated = Rated([[1, 1], [0, 0], [1, 0], [0, None]])
+    >>> rated = MultiRaterRatings([[1, 1], [0, 0], [1, 0], [0, None]])
     >>> rated.alpha(rated.coincidences(np.ones((1, 4))), "nominal")
     array([0.444...])
     """
 
     def __init__(self, ratings: Sequence[Sequence[Any]], order: Sequence[Hashable] | None = None) -> None:
-        said = [[one for one in unit if not _missing(one)] for unit in ratings]
-        places, self.categories = _places([one for unit in said for one in unit], order)
+        said = [[one for one in unit if not _is_missing(one)] for unit in ratings]
+        places, self.categories = _index_categories([one for unit in said for one in unit], order)
         size = self.size = len(self.categories)
         ends = np.cumsum([0, *map(len, said)])
         table = np.zeros((len(said), size))
@@ -169,26 +160,28 @@ class Rated:
         scale = np.where(raters > 1, 1 / np.maximum(raters - 1, 1), 0.0)
         self._pairs = (pairs * scale[:, None, None]).reshape(len(said), size * size)
 
-    def coincidences(self, weights: Floats) -> Floats:
+    def coincidences(self, weights: FloatArray) -> FloatArray:
         """How often two values stand on one unit, each unit counted by its ratings."""
-        found: Floats = (weights @ self._pairs).reshape(len(weights), self.size, self.size)
+        found: FloatArray = (weights @ self._pairs).reshape(len(weights), self.size, self.size)
         return found
 
-    def alpha(self, coincidences: Floats, scale: Scale) -> Floats:
+    def alpha(self, coincidences: FloatArray, scale: MeasurementScale) -> FloatArray:
         """1 less the distance of values of one unit over that of any two values."""
-        return _alpha(coincidences, self.categories, scale)
+        return _compute_alpha(coincidences, self.categories, scale)
 
 
-def _alpha(coincidences: Floats, categories: Sequence[Any], scale: Scale) -> Floats:
+def _compute_alpha(
+    coincidences: FloatArray, categories: Sequence[Any], scale: MeasurementScale
+) -> FloatArray:
     """Alpha from how often each two values stand on one unit."""
     totals = coincidences.sum(axis=2)
-    apart = _apart(totals, categories, scale)
+    apart = _compute_distances(totals, categories, scale)
     within = (coincidences * apart).sum(axis=(1, 2))
     any_two = np.einsum("ri,rij,rj->r", totals, apart, totals)
-    return 1 - _over(within * (totals.sum(axis=1) - 1), any_two)
+    return 1 - _divide_or_nan(within * (totals.sum(axis=1) - 1), any_two)
 
 
-def _apart(totals: Floats, categories: Sequence[Any], scale: Scale) -> Floats:
+def _compute_distances(totals: FloatArray, categories: Sequence[Any], scale: MeasurementScale) -> FloatArray:
     """The squared distance of every two values, for each row."""
     size = len(categories)
     if scale == "nominal":
@@ -201,13 +194,15 @@ def _apart(totals: Floats, categories: Sequence[Any], scale: Scale) -> Floats:
     return ranks
 
 
-def _missing(value: Any) -> bool:
+def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def krippendorff_alpha(
-    ratings: Sequence[Sequence[Any]], scale: Scale = "nominal", order: Sequence[Hashable] | None = None
-) -> Agreed:
+    ratings: Sequence[Sequence[Any]],
+    scale: MeasurementScale = "nominal",
+    order: Sequence[Hashable] | None = None,
+) -> AgreementCoefficient:
     """How far any number of raters agree beyond chance, also where ratings are missing (Krippendorff 2004).
 
     `ratings` are units by raters, None where one said nothing. 1 is perfect, 0 is chance. `scale` says what a
@@ -220,9 +215,9 @@ def krippendorff_alpha(
     >>> krippendorff_alpha([[1], [0]]).reason
     'no unit has two ratings'
     """
-    rated = Rated(ratings, order)
+    rated = MultiRaterRatings(ratings, order)
     coincidences = rated.coincidences(np.ones((1, len(ratings))))
     if not coincidences.sum():
-        return Agreed(None, "no unit has two ratings")
+        return AgreementCoefficient(None, "no unit has two ratings")
     value = float(rated.alpha(coincidences, scale)[0])
-    return Agreed(None, ALIKE) if math.isnan(value) else Agreed(value)
+    return AgreementCoefficient(None, ALL_RATINGS_EQUAL) if math.isnan(value) else AgreementCoefficient(value)

@@ -1,4 +1,4 @@
-"""Distribution functions and quantiles, so that nothing heavier than numpy is needed when the package runs."""
+"""Distribution functions and quantiles of the normal, Student's t and the binomial, without SciPy."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-__all__ = ["binomial_below", "normal_below", "normal_quantile", "t_below", "t_quantile"]
-
-NORMAL = NormalDist()
-EXACT = 1000
+STANDARD_NORMAL = NormalDist()
+MAX_EXACT_TRIALS = 1000
 """Fair trials up to which the binomial is summed in whole numbers."""
 
 
-def normal_below(z: float) -> float:
+def normal_cdf(z: float) -> float:
     """The standard normal distribution function, P(Z ≤ z), with full digits in the lower tail.
 
-    >>> round(normal_below(-1.959963984540054), 6)
+    >>> round(normal_cdf(-1.959963984540054), 6)
     0.025
     """
     return 0.5 * math.erfc(-z / math.sqrt(2))
@@ -31,7 +29,7 @@ def normal_quantile(p: float) -> float:
     """
     if p in (0, 1):
         return math.inf if p else -math.inf
-    return NORMAL.inv_cdf(p)
+    return STANDARD_NORMAL.inv_cdf(p)
 
 
 @lru_cache(maxsize=4096)
@@ -49,55 +47,55 @@ def t_quantile(p: float, df: float) -> float:
     if p < 0.5:
         return -t_quantile(1 - p, df)
     low, high = 0.0, 1.0
-    while t_below(high, df) < p:
+    while t_cdf(high, df) < p:
         high *= 2
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if t_below(middle, df) < p else (low, middle)
+        low, high = (middle, high) if t_cdf(middle, df) < p else (low, middle)
     return (low + high) / 2
 
 
-def t_below(t: float, df: float) -> float:
+def t_cdf(t: float, df: float) -> float:
     """The distribution function of Student's t, P(T ≤ t), with full digits in the lower tail.
 
-    >>> round(t_below(-2.262157, 9), 6)
+    >>> round(t_cdf(-2.262157, 9), 6)
     0.025
     """
     if math.isinf(t) or math.isinf(df):
-        return normal_below(t)
+        return normal_cdf(t)
     square = t * t
     if t < 0:
         return 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + square), square / (df + square))
     return 0.5 + 0.5 * _incomplete_beta(0.5, df / 2, square / (df + square), df / (df + square))
 
 
-def binomial_below(k: int, n: int, p: float = 0.5) -> float:
+def binomial_cdf(k: int, n: int, p: float = 0.5) -> float:
     """The distribution function of the binomial, P(X ≤ k) for n trials that succeed with probability p.
 
-    >>> binomial_below(2, 14)
+    >>> binomial_cdf(2, 14)
     0.006469...
     """
     if k < 0 or k >= n:
         return float(k >= n)
-    if p == 0.5 and n <= EXACT:
+    if p == 0.5 and n <= MAX_EXACT_TRIALS:
         ways: int = sum(math.comb(n, i) for i in range(k + 1))
         return ways / (1 << n)
     return _incomplete_beta(n - k, k + 1, 1 - p, p)
 
 
-def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
+def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
     """The regularised incomplete beta function I_x(a, b); `rest` is 1 − x, given apart to keep its digits."""
-    if x <= 0 or rest <= 0:
-        return float(rest <= 0)
+    if x <= 0 or complement <= 0:
+        return float(complement <= 0)
     if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, rest, x)
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
-    return math.exp(front) * _lentz(a, b, x) / a
+        return 1 - _incomplete_beta(b, a, complement, x)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(complement)
+    return math.exp(front) * _evaluate_continued_fraction(a, b, x) / a
 
 
-def _lentz(a: float, b: float, x: float) -> float:
+def _evaluate_continued_fraction(a: float, b: float, x: float) -> float:
     """The continued fraction of the incomplete beta function."""
     tiny = 1e-300
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)

@@ -1,4 +1,4 @@
-"""A mean with its interval."""
+"""Confidence intervals of means and shares, and shares corrected for sensitivity and specificity."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ragfault.stats.clusters import Clusters, Values, encode_clusters
 from ragfault.stats.distributions import normal_quantile, t_quantile
-from ragfault.stats.groups import Clusters, Values, codes
 
-__all__ = ["Interval", "clustered_error", "mean_interval", "sparse", "standard_error", "wilson"]
-
-
-ALIKE = 30
+MIN_CONSTANT_VALUES = 30
 """Fewer values than this that are all alike and without bounds say nothing about spread."""
 
-FEW = 10
+MIN_DIFFERING_VALUES = 10
 """Fewer values than this that differ from the rest: others may be unseen as yet."""
 
 
@@ -65,42 +62,46 @@ def mean_interval(
         raise ValueError("no values: a mean of nothing is undefined")
     low, high = float(bounds[0]), float(bounds[1])
     n, mean = int(sample.size), float(sample.mean())
-    groups = n if clusters is None else codes(clusters, n)[1]
+    groups = n if clusters is None else encode_clusters(clusters, n)[1]
     bounded = math.isfinite(low) and math.isfinite(high) and high > low
-    if groups == 1 or (not bounded and n < ALIKE and not np.ptp(sample)):
+    if groups == 1 or (not bounded and n < MIN_CONSTANT_VALUES and not np.ptp(sample)):
         return Interval(mean, low, high, n, groups)
     if bounded and bool(np.all((sample == low) | (sample == high))):
-        return _binary(sample, clusters, (low, high), groups, confidence)
-    bottom, top = _student(sample, clusters, groups, confidence)
-    if bounded and sparse(sample):
+        return _binary_interval(sample, clusters, (low, high), groups, confidence)
+    bottom, top = _student_interval(sample, clusters, groups, confidence)
+    if bounded and is_sparse(sample):
         padded = np.concatenate([sample, [low, high]])
-        apart = None if clusters is None else np.concatenate([codes(clusters, n)[0], [groups, groups + 1]])
-        ends = _student(padded, apart, groups + 2, confidence)
+        apart = (
+            None
+            if clusters is None
+            else np.concatenate([encode_clusters(clusters, n)[0], [groups, groups + 1]])
+        )
+        ends = _student_interval(padded, apart, groups + 2, confidence)
         bottom, top = min(bottom, ends[0]), max(top, ends[1])
     return Interval(mean, max(low, bottom), min(high, top), n, groups)
 
 
-def _student(
+def _student_interval(
     sample: NDArray[np.float64], clusters: Clusters | None, groups: int, confidence: float
 ) -> tuple[float, float]:
     """Student's t interval with the plain or the clustered standard error."""
     mean = float(sample.mean())
-    error = standard_error(sample) if clusters is None else clustered_error(sample, clusters)
+    error = standard_error(sample) if clusters is None else clustered_standard_error(sample, clusters)
     half = t_quantile(0.5 + confidence / 2, groups - 1) * error
     return mean - half, mean + half
 
 
-def sparse(sample: NDArray[np.float64]) -> bool:
+def is_sparse(sample: NDArray[np.float64]) -> bool:
     """Whether most values are alike and few differ.
 
-    >>> sparse(np.array([1.0] * 18 + [0.0] * 2)), sparse(np.array([0.0, 1.0] * 10))
+    >>> is_sparse(np.array([1.0] * 18 + [0.0] * 2)), is_sparse(np.array([0.0, 1.0] * 10))
     (True, False)
     """
     alike = int(np.unique(sample, return_counts=True)[1].max())
-    return 2 * alike > sample.size and sample.size - alike < FEW
+    return 2 * alike > sample.size and sample.size - alike < MIN_DIFFERING_VALUES
 
 
-def _binary(
+def _binary_interval(
     sample: NDArray[np.float64],
     clusters: Clusters | None,
     bounds: tuple[float, float],
@@ -114,11 +115,11 @@ def _binary(
     size = float(n)
     if clusters is not None and groups < n:
         plain = standard_error(sample)
-        effect = (clustered_error(sample, clusters) / plain) ** 2 if plain > 0 else n / groups
+        effect = (clustered_standard_error(sample, clusters) / plain) ** 2 if plain > 0 else n / groups
         size = n / max(1.0, effect)
     p = 0.5 + confidence / 2
     z = normal_quantile(p) if clusters is None or groups == n else t_quantile(p, groups - 1)
-    bottom, top = _score(share, size, z)
+    bottom, top = _score_interval(share, size, z)
     width = high - low
     return Interval(low + width * share, low + width * bottom, low + width * top, n, groups)
 
@@ -137,34 +138,141 @@ def standard_error(values: Values) -> float:
     return float(sample.std(ddof=1) / math.sqrt(sample.size))
 
 
-def clustered_error(values: Values, clusters: Clusters) -> float:
+def clustered_standard_error(values: Values, clusters: Clusters) -> float:
     """The standard error of the mean where values of one cluster move together.
 
     Residuals are summed within each cluster before they are squared (Liang & Zeger 1986), with the
     finite-cluster correction g / (g − 1). Infinite for fewer than two clusters.
 
-    >>> round(clustered_error(range(20), [0, 1, 2, 3] * 5), 3)
+    >>> round(clustered_standard_error(range(20), [0, 1, 2, 3] * 5), 3)
     0.645
     """
     sample = np.asarray(values, dtype=np.float64)
-    index, groups = codes(clusters, sample.size)
+    index, groups = encode_clusters(clusters, sample.size)
     if groups < 2:
         return math.inf
     sums = np.bincount(index, weights=sample - sample.mean(), minlength=groups)
     return float(math.sqrt(groups / (groups - 1) * float(np.sum(sums**2))) / sample.size)
 
 
-def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a share (Wilson 1927).
 
-    >>> [round(end, 4) for end in wilson(8, 10)]
+    >>> [round(end, 4) for end in wilson_interval(8, 10)]
     [0.4902, 0.9433]
     """
-    return _score(successes / n, n, normal_quantile(0.5 + confidence / 2))
+    return _score_interval(successes / n, n, normal_quantile(0.5 + confidence / 2))
 
 
-def _score(share: float, n: float, z: float) -> tuple[float, float]:
+def _score_interval(share: float, n: float, z: float) -> tuple[float, float]:
     """The score interval of a share at z standard errors."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return (0.0 if share == 0 else max(0.0, centre - half)), (1.0 if share == 1 else min(1.0, centre + half))
+
+
+pass  # self-import
+
+
+class CorrectedShare(Struct, frozen=True):
+    """A share corrected for the error of whoever counted it, or why it cannot be."""
+
+    interval: Interval | None
+    """The corrected share with its interval, in [0, 1]; None where it is undefined."""
+    reason: str | None = None
+    """Why it is undefined."""
+
+
+def rogan_gladen(
+    rate: float,
+    n: float,
+    sensitivity: float,
+    specificity: float,
+    *,
+    sensitivity_n: float,
+    specificity_n: float,
+    confidence: float = 0.95,
+) -> CorrectedShare:
+    """The share of what is truly positive, from the share that an imperfect test calls so (Rogan & Gladen 1978).
+
+    `rate` is the share of `n` things that the test calls positive; `sensitivity` the share of `sensitivity_n`
+    true positives that it finds, `specificity` the share of `specificity_n` true negatives that it passes. All
+    shares are in [0, 1]; a size may be a fraction (an effective n), and infinite where the share is known.
+    The interval joins Wilson's intervals of the three as `correct` does.
+
+    Undefined where `correct` is. Raises ValueError for a share outside [0, 1] or a size that is not above 0.
+
+    >>> rogan_gladen(0.3, 200, 0.8, 0.9, sensitivity_n=100, specificity_n=150).interval
+    Interval(mean=0.2857..., low=0.175..., high=0.398..., n=200, clusters=200)
+    >>> rogan_gladen(0.3, 200, 0.4, 0.6, sensitivity_n=100, specificity_n=150).reason
+    'sensitivity 0.400 + specificity 0.600 is not above 1: no better than chance'
+    """
+    for name, share, size in (
+        ("rate", rate, n),
+        ("sensitivity", sensitivity, sensitivity_n),
+        ("specificity", specificity, specificity_n),
+    ):
+        if not 0 <= share <= 1 or not size > 0:
+            raise ValueError(f"{name} {share} of {size}: a share is in [0, 1], and what it is of above 0")
+    return correct_share(
+        _make_share_interval(rate, n, confidence),
+        _make_share_interval(sensitivity, sensitivity_n, confidence),
+        _make_share_interval(specificity, specificity_n, confidence),
+    )
+
+
+def _make_share_interval(value: float, n: float, confidence: float) -> Interval:
+    """A share with Wilson's interval; without any where it is known."""
+    if math.isinf(n):
+        return Interval(value, value, value, 0, 0)
+    low, high = wilson_interval(value * n, n, confidence)
+    return Interval(value, min(low, value), max(high, value), round(n), round(n))
+
+
+def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) -> CorrectedShare:
+    """A share with its interval, corrected for sensitivity and specificity with theirs.
+
+    The mean is (rate + specificity − 1) / (sensitivity + specificity − 1), cut to [0, 1]. Its interval holds every
+    share x in [0, 1] for which rate − x · sensitivity − (1 − x) · (1 − specificity) may be 0, by the three intervals
+    joined as their squared half-widths add (Zou & Donner 2008; for a ratio Fieller 1954). It so inherits what the
+    three know of clusters and of small samples, and its confidence is theirs. The mean of shares per trace can
+    stand for a rate: the map is linear, as long as the error is the same on every trace.
+
+    Undefined where sensitivity + specificity is not above 1 or, by their intervals, not known to be; and
+    where the rate lies beyond what these errors allow, even if nothing (or everything) were positive: then the errors
+    here are not those that were measured.
+
+    >>> exact = Interval(1.0, 1.0, 1.0, 50, 50)
+    >>> rate = Interval(0.3, 0.2, 0.4, 100, 100)
+    >>> correct_share(rate, exact, Interval(0.9, 0.9, 0.9, 50, 50)).interval
+    Interval(mean=0.222..., low=0.111..., high=0.333..., n=100, clusters=100)
+    """
+    gain = sensitivity.mean + specificity.mean - 1
+    if gain <= 0:
+        shown = f"sensitivity {sensitivity.mean:.3f} + specificity {specificity.mean:.3f}"
+        return CorrectedShare(None, f"{shown} is not above 1: no better than chance")
+    above = rate.mean + specificity.mean - 1
+    spans = (
+        (rate.mean - rate.low, sensitivity.high - sensitivity.mean, specificity.mean - specificity.low),
+        (rate.high - rate.mean, sensitivity.mean - sensitivity.low, specificity.high - specificity.mean),
+    )
+    if any(gain * gain <= positive**2 + negative**2 for _, positive, negative in spans):
+        return CorrectedShare(None, "the labelled data do not show it to be better than chance")
+    low, high = (_solve_bound(above, gain, span, side) for span, side in zip(spans, (-1, 1), strict=True))
+    if high < 0:
+        expected = f"fewer are called positive ({rate.mean:.3f}) than the {1 - specificity.mean:.3f}"
+        return CorrectedShare(None, f"{expected} expected in error alone: the error here is another")
+    if low > 1:
+        expected = f"more are called positive ({rate.mean:.3f}) than the {sensitivity.mean:.3f}"
+        return CorrectedShare(None, f"{expected} expected if all were: the error here is another")
+    mean, low, high = (min(1.0, max(0.0, end)) for end in (above / gain, low, high))
+    return CorrectedShare(Interval(mean, min(low, mean), max(high, mean), rate.n, rate.clusters))
+
+
+def _solve_bound(above: float, gain: float, span: tuple[float, float, float], side: int) -> float:
+    """Where the corrected share ends: x on this side at which `above` − x · `gain` equals its own half-width."""
+    own, positive, negative = span
+    a = gain**2 - positive**2 - negative**2
+    b = above * gain - negative**2
+    c = above**2 - own**2 - negative**2
+    return (b + side * math.sqrt(max(0.0, b * b - a * c))) / a

@@ -1,4 +1,4 @@
-"""How much data a difference needs: power, the smallest detectable effect, and the required n.
+"""Power, the smallest detectable effect, and the required number of pairs.
 
 The deviation is that of one pair's difference, clusters included: `Difference.deviation` gives it as the standard
 error times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965).
@@ -14,19 +14,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from ragfault.stats.distributions import normal_below, t_quantile
-from ragfault.stats.groups import Floats
+from ragfault.stats.clusters import FloatArray
+from ragfault.stats.distributions import normal_cdf, t_quantile
 
-__all__ = ["detectable", "power", "required", "required_steady", "steady_power"]
-
-NODES = 200
-NORMAL = 1e6
+QUADRATURE_NODES = 200
+NORMAL_DF = 1e6
 """Degrees of freedom above which Student's t is the normal distribution."""
-LIMIT = 10**12
-_below = np.frompyfunc(normal_below, 1, 1)
+MAX_PAIRS = 10**12
+_normal_cdf = np.frompyfunc(normal_cdf, 1, 1)
 
 
-def power(effect: float, deviation: float, n: float, size: float = 1.0, *, alpha: float = 0.05) -> float:
+def compute_power(
+    effect: float, deviation: float, n: float, cluster_size: float = 1.0, *, alpha: float = 0.05
+) -> float:
     """The power of a paired comparison: how likely a true difference of `effect` is found significant.
 
     Of the two-sided paired t test, by the noncentral t distribution (Cohen 1988); the sign-flip test has about the
@@ -34,133 +34,148 @@ def power(effect: float, deviation: float, n: float, size: float = 1.0, *, alpha
 
     Raises ValueError below two clusters or where the deviation is not above 0.
 
-    >>> round(power(0.05, 0.2, 100), 4)
+    >>> round(compute_power(0.05, 0.2, 100), 4)
     0.697
     """
-    df, error = _plan(deviation, n, size)
+    df, error = _compute_plan_error(deviation, n, cluster_size)
     t, shift = t_quantile(1 - alpha / 2, df), abs(effect) / error
-    spread, weights = _spreads(df)
-    return _mean(weights, shift - t * spread) + _mean(weights, -shift - t * spread)
+    spread, weights = _weigh_deviations(df)
+    return _average_normal_cdf(weights, shift - t * spread) + _average_normal_cdf(
+        weights, -shift - t * spread
+    )
 
 
-def steady_power(
-    margin: float, deviation: float, n: float, size: float = 1.0, *, alpha: float = 0.05
+def equivalence_power(
+    margin: float, deviation: float, n: float, cluster_size: float = 1.0, *, alpha: float = 0.05
 ) -> float:
     """The power of an equivalence test: how likely no difference at all is shown to lie within `margin`.
 
     Of two one-sided t tests at a true difference of 0 (Schuirmann 1987; Owen 1965).
 
-    >>> round(steady_power(0.05, 0.2, 200), 4)
+    >>> round(equivalence_power(0.05, 0.2, 200), 4)
     0.9397
     """
-    df, error = _plan(deviation, n, size)
+    df, error = _compute_plan_error(deviation, n, cluster_size)
     t, shift = t_quantile(1 - alpha, df), margin / error
-    spread, weights = _spreads(df)
-    return max(0.0, 2 * _mean(weights, np.maximum(shift - t * spread, 0.0)) - 1)
+    spread, weights = _weigh_deviations(df)
+    return max(0.0, 2 * _average_normal_cdf(weights, np.maximum(shift - t * spread, 0.0)) - 1)
 
 
-def detectable(
-    deviation: float, n: float, size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+def detectable_effect(
+    deviation: float, n: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
 ) -> float:
     """The smallest detectable effect: the true difference that n pairs find significant with the given power.
 
     The inverse of `power`, which see (Bloom 1995). Infinite below two clusters, or where the deviation is.
 
-    >>> round(detectable(0.2, 100), 4)
+    >>> round(detectable_effect(0.2, 100), 4)
     0.0566
     """
-    if n / size < 2 or not math.isfinite(deviation):
+    if n / cluster_size < 2 or not math.isfinite(deviation):
         return math.inf
-    _check(power)
+    _check_power(power)
     low, high = 0.0, deviation
-    while _power(high, deviation, n, size, alpha) < power:
+    while _compute_power_at(high, deviation, n, cluster_size, alpha) < power:
         low, high = high, 2 * high
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _power(middle, deviation, n, size, alpha) < power else (low, middle)
+        low, high = (
+            (middle, high)
+            if _compute_power_at(middle, deviation, n, cluster_size, alpha) < power
+            else (low, middle)
+        )
     return high
 
 
-def required(
-    effect: float, deviation: float, size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+def required_pairs(
+    effect: float, deviation: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
 ) -> int | None:
     """The number of pairs needed to find a true difference of `effect` significant with the given power.
 
     The inverse of `detectable`. None where the deviation is unknown (infinite) or no number is enough.
     Raises ValueError on an effect of 0.
 
-    >>> required(0.05, 0.2)
+    >>> required_pairs(0.05, 0.2)
     128
     """
-    _check(power)
+    _check_power(power)
     if effect == 0:
         raise ValueError("effect is 0: no number of pairs finds a difference that is not there")
-    return _smallest(lambda n: _power(effect, deviation, n, size, alpha), power, deviation, size)
+    return _search_smallest_n(
+        lambda n: _compute_power_at(effect, deviation, n, cluster_size, alpha), power, deviation, cluster_size
+    )
 
 
-def required_steady(
-    margin: float, deviation: float, size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+def required_equivalence_pairs(
+    margin: float, deviation: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
 ) -> int | None:
     """The number of pairs needed to show with the given power that a metric is steady within `margin`, if it is.
 
     None where the deviation is unknown (infinite) or no number is enough. Raises ValueError where the margin is
     not above 0.
 
-    >>> required_steady(0.05, 0.2)
+    >>> required_equivalence_pairs(0.05, 0.2)
     139
     """
-    _check(power)
+    _check_power(power)
     if not margin > 0:
         raise ValueError(f"margin is {margin}: give the smallest change that matters, above 0")
-    return _smallest(lambda n: steady_power(margin, deviation, n, size, alpha=alpha), power, deviation, size)
+    return _search_smallest_n(
+        lambda n: equivalence_power(margin, deviation, n, cluster_size, alpha=alpha),
+        power,
+        deviation,
+        cluster_size,
+    )
 
 
-def _power(effect: float, deviation: float, n: float, size: float, alpha: float) -> float:
-    return power(effect, deviation, n, size, alpha=alpha)
+def _compute_power_at(effect: float, deviation: float, n: float, cluster_size: float, alpha: float) -> float:
+    return compute_power(effect, deviation, n, cluster_size, alpha=alpha)
 
 
-def _check(power: float) -> None:
+def _check_power(power: float) -> None:
     if not 0 < power < 1:
         raise ValueError(f"power is {power}: give a share between 0 and 1")
 
 
-def _plan(deviation: float, n: float, size: float) -> tuple[float, float]:
+def _compute_plan_error(deviation: float, n: float, cluster_size: float) -> tuple[float, float]:
     """Degrees of freedom and standard error of a plan."""
-    if n / size < 2:
-        raise ValueError(f"{n} pairs in clusters of {size:g}: a plan needs two clusters")
+    if n / cluster_size < 2:
+        raise ValueError(f"{n} pairs in clusters of {cluster_size:g}: a plan needs two clusters")
     if not deviation > 0:
         raise ValueError(f"deviation is {deviation}: it must be above 0")
-    return n / size - 1, deviation / math.sqrt(n)
+    return n / cluster_size - 1, deviation / math.sqrt(n)
 
 
-def _smallest(chance: Callable[[int], float], power: float, deviation: float, size: float) -> int | None:
+def _search_smallest_n(
+    power_at: Callable[[int], float], power: float, deviation: float, cluster_size: float
+) -> int | None:
     """The smallest n at which a chance that grows with n reaches the power."""
     if not math.isfinite(deviation):
         return None
-    low = high = max(2, math.ceil(2 * size))
-    while chance(high) < power - 1e-9:
+    low = high = max(2, math.ceil(2 * cluster_size))
+    while power_at(high) < power - 1e-9:
         low, high = high, 2 * high
-        if high > LIMIT:
+        if high > MAX_PAIRS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= power - 1e-9 else (middle, high)
-    return low if chance(low) >= power - 1e-9 else high
+        low, high = (low, middle) if power_at(middle) >= power - 1e-9 else (middle, high)
+    return low if power_at(low) >= power - 1e-9 else high
 
 
-def _mean(weights: Floats, z: Floats) -> float:
+def _average_normal_cdf(weights: FloatArray, z: FloatArray) -> float:
     """The weighted mean of the normal distribution function."""
-    return float(weights @ np.asarray(_below(z), dtype=np.float64))
+    return float(weights @ np.asarray(_normal_cdf(z), dtype=np.float64))
 
 
 @lru_cache(maxsize=512)
-def _spreads(df: float) -> tuple[Floats, Floats]:
+def _weigh_deviations(df: float) -> tuple[FloatArray, FloatArray]:
     """Values of sample deviation over true deviation with their weights (Gauss-Legendre over its logarithm)."""
-    if df > NORMAL:
+    if df > NORMAL_DF:
         return np.ones(1), np.ones(1)
     reach = 9 / math.sqrt(2 * df)
     low, high = -reach - 26 / df, math.log1p(reach)
-    nodes, weights = _nodes()
+    nodes, weights = _legendre_nodes()
     log = low + (high - low) * (nodes + 1) / 2
     spread = np.exp(log)
     height = df * (log - (spread**2 - 1) / 2)
@@ -169,6 +184,6 @@ def _spreads(df: float) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=1)
-def _nodes() -> tuple[Floats, Floats]:
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+def _legendre_nodes() -> tuple[FloatArray, FloatArray]:
+    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
     return nodes, weights

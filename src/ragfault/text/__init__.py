@@ -1,24 +1,31 @@
-"""Text: sentences, words, normal forms, items and likeness; all comparison of texts stands on these."""
+"""Text processing without a model: words, sentences, entities, quantities and similarity."""
 
-from ragfault.text.alike import shingles, similar_span
-from ragfault.text.items import Stock, figures, items, occurs
-from ragfault.text.normal import plain, squad
-from ragfault.text.sentences import sentences
-from ragfault.text.words import NEGATIONS, STOP, content, stem, words
+from ragfault.text.entities import EntityIndex, extract_entities, extract_literals, mentions_entity
+from ragfault.text.normalization import (
+    NEGATIONS,
+    STOP_WORDS,
+    normalize_answer,
+    normalize_typography,
+    split_content_words,
+    split_words,
+    stem_word,
+)
+from ragfault.text.sentences import split_sentences
+from ragfault.text.similarity import make_shingles, score_quote_match
 
 __all__ = [
     "NEGATIONS",
-    "STOP",
-    "Stock",
-    "content",
-    "figures",
-    "items",
-    "occurs",
-    "plain",
-    "sentences",
-    "shingles",
-    "similar_span",
-    "squad",
-    "stem",
-    "words",
+    "STOP_WORDS",
+    "EntityIndex",
+    "extract_entities",
+    "extract_literals",
+    "make_shingles",
+    "mentions_entity",
+    "normalize_answer",
+    "normalize_typography",
+    "score_quote_match",
+    "split_content_words",
+    "split_sentences",
+    "split_words",
+    "stem_word",
 ]

@@ -1,18 +1,17 @@
-"""Quantities: dates, times, amounts of money, percentages, measures and bare numbers."""
+"""Dates, times, amounts of money, percentages and measurements, in one normal form and in base units."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import reduce
 from typing import NamedTuple
 
-from ragfault.text.words import NUMERALS
-
-__all__ = ["Find", "figured", "quantities"]
+from ragfault.text.normalization import NUMERALS
 
 
-class Find(NamedTuple):
+class EntityMatch(NamedTuple):
     """One item: its own form first, then the lesser forms that it implies."""
 
     form: str
@@ -24,21 +23,21 @@ class Find(NamedTuple):
         return (self.form, *self.implied)
 
 
-CALENDAR = """
+MONTH_TABLE = """
 january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep
 |october oct|november nov|december dec
 """
 MONTHS = {
-    name: f"{place:02d}" for place, names in enumerate(CALENDAR.split("|"), 1) for name in names.split()
+    name: f"{place:02d}" for place, names in enumerate(MONTH_TABLE.split("|"), 1) for name in names.split()
 }
 MONTH = rf"(?P<month>{'|'.join(MONTHS)})\b\.?"
 DAY = r"(?P<day>0?[1-9]|[1-9]\d)(?:st|nd|rd|th)?"
 YEAR = r"(?P<year>1\d{3}|2\d{3})"
-SCALE = {
+SCALE_EXPONENTS = {
     "hundred": 2, "thousand": 3, "k": 3, "million": 6, "mn": 6, "m": 6,
     "billion": 9, "bn": 9, "b": 9, "trillion": 12,
 }  # fmt: skip
-COIN_TABLE = """
+CURRENCY_TABLE = """
 usd: $ us$ dollar | eur: € euro | gbp: £ | jpy: ¥ yen | inr: ₹ rupee | chf: franc | cent:
 """
 UNIT_TABLE = """
@@ -54,79 +53,84 @@ psi: | kpa: | mol: | mmol:
 """
 
 
-def _table(text: str) -> dict[str, str]:
+def _parse_unit_table(text: str) -> dict[str, str]:
     """Spelling → unit, from lines of "unit: other spellings"."""
     rows = (row.split(":") for row in re.split(r"[|\n]", text) if ":" in row)
     return {spelling: unit.strip() for unit, others in rows for spelling in (unit.strip(), *others.split())}
 
 
-MONEY = _table(COIN_TABLE)
-UNITS = _table(UNIT_TABLE)
-TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-ONES = "one|two|three|four|five|six|seven|eight|nine"
-BIG = "hundred|thousand|million|billion|trillion"
-NUMBERS = (
-    rf"\b(?:(?:{TENS})[- ](?:{ONES})|{'|'.join(sorted(NUMERALS.keys() - {'one'}, key=len, reverse=True))})\b"
-    rf"|\b(?:one|an?)(?= (?:{BIG})\b)"
+CURRENCIES = _parse_unit_table(CURRENCY_TABLE)
+UNITS = _parse_unit_table(UNIT_TABLE)
+TENS_WORDS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+ONES_WORDS = "one|two|three|four|five|six|seven|eight|nine"
+SCALE_WORDS = "hundred|thousand|million|billion|trillion"
+NUMBER_WORDS = (
+    rf"\b(?:(?:{TENS_WORDS})[- ](?:{ONES_WORDS})|{'|'.join(sorted(NUMERALS.keys() - {'one'}, key=len, reverse=True))})\b"
+    rf"|\b(?:one|an?)(?= (?:{SCALE_WORDS})\b)"
 )
-SPELLED = re.compile(NUMBERS, re.IGNORECASE)
-PLAIN = re.compile(NUMBERS)
+SPELLED_NUMBER = re.compile(NUMBER_WORDS, re.IGNORECASE)
+SPELLED_NUMBER_LOWER = re.compile(NUMBER_WORDS)
 """The same in lower case, where it is found sooner."""
 DIGIT = re.compile(r"\d")
-FIGURE = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?!\d)"
-SCALED = FIGURE + rf"(?:[ -]?(?P<scale>(?:{BIG}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
-CURRENCY = r"US\$|[$€£¥₹]|\b(?:USD|EUR|GBP|JPY|INR|CHF) ?"
-COINS = r"(?:US )?(?:dollar|euro|yen|rupee|franc|cent)s?|USD|EUR|GBP|JPY|INR|CHF|[€£]"
-SPELLINGS = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True) if unit != "%")
-TAILS = (
-    rf"(?: ?(?P<percent>%|per ?cent\b|percentage points?\b)| ?(?P<coin>{COINS})(?!\w)"
-    rf"|[ -]?(?P<unit>(?:{SPELLINGS})s?)(?!\w)|(?:st|nd|rd|th|\+)?(?!\w))"
+NUMERAL = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?!\d)"
+SCALED_NUMERAL = NUMERAL + rf"(?:[ -]?(?P<scale>(?:{SCALE_WORDS}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
+CURRENCY_SYMBOL = r"US\$|[$€£¥₹]|\b(?:USD|EUR|GBP|JPY|INR|CHF) ?"
+CURRENCY_NAME = r"(?:US )?(?:dollar|euro|yen|rupee|franc|cent)s?|USD|EUR|GBP|JPY|INR|CHF|[€£]"
+UNIT_PATTERN = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True) if unit != "%")
+QUANTITY_SUFFIX = (
+    rf"(?: ?(?P<percent>%|per ?cent\b|percentage points?\b)| ?(?P<coin>{CURRENCY_NAME})(?!\w)"
+    rf"|[ -]?(?P<unit>(?:{UNIT_PATTERN})s?)(?!\w)|(?:st|nd|rd|th|\+)?(?!\w))"
 )
 
 
-def quantities(text: str, finds: list[Find]) -> str:
+def extract_quantities(text: str, matches: list[EntityMatch]) -> str:
     """Add the quantities of a text to the finds, and return the text with them blanked out.
 
-    >>> finds: list[Find] = []
-    >>> quantities("At 5:30 p.m. two sold for £1.5m, 50 percent down", finds).split()
+    >>> finds: list[EntityMatch] = []
+    >>> extract_quantities("At 5:30 p.m. two sold for £1.5m, 50 percent down", finds).split()
     ['At', ',', ',', 'sold', 'for', ',,', ',', 'down']
     >>> [find.form for find in finds]
     ['17:30', '1500000 gbp', '2', '50 %']
     """
-    text = figured(text)
+    text = convert_number_words(text)
     low = text.lower()
     if DIGIT.search(low):
-        for hint, pattern, make in READERS:
+        for hint, pattern, make in EXTRACTORS:
             if hint.search(low):
-                text = _blank(pattern, make, text, finds)
+                text = _blank_matches(pattern, make, text, matches)
     return text
 
 
-def figured(text: str) -> str:
+def convert_number_words(text: str) -> str:
     """A text with its numbers in figures.
 
-    >>> figured("twenty-five days in three harbours")
+    >>> convert_number_words("twenty-five days in three harbours")
     '25 days in 3 harbours'
     """
-    return SPELLED.sub(_figures, text) if PLAIN.search(text.lower()) else text
+    return (
+        SPELLED_NUMBER.sub(_convert_number_word, text) if SPELLED_NUMBER_LOWER.search(text.lower()) else text
+    )
 
 
-def _blank(
-    pattern: re.Pattern[str], make: Callable[[re.Match[str]], Find | None], text: str, finds: list[Find]
+def _blank_matches(
+    pattern: re.Pattern[str],
+    make_match: Callable[[re.Match[str]], EntityMatch | None],
+    text: str,
+    matches: list[EntityMatch],
 ) -> str:
     """Collect what one pattern finds; a comma stays in its place so that names do not run together."""
 
     def blank(match: re.Match[str]) -> str:
-        find = make(match)
+        find = make_match(match)
         if find is None:
             return match.group()
-        finds.append(find)
+        matches.append(find)
         return " " * (len(match.group()) - 1) + ","
 
     return pattern.sub(blank, text)
 
 
-def _iso(match: re.Match[str]) -> Find | None:
+def _match_date(match: re.Match[str]) -> EntityMatch | None:
     """2024-03-14, 14 March 2024, March 14th, March 2024: whatever parts are there."""
     part = match.groupdict()
     year, day = part.get("year"), part.get("day")
@@ -135,81 +139,165 @@ def _iso(match: re.Match[str]) -> Find | None:
     if not "01" <= month <= "12":
         return None
     if day is None:
-        return Find(f"{year}-{month}", (str(year),))
+        return EntityMatch(f"{year}-{month}", (str(year),))
     short = f"--{month}-{day.zfill(2)}"
     if year is None:
-        return Find(short)
-    return Find(f"{year}{short[1:]}", (f"{year}-{month}", str(year), short))
+        return EntityMatch(short)
+    return EntityMatch(f"{year}{short[1:]}", (f"{year}-{month}", str(year), short))
 
 
-def _slashed(match: re.Match[str]) -> Find | None:
+def _match_slashed_date(match: re.Match[str]) -> EntityMatch | None:
     """03/14/2024 where only one reading is a date; otherwise as it stands."""
     first, second, year = int(match[1]), int(match[2]), match[3]
     if first > 12 >= second > 0:
         first, second = second, first
     if not (0 < first <= 12 and (second > 12 or first == second)):
-        return Find(match.group(), (year,))
-    return Find(
+        return EntityMatch(match.group(), (year,))
+    return EntityMatch(
         f"{year}-{first:02d}-{second:02d}", (f"{year}-{first:02d}", year, f"--{first:02d}-{second:02d}")
     )
 
 
-def _time(match: re.Match[str]) -> Find | None:
+def _match_time(match: re.Match[str]) -> EntityMatch | None:
     """17:30, 5:30 p.m. and 5pm on the clock of 24 hours."""
     hour, minute, half = int(match["hour"]), int(match["minute"] or 0), (match["half"] or "").lower()[:1]
     if hour > 24 or minute > 59 or (half and not 0 < hour <= 12):
         return None
     if half:
         hour = hour % 12 + (12 if half == "p" else 0)
-    return Find(f"{hour:02d}:{minute:02d}")
+    return EntityMatch(f"{hour:02d}:{minute:02d}")
 
 
-def _figures(match: re.Match[str]) -> str:
+def _convert_number_word(match: re.Match[str]) -> str:
     """A number in words, in figures."""
     return str(sum(int(NUMERALS.get(word, "1")) for word in re.split("[- ]", match.group().lower())))
 
 
-def _quantity(match: re.Match[str]) -> Find | None:
+def _match_quantity(match: re.Match[str]) -> EntityMatch | None:
     """A number with whatever stands around it that says what is counted."""
     part = match.groupdict()
-    value = Decimal(part["figure"].replace(",", "")).scaleb(SCALE.get((part["scale"] or "").lower(), 0))
+    value = Decimal(part["figure"].replace(",", "")).scaleb(
+        SCALE_EXPONENTS.get((part["scale"] or "").lower(), 0)
+    )
     before = match.string[max(0, match.start() - 2) : match.start()]
     if before.endswith("-") and not (before[0].isalnum() or before[0] in ".)"):
         value = -value
     number = f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
-    of = _of(part)
+    of = _identify_unit(part)
     if of == "lb" and "pound" in match.group():
-        return Find(f"{number} lb", (f"{number} gbp", number))
-    return Find(f"{number} {of}", (number,)) if of else Find(number)
+        return EntityMatch(f"{number} lb", (f"{number} gbp", number))
+    return EntityMatch(f"{number} {of}", (number,)) if of else EntityMatch(number)
 
 
-def _of(part: dict[str, str | None]) -> str | None:
+def _identify_unit(groups: dict[str, str | None]) -> str | None:
     """What is counted: a currency, a percentage, a unit, or nothing that is known."""
-    if part.get("percent"):
+    if groups.get("percent"):
         return "%"
-    mark = (part.get("mark") or part.get("coin") or "").strip().lower().removeprefix("us ")
+    mark = (groups.get("mark") or groups.get("coin") or "").strip().lower().removeprefix("us ")
     if mark:
-        return MONEY.get(mark) or MONEY[mark.removesuffix("s")]
-    unit = (part.get("unit") or "").lower()
+        return CURRENCIES.get(mark) or CURRENCIES[mark.removesuffix("s")]
+    unit = (groups.get("unit") or "").lower()
     return UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
 
 
-def _readers() -> Iterable[tuple[str, str, Callable[[re.Match[str]], Find | None]]]:
+def _build_extractors() -> Iterable[tuple[str, str, Callable[[re.Match[str]], EntityMatch | None]]]:
     """The patterns, the most telling first, each after what a text in lower case holds if it is in it at all."""
-    yield r"\d-\d", rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _iso
-    yield NAMED, rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _iso
-    yield NAMED, rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _iso
-    yield NAMED, rf"\b{MONTH},? (?:of )?{YEAR}\b", _iso
-    yield r"\d/\d", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _slashed
+    yield r"\d-\d", rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _match_date
+    yield MONTH_HINT, rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _match_date
+    yield MONTH_HINT, rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _match_date
+    yield MONTH_HINT, rf"\b{MONTH},? (?:of )?{YEAR}\b", _match_date
+    yield r"\d/\d", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _match_slashed_date
     hours = r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2}))?(?::\d\d)? ?(?P<half>[ap]\.?m\b\.?)"
-    yield r"\d ?[ap]\.?m", hours, _time
-    yield r"\d:\d", r"\b(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?P<half>)(?![\d:])", _time
-    yield "0s", r"\b(?P<decade>[12]\d\d0s)\b", lambda match: Find(match["decade"].lower())
-    yield r"[$€£¥₹]|usd|eur|gbp|jpy|inr|chf", rf"(?P<mark>{CURRENCY}){SCALED}", _quantity
-    yield r"\d", rf"(?<![\d.]){SCALED}{TAILS}", _quantity
+    yield r"\d ?[ap]\.?m", hours, _match_time
+    yield r"\d:\d", r"\b(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?P<half>)(?![\d:])", _match_time
+    yield "0s", r"\b(?P<decade>[12]\d\d0s)\b", lambda match: EntityMatch(match["decade"].lower())
+    yield r"[$€£¥₹]|usd|eur|gbp|jpy|inr|chf", rf"(?P<mark>{CURRENCY_SYMBOL}){SCALED_NUMERAL}", _match_quantity
+    yield r"\d", rf"(?<![\d.]){SCALED_NUMERAL}{QUANTITY_SUFFIX}", _match_quantity
 
 
-NAMED = "|".join(sorted({name[:3] for name in MONTHS}))
-READERS = tuple(
-    (re.compile(hint), re.compile(pattern, re.IGNORECASE), make) for hint, pattern, make in _readers()
+MONTH_HINT = "|".join(sorted({name[:3] for name in MONTHS}))
+EXTRACTORS = tuple(
+    (re.compile(hint), re.compile(pattern, re.IGNORECASE), make)
+    for hint, pattern, make in _build_extractors()
 )
+
+
+pass  # self-import
+
+
+class PhysicalQuantity(NamedTuple):
+    """A quantity in base units."""
+
+    unit: str
+    """The base unit: "g" for all masses, "g/l" for all masses in a volume."""
+    value: Decimal
+
+
+BASE_UNITS: dict[str, tuple[str, str]] = {
+    "kg": ("g", "1000"), "mg": ("g", "0.001"), "µg": ("g", "0.000001"), "ng": ("g", "0.000000001"),
+    "t": ("g", "1000000"), "lb": ("g", "453.59237"), "oz": ("g", "28.349523125"),
+    "ml": ("l", "0.001"), "dl": ("l", "0.1"), "cl": ("l", "0.01"), "µl": ("l", "0.000001"), "cc": ("l", "0.001"),
+    "km": ("m", "1000"), "cm": ("m", "0.01"), "mm": ("m", "0.001"), "mi": ("m", "1609.344"),
+    "ft": ("m", "0.3048"), "inch": ("m", "0.0254"), "yd": ("m", "0.9144"),
+    "ms": ("s", "0.001"), "min": ("s", "60"), "h": ("s", "3600"), "day": ("s", "86400"), "week": ("s", "604800"),
+    "mmol": ("mol", "0.001"), "µmol": ("mol", "0.000001"), "nmol": ("mol", "0.000000001"),
+    "kb": ("byte", "1000"), "mb": ("byte", "1000000"), "gb": ("byte", "1000000000"),
+    "tb": ("byte", "1000000000000"), "khz": ("hz", "1000"), "mhz": ("hz", "1000000"), "ghz": ("hz", "1000000000"),
+    "kcal": ("cal", "1000"), "kpa": ("pa", "1000"), "bp": ("%", "0.01"),
+}  # fmt: skip
+"""Unit → its base unit, and how many of those it is; what is not here is its own base."""
+UNIT_SPELLINGS = {
+    "unit": "iu", "ug": "µg", "μmol": "µmol", "umol": "µmol", "μl": "µl", "ul": "µl", "d": "day", "c": "°c", "f": "°f",
+    "bps": "bp", "basis point": "bp", "percentage point": "%", "per cent": "%", "nanogram": "ng", "deciliter": "dl",
+    "decilitre": "dl", "millimole": "mmol", "degree c": "°c", "degree f": "°f", "degree celsius": "°c",
+    "degree fahrenheit": "°f", "degrees c": "°c", "degrees f": "°f", "degrees celsius": "°c",
+    "degrees fahrenheit": "°f",
+}  # fmt: skip
+"""Spellings that only a measure is looked for in."""
+NUMBER_PATTERN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+"
+QUANTITY_PATTERN = re.compile(
+    rf"(?P<figure>{NUMBER_PATTERN})(?: ?(?:-|to|or|and) ?(?P<last>{NUMBER_PATTERN}))?(?:[ -]?(?P<scale>{SCALE_WORDS})\b)?"
+    r"[ -]?(?P<units>[^\d\s].*)?",
+    re.IGNORECASE,
+)
+UNIT_SEPARATOR = re.compile(r" ?/ ?| per ", re.IGNORECASE)
+SIGNIFICANT_DIGITS = 12
+"""Quantities are compared to so many digits."""
+
+
+def parse_quantities(text: str) -> tuple[PhysicalQuantity, ...]:
+    """What a number with a unit measures, in base units; of a range its two ends; nothing where it is none.
+
+    An unknown unit is its own base; a bare number has the unit "".
+
+    >>> parse_quantities("500 mg") == parse_quantities("0.5 g"), parse_quantities("10 mg") == parse_quantities("10 mcg")
+    (True, False)
+    >>> parse_quantities("2.5-5 mg/kg")
+    (Measure(unit='g/g', value=Decimal('0.0000025')), Measure(unit='g/g', value=Decimal('0.000005')))
+    """
+    found = QUANTITY_PATTERN.fullmatch(text.strip())
+    if not found:
+        return ()
+    bases = [_convert_to_base(unit) for unit in UNIT_SEPARATOR.split((found["units"] or "").strip(" ."))]
+    factor = reduce(lambda left, right: left / right, (size for _, size in bases))
+    factor = factor.scaleb(SCALE_EXPONENTS.get((found["scale"] or "").lower(), 0))
+    unit = "/".join(name for name, _ in bases)
+    figures = (found[name].replace(",", "") for name in ("figure", "last") if found[name])
+    return tuple(PhysicalQuantity(unit, _normalize_decimal(Decimal(figure) * factor)) for figure in figures)
+
+
+def _convert_to_base(unit: str) -> tuple[str, Decimal]:
+    """The base unit of a unit, and how many of those it is."""
+    unit = unit.lower().strip()
+    for spelling in (unit, unit.removesuffix("s")):
+        name = UNIT_SPELLINGS.get(spelling) or UNITS.get(spelling)
+        if name or spelling in BASE_UNITS:
+            base, size = BASE_UNITS.get(name or spelling, (name or spelling, "1"))
+            return base, Decimal(size)
+    return unit.removesuffix("s"), Decimal(1)
+
+
+def _normalize_decimal(value: Decimal) -> Decimal:
+    """A value in its one spelling."""
+    text = f"{Decimal(f'{value:.{SIGNIFICANT_DIGITS}g}'):f}"
+    return Decimal(text.rstrip("0").rstrip(".") if "." in text else text)

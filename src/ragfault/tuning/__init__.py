@@ -1,23 +1,32 @@
-"""Tuning: a search for the pipeline that finds best, whose gain is proved on questions that it was not tuned on."""
+"""Tuning: search for the best retrieval pipeline and prove its gain on held-out questions."""
 
 from ragfault.tuning.pitfalls import Pitfall, lint
-from ragfault.tuning.records import Bound, Gain, Outcome, Point, Question, Row, Tried, Tuned
-from ragfault.tuning.running import tune
-from ragfault.tuning.space import Space, default_space, grid
+from ragfault.tuning.results import (
+    Bound,
+    FrontierPoint,
+    Gain,
+    MeasuredPipeline,
+    QuestionOutcome,
+    SearchStep,
+    TuningQuestion,
+    TuningResult,
+)
+from ragfault.tuning.search_space import SearchSpace, default_space, enumerate_configs
+from ragfault.tuning.tuner import tune
 
 __all__ = [
     "Bound",
+    "FrontierPoint",
     "Gain",
-    "Outcome",
+    "MeasuredPipeline",
     "Pitfall",
-    "Point",
-    "Question",
-    "Row",
-    "Space",
-    "Tried",
-    "Tuned",
+    "QuestionOutcome",
+    "SearchSpace",
+    "SearchStep",
+    "TuningQuestion",
+    "TuningResult",
     "default_space",
-    "grid",
+    "enumerate_configs",
     "lint",
     "tune",
 ]

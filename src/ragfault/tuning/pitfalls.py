@@ -1,4 +1,4 @@
-"""The six pitfalls of retrieval, looked for in a pipeline or in what a pipeline left: a run."""
+"""The linter for six common retrieval pitfalls, looked for in a pipeline configuration or in a run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError, UsageError
+from ragfault.io.runs import Run
 from ragfault.records import Trace
-from ragfault.retrieval.calls import read_call
-from ragfault.retrieval.chunking import chunker
-from ragfault.retrieval.index import Making
-from ragfault.retrieval.recipes import UNFITTED, Recipe, check_recipe, embedder_of, made_by, read_recipe
-from ragfault.retrieval.selecting import SIMPLE
-from ragfault.retrieval.stages import step_of
-from ragfault.runs import Run
+from ragfault.retrieval.chunking import load_chunker
+from ragfault.retrieval.expressions import parse_expression
+from ragfault.retrieval.index import IndexManifest
+from ragfault.retrieval.pipeline_config import (
+    UNFITTED_SUFFIX,
+    PipelineConfig,
+    check_pipeline_config,
+    load_config_embedder,
+    matches_embedder,
+    read_pipeline_config,
+)
+from ragfault.retrieval.selection import COMPLEXITY_COUNTS
+from ragfault.retrieval.stages import get_stage_kind
 
-__all__ = ["Pitfall", "lint"]
-
-Name = Literal[
+PitfallName = Literal[
     "lost in the middle",
     "static chunk size",
     "dense only",
@@ -33,26 +38,26 @@ Name = Literal[
     "embedder changed",
 ]
 
-MANY = 8
+MAX_CHUNKS = 8
 """More chunks than this, best first, and those in the middle are read worst."""
-EVEN, MOST = 0.03, 0.5
+SIZE_TOLERANCE, STATIC_SHARE = 0.03, 0.5
 """Chunks are of a static size where at least `MOST` of them are within `EVEN` of one length."""
-ENOUGH = 20
+MIN_CHUNKS = 20
 """Fewer chunks say nothing about sizes."""
-SEARCHES = ("retriev", "search", "dense", "sparse", "bm25", "hybrid", "vector", "fus")
-LEXICAL = ("sparse", "bm25", "hybrid", "fus", "keyword", "lexical")
-MEANING = ("dense", "vector", "embed", "semantic")
-FILTERS = ("filter", "restrict", "infer")
-ORDERS = ("reorder",)
-MODELS = ("embedder", "embedding_model")
+SEARCH_WORDS = ("retriev", "search", "dense", "sparse", "bm25", "hybrid", "vector", "fus")
+LEXICAL_WORDS = ("sparse", "bm25", "hybrid", "fus", "keyword", "lexical")
+DENSE_WORDS = ("dense", "vector", "embed", "semantic")
+FILTER_WORDS = ("filter", "restrict", "infer")
+REORDER_WORDS = ("reorder",)
+EMBEDDER_KEYS = ("embedder", "embedding_model")
 """Keys of metadata that name the embedder."""
 
-LIMITS = {"top": (0, "k"), "diverse": (0, "k"), "rerank": (1, "k")}
+COUNT_ARGUMENTS = {"top": (0, "k"), "diverse": (0, "k"), "rerank": (1, "k")}
 """Stage → where the number stands that bounds how many chunks it leaves."""
-DEFAULTS = {"top": 10, "diverse": 10}
+COUNT_DEFAULTS = {"top": 10, "diverse": 10}
 """What that is where nothing is said."""
 
-REMEDIES: dict[Name, str] = {
+PITFALL_REMEDIES: dict[PitfallName, str] = {
     "lost in the middle": 'leave fewer chunks (select = "top(5)"), or put the best at both ends (reorder = "reorder")',
     "static chunk size": "cut at sentences, headings or changes of meaning, and let `ragfault tune` say at which size",
     "dense only": 'search for words, too: retrieve = "hybrid"',
@@ -65,20 +70,20 @@ REMEDIES: dict[Name, str] = {
 class Pitfall(Struct, frozen=True, kw_only=True):
     """One of the six, and what was seen of it."""
 
-    name: Name
-    found: bool
+    name: PitfallName
+    detected: bool
     evidence: str
     """What was looked at, and what it showed."""
     remedy: str
 
 
-def lint(target: Recipe | Run | str | Path, index: str | Path | None = None) -> tuple[Pitfall, ...]:
+def lint(target: PipelineConfig | Run | str | Path, index: str | Path | None = None) -> tuple[Pitfall, ...]:
     """Look for the six pitfalls in a pipeline (its file or recipe) or in a run.
 
     An `index` in a folder is held against the embedder of a pipeline. What cannot be seen is not found, and the
     evidence says so. Raises InputError where a file is no pipeline, RunError where a folder is no run and no index.
 
-    >>> found = lint(Recipe(chunker="fixed(512)", embedder="latent", stages={"find": "dense(k=20)"}))
+    >>> found = lint(PipelineConfig(chunker="fixed(512)", embedder="latent", stages={"find": "dense(k=20)"}))
     >>> [one.name for one in found if one.found]
     ['lost in the middle', 'static chunk size', 'dense only']
     """
@@ -87,205 +92,217 @@ def lint(target: Recipe | Run | str | Path, index: str | Path | None = None) -> 
         if place.is_dir():
             target = Run.open(place)
         else:
-            target = read_recipe(place)
-            return _of_recipe(target, index, place)
+            target = read_pipeline_config(place)
+            return _lint_config(target, index, place)
     if isinstance(target, Run):
-        return _of_run(target)
-    check_recipe(target)
-    return _of_recipe(target, index, None)
+        return _lint_run(target)
+    check_pipeline_config(target)
+    return _lint_config(target, index, None)
 
 
-def _of_recipe(recipe: Recipe, index: str | Path | None, place: Path | None) -> tuple[Pitfall, ...]:
-    texts = list(recipe.stages.values())
-    steps = [step_of(text) for text in texts]
-    many, ordered = _left(recipe), "reorder" in steps
-    kinds = [read_call(text).name for text, step in zip(texts, steps, strict=True) if step == "retrieve"]
+def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | None) -> tuple[Pitfall, ...]:
+    texts = list(config.stages.values())
+    steps = [get_stage_kind(text) for text in texts]
+    many, ordered = _count_chunks_left(config), "reorder" in steps
+    kinds = [
+        parse_expression(text).name for text, step in zip(texts, steps, strict=True) if step == "retrieve"
+    ]
     late = [text for text, step in zip(texts, steps, strict=True) if step == "filter"]
     late = [text for text in late if texts.index(text) > steps.index("retrieve")]
     said = f"at most {many} chunks are left, {'put in order by a stage' if ordered else 'best first'}"
-    name = read_call(recipe.chunker).name
+    name = parse_expression(config.chunker).name
     return (
-        _made("lost in the middle", many > MANY and not ordered, said),
-        _made("static chunk size", name == "fixed", f'chunker = "{recipe.chunker}"'),
-        _made("dense only", kinds == ["dense"], f"the stages that retrieve: {', '.join(kinds)}"),
-        _made(
+        _make_pitfall("lost in the middle", many > MAX_CHUNKS and not ordered, said),
+        _make_pitfall("static chunk size", name == "fixed", f'chunker = "{config.chunker}"'),
+        _make_pitfall("dense only", kinds == ["dense"], f"the stages that retrieve: {', '.join(kinds)}"),
+        _make_pitfall(
             "filter after retrieval",
             bool(late),
             f'"{late[0]}" stands behind the stage that retrieves' if late else "no filter behind the search",
         ),
-        _watched(place),
-        _embedded(recipe, index),
+        _check_monitored(path),
+        _check_index_embedder(config, index),
     )
 
 
-def _left(recipe: Recipe) -> int:
+def _count_chunks_left(config: PipelineConfig) -> int:
     """At most how many chunks a pipeline leaves."""
     many = 0
-    for text in recipe.stages.values():
-        name = read_call(text).name
-        if step_of(text) == "retrieve":
-            many = _number(text, 0, "k", 100)
-        elif name in LIMITS:
-            many = min(many, _number(text, *LIMITS[name], many))
+    for text in config.stages.values():
+        name = parse_expression(text).name
+        if get_stage_kind(text) == "retrieve":
+            many = _read_number(text, 0, "k", 100)
+        elif name in COUNT_ARGUMENTS:
+            many = min(many, _read_number(text, *COUNT_ARGUMENTS[name], many))
         elif name == "adaptive":
-            many = min(many, SIMPLE[-1][1])
+            many = min(many, COMPLEXITY_COUNTS[-1][1])
         elif name == "budget":
             # Chunks are half as long as they may be, or longer.
-            many = min(many, -(-2 * _number(text, 0, "tokens", 1) // chunker(recipe.chunker).size))
+            many = min(many, -(-2 * _read_number(text, 0, "tokens", 1) // load_chunker(config.chunker).size))
     return many
 
 
-def _number(text: str, place: int, key: str, default: int) -> int:
+def _read_number(text: str, place: int, key: str, default: int) -> int:
     """A whole number among the values of a stage. Raises UsageError for anything else."""
-    _, values, options = read_call(text)
+    _, values, options = parse_expression(text)
     found = options.get(key, values[place] if len(values) > place else None)
     if found is None:
-        return min(default, DEFAULTS.get(read_call(text).name, default))
+        return min(default, COUNT_DEFAULTS.get(parse_expression(text).name, default))
     if isinstance(found, bool) or not isinstance(found, int):
         raise UsageError(f'the stage "{text}" cannot be made: {key} is a whole number, got {found}.')
     return found
 
 
-def _watched(place: Path | None) -> Pitfall:
+def _check_monitored(path: Path | None) -> Pitfall:
     """Whether a settings file beside the pipeline sets bars or targets."""
-    if place is None:
-        return _made("nothing monitored", False, "not seen: a recipe alone does not say what watches it")
-    beside = place.parent / "ragfault.toml"
+    if path is None:
+        return _make_pitfall(
+            "nothing monitored", False, "not seen: a recipe alone does not say what watches it"
+        )
+    beside = path.parent / "ragfault.toml"
     try:
         held = tomllib.loads(beside.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return _made("nothing monitored", True, "no ragfault.toml with bars or targets lies beside it")
+        return _make_pitfall(
+            "nothing monitored", True, "no ragfault.toml with bars or targets lies beside it"
+        )
     bars = bool(held.get("gate", {}).get("bars") or held.get("targets"))
-    return _made(
+    return _make_pitfall(
         "nothing monitored",
         not bars,
         f"{beside.name} sets {'bars or targets' if bars else 'no bar and no target'}",
     )
 
 
-def _embedded(recipe: Recipe, index: str | Path | None) -> Pitfall:
+def _check_index_embedder(config: PipelineConfig, index: str | Path | None) -> Pitfall:
     """Whether an index was made with the embedder of the pipeline."""
-    wanted = embedder_of(recipe)
+    wanted = load_config_embedder(config)
     if index is None:
-        return _made("embedder changed", False, "not seen: name the index with --index")
+        return _make_pitfall("embedder changed", False, "not seen: name the index with --index")
     try:
-        made = msgspec.json.decode((Path(index) / "index.json").read_bytes(), type=Making)
+        made = msgspec.json.decode((Path(index) / "index.json").read_bytes(), type=IndexManifest)
     except (OSError, msgspec.MsgspecError) as error:
         raise RunError(f"no index at {index}: {error}.") from None
     asked = wanted.fingerprint if wanted else ""
-    same = bool(made.embedder) and made_by(asked, made.embedder or "")
-    named = asked.removesuffix(UNFITTED) or "nothing"
+    same = bool(made.embedder) and matches_embedder(asked, made.embedder or "")
+    named = asked.removesuffix(UNFITTED_SUFFIX) or "nothing"
     said = f"the pipeline embeds with {named}, the index was made with {made.embedder or 'nothing'}"
-    return _made("embedder changed", bool(asked) and not same, said)
+    return _make_pitfall("embedder changed", bool(asked) and not same, said)
 
 
-def _of_run(run: Run) -> tuple[Pitfall, ...]:
+def _lint_run(run: Run) -> tuple[Pitfall, ...]:
     traces = list(run.traces())
     timed = [[timing.name.casefold() for timing in trace.timings] for trace in traces if trace.timings]
     return (
-        _middle(traces),
-        _sizes(traces),
-        _words(timed),
-        _late(timed),
-        _measured(run),
-        _models(traces),
+        _check_middle(traces),
+        _check_sizes(traces),
+        _check_dense_only(timed),
+        _check_late_filters(timed),
+        _check_metrics(run),
+        _check_embedders(traces),
     )
 
 
-def _middle(traces: Sequence[Trace]) -> Pitfall:
+def _check_middle(traces: Sequence[Trace]) -> Pitfall:
     counts = [len(trace.chunks) for trace in traces if trace.chunks is not None]
     if not counts:
-        return _made("lost in the middle", False, "not seen: no trace has chunks")
-    bad = [trace for trace in traces if trace.chunks and len(trace.chunks) > MANY and not _reordered(trace)]
-    said = f"{median(counts):g} chunks a trace in the median; {len(bad):,} of {len(counts):,} have more than {MANY}"
-    return _made("lost in the middle", len(bad) > 0.1 * len(counts), f"{said}, best first")
+        return _make_pitfall("lost in the middle", False, "not seen: no trace has chunks")
+    bad = [
+        trace
+        for trace in traces
+        if trace.chunks and len(trace.chunks) > MAX_CHUNKS and not _is_reordered(trace)
+    ]
+    said = f"{median(counts):g} chunks a trace in the median; {len(bad):,} of {len(counts):,} have more than {MAX_CHUNKS}"
+    return _make_pitfall("lost in the middle", len(bad) > 0.1 * len(counts), f"{said}, best first")
 
 
-def _reordered(trace: Trace) -> bool:
+def _is_reordered(trace: Trace) -> bool:
     """Whether a stage put the chunks in an order for the reader, or their scores are not falling."""
-    if any(mark in timing.name.casefold() for timing in trace.timings or () for mark in ORDERS):
+    if any(mark in timing.name.casefold() for timing in trace.timings or () for mark in REORDER_WORDS):
         return True
     scores = [chunk.score for chunk in trace.chunks or () if chunk.score is not None]
     return scores != sorted(scores, reverse=True)
 
 
-def _sizes(traces: Sequence[Trace]) -> Pitfall:
+def _check_sizes(traces: Sequence[Trace]) -> Pitfall:
     chunks = {
         chunk.id: len(chunk.text) for trace in traces for chunk in trace.chunks or () if chunk.kind == "text"
     }
     sizes = sorted(chunks.values())
-    if len(sizes) < ENOUGH:
-        return _made(
+    if len(sizes) < MIN_CHUNKS:
+        return _make_pitfall(
             "static chunk size", False, f"not seen: {len(sizes)} different chunks say nothing about sizes"
         )
     best, at = (0, 0), 0
     for place, size in enumerate(sizes):
-        while sizes[at] < size * (1 - EVEN):
+        while sizes[at] < size * (1 - SIZE_TOLERANCE):
             at += 1
         best = max(best, (place - at + 1, size))
     share = best[0] / len(sizes)
-    return _made(
+    return _make_pitfall(
         "static chunk size",
-        share >= MOST,
-        f"{share:.0%} of {len(sizes):,} chunks are within {EVEN:.0%} of {best[1]:,} characters",
+        share >= STATIC_SHARE,
+        f"{share:.0%} of {len(sizes):,} chunks are within {SIZE_TOLERANCE:.0%} of {best[1]:,} characters",
     )
 
 
-def _words(timed: Sequence[Sequence[str]]) -> Pitfall:
-    names = list(dict.fromkeys(name for each in timed for name in each))
-    if not any(mark in name for name in names for mark in MEANING):
-        return _made("dense only", False, f"not seen: {_stages(names)}")
-    lexical = any(mark in name for name in names for mark in LEXICAL)
-    return _made("dense only", not lexical, _stages(names))
+def _check_dense_only(stage_names: Sequence[Sequence[str]]) -> Pitfall:
+    names = list(dict.fromkeys(name for each in stage_names for name in each))
+    if not any(mark in name for name in names for mark in DENSE_WORDS):
+        return _make_pitfall("dense only", False, f"not seen: {_describe_stages(names)}")
+    lexical = any(mark in name for name in names for mark in LEXICAL_WORDS)
+    return _make_pitfall("dense only", not lexical, _describe_stages(names))
 
 
-def _stages(names: Sequence[str]) -> str:
+def _describe_stages(names: Sequence[str]) -> str:
     return (
         f"the stages of its traces: {', '.join(names)}" if names else "its traces do not record their stages"
     )
 
 
-def _late(timed: Sequence[Sequence[str]]) -> Pitfall:
-    if not timed:
-        return _made("filter after retrieval", False, f"not seen: {_stages([])}")
+def _check_late_filters(stage_names: Sequence[Sequence[str]]) -> Pitfall:
+    if not stage_names:
+        return _make_pitfall("filter after retrieval", False, f"not seen: {_describe_stages([])}")
     bad: Counter[str] = Counter()
-    for names in timed:
+    for names in stage_names:
         searched = next(
-            (at for at, name in enumerate(names) if any(mark in name for mark in SEARCHES)), len(names)
+            (at for at, name in enumerate(names) if any(mark in name for mark in SEARCH_WORDS)), len(names)
         )
         bad.update(
-            name for name in dict.fromkeys(names[searched + 1 :]) if any(mark in name for mark in FILTERS)
+            name
+            for name in dict.fromkeys(names[searched + 1 :])
+            if any(mark in name for mark in FILTER_WORDS)
         )
     if not bad:
-        return _made("filter after retrieval", False, "no filter behind the search in any trace")
+        return _make_pitfall("filter after retrieval", False, "no filter behind the search in any trace")
     name, count = bad.most_common(1)[0]
-    return _made(
+    return _make_pitfall(
         "filter after retrieval", True, f'the stage "{name}" comes behind the search in {count:,} traces'
     )
 
 
-def _measured(run: Run) -> Pitfall:
+def _check_metrics(run: Run) -> Pitfall:
     held = [measure.name for measure in run.manifest.metrics if measure.layer == "retrieval"]
     said = (
         f"{len(held)} metrics of retrieval were computed" if held else "no metric of retrieval was computed"
     )
-    return _made("nothing monitored", not held, said)
+    return _make_pitfall("nothing monitored", not held, said)
 
 
-def _models(traces: Sequence[Trace]) -> Pitfall:
+def _check_embedders(traces: Sequence[Trace]) -> Pitfall:
     """Whether queries and chunks name different embedders in their metadata."""
-    asked = Counter(_model(trace.metadata) for trace in traces)
-    held = Counter(_model(chunk.metadata) for trace in traces for chunk in trace.chunks or ())
+    asked = Counter(_read_embedder(trace.metadata) for trace in traces)
+    held = Counter(_read_embedder(chunk.metadata) for trace in traces for chunk in trace.chunks or ())
     names = {name for name in (*asked, *held) if name}
     if not names:
-        return _made("embedder changed", False, "not seen: no metadata names the embedder")
+        return _make_pitfall("embedder changed", False, "not seen: no metadata names the embedder")
     said = f"embedders named in the metadata: {', '.join(sorted(names))}"
-    return _made("embedder changed", len(names) > 1, said)
+    return _make_pitfall("embedder changed", len(names) > 1, said)
 
 
-def _model(metadata: dict[str, object]) -> str:
-    return next((str(metadata[key]) for key in MODELS if metadata.get(key)), "")
+def _read_embedder(metadata: dict[str, object]) -> str:
+    return next((str(metadata[key]) for key in EMBEDDER_KEYS if metadata.get(key)), "")
 
 
-def _made(name: Name, found: bool, evidence: str) -> Pitfall:
-    return Pitfall(name=name, found=found, evidence=evidence, remedy=REMEDIES[name])
+def _make_pitfall(name: PitfallName, detected: bool, evidence: str) -> Pitfall:
+    return Pitfall(name=name, detected=detected, evidence=evidence, remedy=PITFALL_REMEDIES[name])

@@ -1,4 +1,4 @@
-"""Boosted trees, read from arrays: no library is needed to use them."""
+"""Boosted trees evaluated in numpy from packed arrays."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import numpy as np
 
 from ragfault.judges.embedded.vectors import Array
 
-__all__ = ["Trees"]
-
-EVERY, ONE = np.uint32(0xFFFFFFFF), np.uint32(1)
-TOGETHER = 4
+ALL_LEAVES, LOWEST_BIT = np.uint32(0xFFFFFFFF), np.uint32(1)
+BLOCK_ROWS = 4
 """So many rows at a time, which a processor holds at hand."""
 
 
-class Trees(NamedTuple):
+class TreeEnsemble(NamedTuple):
     """A sum of decision trees of at most 32 leaves, all of whose questions are asked at once.
 
     A node asks whether one feature is at most its bar. If it is not, no leaf on its left can be the one: what all
@@ -27,19 +25,19 @@ class Trees(NamedTuple):
     feature: Array
     """For each node the feature it asks of: the first node of each tree, then the second of each, and so on; a tree
     with fewer nodes repeats its last."""
-    bar: Array
+    threshold: Array
     mask: Array
     """For each node which leaves of its tree are not on its left, as bits."""
-    value: Array
+    leaf_values: Array
     """[32 × trees] What each leaf adds."""
 
     @staticmethod
-    def unpack(arrays: Mapping[str, Array], name: str) -> Trees:
+    def unpack(arrays: Mapping[str, Array], name: str) -> TreeEnsemble:
         """The trees of a name in a file of weights, where each node stands before those below it, left before right.
 
         >>> arrays = {"roots": [0], "feature": [0, 0, 0], "bar": [0.5, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2]}
         >>> arrays |= {"value": [0, -1.0, 2.0]}
-        >>> one = Trees.unpack({f"t.{field}": np.array(part) for field, part in arrays.items()}, "t")
+        >>> one = TreeEnsemble.unpack({f"t.{field}": np.array(part) for field, part in arrays.items()}, "t")
         >>> one(np.array([[0.5], [0.6]])).tolist()
         [-1.0, 2.0]
         """
@@ -51,26 +49,28 @@ class Trees(NamedTuple):
         before = np.cumsum(leaf) - leaf  # so many leaves stand before a node, and so many of its own tree:
         rank = (before - before[roots][tree]).astype(np.uint64)
         one = np.uint64(1)
-        mask = (EVERY ^ ((one << rank[right]) - (one << rank[left]))).astype(np.uint32)
+        mask = (ALL_LEAVES ^ ((one << rank[right]) - (one << rank[left]))).astype(np.uint32)
         inner = np.flatnonzero(~leaf)
         sizes = np.bincount(tree[inner], minlength=len(roots))
         starts = np.cumsum(sizes) - sizes
         at = inner[starts + np.minimum(np.arange(sizes.max())[:, None], sizes - 1)]
         values = np.zeros((32, len(roots)))
         values[rank[leaf].astype(int), tree[leaf]] = value[leaf]
-        return Trees(feature[at].astype(np.int64), bar[at].astype(float), mask[at], values)
+        return TreeEnsemble(feature[at].astype(np.int64), bar[at].astype(float), mask[at], values)
 
     def __call__(self, features: Array) -> Array:
         """The log-odds for each row of features."""
-        rows = range(0, len(features), TOGETHER)
-        summed: Array = np.concatenate([self._some(features[row : row + TOGETHER]) for row in rows])
+        rows = range(0, len(features), BLOCK_ROWS)
+        summed: Array = np.concatenate([self._score_block(features[row : row + BLOCK_ROWS]) for row in rows])
         return summed
 
-    def _some(self, features: Array) -> Array:
-        above = features.take(self.feature, axis=1) > self.bar
-        left = np.bitwise_and.reduce(self.mask | (above.view(np.uint8) - ONE), axis=1)
-        first = (left & (~left + ONE)).astype(np.float32).view(np.uint32) >> 23  # the exponent of 2^n is n
-        trees = self.value.shape[1]
+    def _score_block(self, features: Array) -> Array:
+        above = features.take(self.feature, axis=1) > self.threshold
+        left = np.bitwise_and.reduce(self.mask | (above.view(np.uint8) - LOWEST_BIT), axis=1)
+        first = (left & (~left + LOWEST_BIT)).astype(np.float32).view(
+            np.uint32
+        ) >> 23  # the exponent of 2^n is n
+        trees = self.leaf_values.shape[1]
         at = (first - np.uint32(127)) * np.uint32(trees) + np.arange(trees, dtype=np.uint32)
-        summed: Array = self.value.ravel().take(at).sum(1)
+        summed: Array = self.leaf_values.ravel().take(at).sum(1)
         return summed

@@ -1,1 +1,1 @@
-"""The judge that asks a language model: two calls a trace, for all verdicts."""
+"""LLM judge: two calls to a language model per trace, for all verdicts."""

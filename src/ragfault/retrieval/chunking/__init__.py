@@ -1,7 +1,6 @@
-"""Chunking: documents in, chunks out, every chunk with its place in its document."""
+"""Chunking: split documents into chunks, each with its character offsets in the document."""
 
-from ragfault.retrieval.chunking.grammar import PRESETS, chunker
-from ragfault.retrieval.chunking.record import KINDS, Chunker
-from ragfault.retrieval.chunking.tokens import token_count
+from ragfault.retrieval.chunking.chunker import CHUNKER_KINDS, CHUNKER_PRESETS, Chunker, load_chunker
+from ragfault.retrieval.chunking.token_spans import count_tokens
 
-__all__ = ["KINDS", "PRESETS", "Chunker", "chunker", "token_count"]
+__all__ = ["CHUNKER_KINDS", "CHUNKER_PRESETS", "Chunker", "count_tokens", "load_chunker"]

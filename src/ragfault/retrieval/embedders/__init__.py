@@ -1,4 +1,4 @@
-"""Embedders: texts as vectors, with weights that are here, on this machine, or behind an address."""
+"""Embedders: texts as vectors, by a model fitted on the corpus, a local model, or an embedding service."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import Any
 
 from ragfault.errors import UnknownName
-from ragfault.ports import Embedder
+from ragfault.protocols import Embedder
 
 __all__ = ["EMBEDDERS", "load_embedder"]
 
 EMBEDDERS = {
-    "latent": "ragfault.retrieval.embedders.latent:Latent",
-    "minilm": "ragfault.retrieval.embedders.minilm:MiniLM",
-    "sentence": "ragfault.retrieval.embedders.sentence:Sentence",
-    "endpoint": "ragfault.retrieval.embedders.endpoint:Endpoint",
+    "latent": "ragfault.retrieval.embedders.latent:LatentEmbedder",
+    "minilm": "ragfault.retrieval.embedders.local_models:MiniLMEmbedder",
+    "sentence": "ragfault.retrieval.embedders.local_models:SentenceEmbedder",
+    "endpoint": "ragfault.retrieval.embedders.endpoint:EndpointEmbedder",
 }
 """Name → where the embedder is made; `sentence:MODEL` and `endpoint:MODEL` name the model behind a colon."""
 

@@ -1,4 +1,4 @@
-"""The embedder behind an OpenAI-compatible address."""
+"""The embedder behind an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from typing import Any
 import numpy as np
 
 from ragfault.errors import UsageError
-from ragfault.retrieval.embedders.lengths import unit
-from ragfault.retrieval.posting import ServiceFailed, key_of, post
+from ragfault.retrieval.embedders.normalization import normalize_rows
+from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
 
-__all__ = ["Endpoint"]
-
-OWN = "https://api.openai.com/v1"
-BATCH = 128
+OPENAI_URL = "https://api.openai.com/v1"
+REQUEST_BATCH = 128
 """Texts to a request."""
 
 Array = np.ndarray[Any, Any]
 
 
-class Endpoint:
+class EndpointEmbedder:
     """A model behind `POST /embeddings`: OpenAI, Azure, Ollama, vLLM, a gateway.
 
     The key is in RAGFAULT_EMBEDDINGS_API_KEY; OPENAI_API_KEY goes to OpenAI alone. Another address may want none.
     `prefix` and `passage` are put before queries and passages, for models that were trained with such words.
 
-    >>> Endpoint("text-embedding-3-small").fingerprint
+    >>> EndpointEmbedder("text-embedding-3-small").fingerprint
     'endpoint:text-embedding-3-small'
     """
 
     def __init__(
         self,
         model: str,
-        base_url: str = OWN,
+        base_url: str = OPENAI_URL,
         *,
         dimensions: int | None = None,
         prefix: str = "",
@@ -41,43 +39,43 @@ class Endpoint:
     ) -> None:
         if not model:
             raise UsageError("an endpoint embeds with a model: endpoint:MODEL")
-        self.model, self._base, self._wanted = model, base_url.rstrip("/"), dimensions
+        self.model, self._base_url, self._requested_dimensions = model, base_url.rstrip("/"), dimensions
         self._prefix, self._passage = prefix, passage
-        self._size: int | None = dimensions
+        self._dimensions: int | None = dimensions
 
     @property
     def fingerprint(self) -> str:
         """The model, and what was asked of it."""
         parts = [f"endpoint:{self.model}"]
-        parts += [f"dimensions={self._wanted}"] if self._wanted else []
+        parts += [f"dimensions={self._requested_dimensions}"] if self._requested_dimensions else []
         parts += [f"prefixes={self._prefix!r},{self._passage!r}"] if self._prefix or self._passage else []
         return " ".join(parts)
 
     @property
     def dimensions(self) -> int:
         """The length of its vectors; asks for one where none was embedded yet."""
-        if self._size is None:
+        if self._dimensions is None:
             self.embed(["length"])
-        assert self._size is not None
-        return self._size
+        assert self._dimensions is not None
+        return self._dimensions
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:
         """A row of length 1 for each text. Raises ServiceFailed where the service does not give them all."""
         before = self._prefix if query else self._passage
         rows: list[list[float]] = []
-        for at in range(0, len(texts), BATCH):
-            rows += self._some([before + text for text in texts[at : at + BATCH]])
+        for at in range(0, len(texts), REQUEST_BATCH):
+            rows += self._embed_batch([before + text for text in texts[at : at + REQUEST_BATCH]])
         made = np.array(rows, np.float32).reshape(len(texts), -1)
         if len(texts):
-            self._size = made.shape[1]
-        return unit(made)
+            self._dimensions = made.shape[1]
+        return normalize_rows(made)
 
-    def _some(self, texts: list[str]) -> list[list[float]]:
+    def _embed_batch(self, texts: list[str]) -> list[list[float]]:
         asked = [text if text.strip() else " " for text in texts]
         body: dict[str, Any] = {"model": self.model, "input": asked, "encoding_format": "float"}
-        if self._wanted:
-            body["dimensions"] = self._wanted
-        answer = post(f"{self._base}/embeddings", body, key=self._key())
+        if self._requested_dimensions:
+            body["dimensions"] = self._requested_dimensions
+        answer = post_json(f"{self._base_url}/embeddings", body, key=self._read_key())
         try:
             found = {int(row["index"]): [float(one) for one in row["embedding"]] for row in answer["data"]}
         except (KeyError, TypeError, ValueError):
@@ -86,10 +84,10 @@ class Endpoint:
             raise ServiceFailed(f"{self.model} embedded {len(found)} texts, and {len(texts)} were sent.")
         return [found[place] for place in range(len(texts))]
 
-    def _key(self) -> str:
+    def _read_key(self) -> str:
         import os
 
         own = os.environ.get("RAGFAULT_EMBEDDINGS_API_KEY")
-        if own or self._base != OWN:
+        if own or self._base_url != OPENAI_URL:
             return own or ""
-        return key_of("OpenAI", ("OPENAI_API_KEY",))
+        return read_api_key("OpenAI", ("OPENAI_API_KEY",))

@@ -1,4 +1,4 @@
-"""The embedder that needs no download: which words stand together in the corpus, by TF-IDF and few dimensions of it."""
+"""The latent semantic embedder: TF-IDF reduced to few dimensions, fitted on the corpus, without a download."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ragfault.errors import InputError, MissingExtra, UsageError
-from ragfault.retrieval.embedders.lengths import unit
-from ragfault.text import words
+from ragfault.retrieval.embedders.normalization import normalize_rows
+from ragfault.text import split_words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-__all__ = ["Latent"]
 
-VERSION = 1
-WORDS = 60_000
+LATENT_VERSION = 1
+MAX_WORDS = 60_000
 """At most so many words, the commonest, make the space."""
-ROUNDS, SPARE = 3, 16
+POWER_ITERATIONS, EXTRA_DIMENSIONS = 3, 16
 """Power iterations, and dimensions that are computed beyond those that are kept (Halko, Martinsson & Tropp 2011)."""
 
 Array = np.ndarray[Any, Any]
 
 
-class Latent:
+class LatentEmbedder:
     """Latent semantic analysis (Deerwester and others 1990): the TF-IDF rows of texts, turned into few dimensions.
 
     It is fitted on the texts of the corpus, and its fingerprint is of what it learned there. A text whose words it has
     never seen is a row of zeros.
 
     >>> texts = ["The ferry leaves at ten.", "Ferries leave daily.", "Dogs need a lead.", "A lead for dogs."]
-    >>> embedder = Latent(dimensions=2).fit(texts)
+    >>> embedder = LatentEmbedder(dimensions=2).fit(texts)
     >>> near = embedder.embed(texts) @ embedder.embed(["When does the ferry leave?"], query=True)[0]
     >>> bool(near[:2].min() > near[2:].max())
     True
@@ -45,22 +44,22 @@ class Latent:
     def __init__(self, dimensions: int = 256, seed: int = 0) -> None:
         if dimensions < 1:
             raise UsageError(f"dimensions are at least 1, got {dimensions}.")
-        self._wanted, self._seed = dimensions, seed
-        self._places: dict[str, int] = {}
-        self._rarity: Array = np.zeros(0, np.float32)
-        self._turn: Array = np.zeros((0, 0), np.float32)
+        self._requested_dimensions, self._seed = dimensions, seed
+        self._word_columns: dict[str, int] = {}
+        self._idf: Array = np.zeros(0, np.float32)
+        self._projection: Array = np.zeros((0, 0), np.float32)
         self._digest = ""
 
     @property
     def fingerprint(self) -> str:
         """Version, parameters, and a digest of what was learned."""
         learned = f"fitted={self._digest}" if self._digest else "unfitted"
-        return f"latent/{VERSION} dimensions={self._wanted} seed={self._seed} {learned}"
+        return f"latent/{LATENT_VERSION} dimensions={self._requested_dimensions} seed={self._seed} {learned}"
 
     @property
     def dimensions(self) -> int:
         """How many there are: as many as were asked for, or fewer where the corpus has not so many."""
-        return int(self._turn.shape[1]) if self._digest else self._wanted
+        return int(self._projection.shape[1]) if self._digest else self._requested_dimensions
 
     @property
     def fitted(self) -> bool:
@@ -69,48 +68,48 @@ class Latent:
 
     def fit(self, texts: Iterable[str]) -> Self:
         """Learn the space of a corpus. Raises InputError where no text of it has a word."""
-        counted = [Counter(words(text)) for text in texts]
+        counted = [Counter(split_words(text)) for text in texts]
         spread = Counter(word for counts in counted for word in counts)
         if not spread:
             raise InputError("no text of the corpus has a word: there is nothing to embed.")
-        known = sorted(spread, key=lambda word: (-spread[word], word))[:WORDS]
-        self._places = {word: place for place, word in enumerate(known)}
+        known = sorted(spread, key=lambda word: (-spread[word], word))[:MAX_WORDS]
+        self._word_columns = {word: place for place, word in enumerate(known)}
         size = len(counted)
-        self._rarity = np.array([1 + math.log((1 + size) / (1 + spread[word])) for word in known], np.float32)
-        rows = self._rows(counted)
-        self._turn = _axes(rows, min(self._wanted, *rows.shape), self._seed)
-        self._digest = self._sum()
+        self._idf = np.array([1 + math.log((1 + size) / (1 + spread[word])) for word in known], np.float32)
+        rows = self._build_rows(counted)
+        self._projection = _compute_axes(rows, min(self._requested_dimensions, *rows.shape), self._seed)
+        self._digest = self._compute_digest()
         return self
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:  # noqa: ARG002
         """A row of length 1 for each text, zeros for one without a known word. Raises UsageError before `fit`."""
         if not self._digest:
             raise UsageError("the latent embedder has seen no corpus yet. Fit it first: embedder.fit(texts)")
-        rows = self._rows([Counter(words(text)) for text in texts]) @ self._turn
-        return unit(rows)
+        rows = self._build_rows([Counter(split_words(text)) for text in texts]) @ self._projection
+        return normalize_rows(rows)
 
     def save(self, path: str | Path) -> None:
         """Keep what was learned in a file."""
         np.savez(
             Path(path),
-            words=np.array(list(self._places)),
-            rarity=self._rarity,
-            turn=self._turn,
+            words=np.array(list(self._word_columns)),
+            rarity=self._idf,
+            turn=self._projection,
             seed=self._seed,
-            wanted=self._wanted,
+            wanted=self._requested_dimensions,
         )
 
     @classmethod
-    def open(cls, path: str | Path) -> Latent:
+    def open(cls, path: str | Path) -> LatentEmbedder:
         """What was kept in a file."""
         with np.load(Path(path), allow_pickle=False) as held:
             made = cls(int(held["wanted"]), int(held["seed"]))
-            made._places = {word: place for place, word in enumerate(held["words"].tolist())}
-            made._rarity, made._turn = held["rarity"], held["turn"]
-        made._digest = made._sum()
+            made._word_columns = {word: place for place, word in enumerate(held["words"].tolist())}
+            made._idf, made._projection = held["rarity"], held["turn"]
+        made._digest = made._compute_digest()
         return made
 
-    def _rows(self, counted: Sequence[Counter[str]]) -> csr_matrix:
+    def _build_rows(self, counted: Sequence[Counter[str]]) -> csr_matrix:
         """TF-IDF rows of length 1: (1 + log count) × rarity."""
         try:
             from scipy.sparse import csr_matrix
@@ -118,29 +117,33 @@ class Latent:
             raise MissingExtra("the embedder latent", "retrieval") from None
         places, values, ends = [], [], [0]
         for counts in counted:
-            held = [(self._places[word], count) for word, count in counts.items() if word in self._places]
-            weights = [(1 + math.log(count)) * float(self._rarity[place]) for place, count in held]
+            held = [
+                (self._word_columns[word], count)
+                for word, count in counts.items()
+                if word in self._word_columns
+            ]
+            weights = [(1 + math.log(count)) * float(self._idf[place]) for place, count in held]
             length = math.sqrt(sum(weight * weight for weight in weights)) or 1.0
             places += [place for place, _ in held]
             values += [weight / length for weight in weights]
             ends.append(len(places))
-        shape = (len(counted), len(self._places))
+        shape = (len(counted), len(self._word_columns))
         return csr_matrix(
             (np.array(values, np.float32), np.array(places, np.int64), np.array(ends)), shape=shape
         )
 
-    def _sum(self) -> str:
+    def _compute_digest(self) -> str:
         """Of the words and their rarity, which are the same on every machine, unlike the last digits of the axes."""
-        whole = hashlib.sha256("\n".join(self._places).encode())
-        whole.update(np.round(self._rarity, 4).astype("<f4").tobytes())
+        whole = hashlib.sha256("\n".join(self._word_columns).encode())
+        whole.update(np.round(self._idf, 4).astype("<f4").tobytes())
         return whole.hexdigest()[:8]
 
 
-def _axes(rows: csr_matrix, dimensions: int, seed: int) -> Array:
+def _compute_axes(rows: csr_matrix, dimensions: int, seed: int) -> Array:
     """The right singular vectors of the largest singular values, by a randomised range finder, with fixed signs."""
-    width = min(dimensions + SPARE, *rows.shape)
+    width = min(dimensions + EXTRA_DIMENSIONS, *rows.shape)
     turn = np.random.default_rng(seed).standard_normal((rows.shape[1], width)).astype(np.float32)
-    for _ in range(ROUNDS):
+    for _ in range(POWER_ITERATIONS):
         left, _ = np.linalg.qr(rows @ turn)
         turn, _ = np.linalg.qr(rows.T @ left)
     small = (rows @ turn).astype(np.float64)

@@ -1,0 +1,230 @@
+"""The chunks of a run as a flat table, and their relevance and use by position, length, age, turn and route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ragfault.analysis.records import ChunkBucket, ChunkInsight
+from ragfault.analysis.score_matrix import NO_CODE, estimate_mean, segment_codes
+from ragfault.io.remote_paths import open_for_arrow
+from ragfault.io.runs import Run
+from ragfault.rules import RELEVANT_LEVELS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Columns = dict[str, NDArray[Any]]
+
+BATCH_ROWS = 4096
+"""Traces in memory at once while the texts of chunks are measured."""
+
+DAY_SECONDS = 86_400.0
+
+
+class ChunkTable:
+    """Every chunk of every trace: one entry each, in order.
+
+    Verdicts that are not one for each chunk of their trace are left out.
+    """
+
+    def __init__(self, run: Run, clusters: Ints | None = None) -> None:
+        shapes = _concatenate(_read_chunks(run))
+        sights = _concatenate(_read_verdicts(run))
+        self.counts: Ints = shapes["counts"]
+        """Chunks of each trace; −1: not recorded."""
+        self.trace_count = len(self.counts)
+        sizes = np.maximum(self.counts, 0)
+        self.trace_index: Ints = np.repeat(np.arange(self.trace_count), sizes)
+        """The trace of each chunk."""
+        begin = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+        self.position: Ints = np.arange(len(self.trace_index)) - np.repeat(begin, sizes) + 1
+        self.length: Ints = shapes["length"]
+        """Characters."""
+        self.age: Floats = (shapes["time"][self.trace_index] - shapes["updated"]) / DAY_SECONDS
+        """Days from `updated_at` to the query; NaN: not known."""
+        self.judged, places = _match_verdicts(self.counts, sights["chunk"], self.trace_index)
+        self.relevance: Floats = np.full(len(self.trace_index), np.nan)
+        self.relevance[self.judged] = sights["relevance"][places]
+        self.relevant: Mask = np.zeros(len(self.trace_index), dtype=bool)
+        self.relevant[self.judged] = sights["relevant"][places]
+        self.use_judged, places = _match_verdicts(self.counts, sights["use"], self.trace_index)
+        self.used: Mask = np.zeros(len(self.trace_index), dtype=bool)
+        self.used[self.use_judged] = sights["used"][places]
+        self.missing: Ints = sights["missing"]
+        """Missing items of each trace; −1: nobody looked."""
+        self.clusters: Ints = self.trace_index if clusters is None else clusters[self.trace_index]
+        """The cluster of each chunk: its conversation, else its trace."""
+
+
+def load_chunks(run: Run) -> ChunkTable:
+    """The chunks of a run, clustered by conversation where there are any."""
+    from ragfault.analysis.score_matrix import conversation_codes
+
+    return ChunkTable(run, conversation_codes(run))
+
+
+def _match_verdicts(counts: Ints, verdicts: Ints, trace: Ints) -> tuple[Mask, Mask]:
+    """Which chunks have a verdict, and which verdicts have a chunk."""
+    fits = (counts == verdicts) & (counts > 0)
+    return fits[trace], np.repeat(fits, np.maximum(verdicts, 0))
+
+
+def _concatenate(parts: Iterator[Columns]) -> Columns:
+    held = list(parts)
+    return {name: np.concatenate([part[name] for part in held]) for name in held[0]}
+
+
+def _list_sizes(column: pa.Array) -> Ints:
+    """The lengths of lists; −1 for null."""
+    import pyarrow.compute as pc
+
+    sizes = pc.fill_null(pc.list_value_length(column), -1)
+    return np.asarray(sizes.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _read_batches(run: Run, name: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(open_for_arrow(run.path / f"{name}.parquet")) as file:
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+
+
+def _read_chunks(run: Run) -> Iterator[Columns]:
+    """What the traces say of their chunks."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for batch in _read_batches(run, "traces", ["chunks", "time"]):
+        chunks = pc.list_flatten(batch["chunks"])
+        length = pc.fill_null(pc.utf8_length(pc.struct_field(chunks, "text")), 0)
+        time = pc.cast(batch["time"], pa.int64()).cast(pa.float64(), safe=False)
+        yield {
+            "counts": _list_sizes(batch["chunks"]),
+            "length": length.to_numpy(zero_copy_only=False).astype(np.int64),
+            "time": pc.fill_null(pc.divide(time, 1e6), np.nan).to_numpy(zero_copy_only=False),
+            "updated": _updated_times(pc.struct_field(chunks, "metadata")),
+        }
+
+
+def _updated_times(metadata: pa.Array) -> Floats:
+    """When each chunk was updated, in seconds of the epoch; NaN where its metadata do not say."""
+    import pyarrow.compute as pc
+
+    found = np.full(len(metadata), np.nan)
+    hits = pc.fill_null(pc.match_substring(metadata, '"updated_at"'), False)
+    codes = pc.dictionary_encode(metadata.filter(hits))
+    seconds = np.array([_parse_seconds(text) for text in codes.dictionary.to_pylist()], dtype=np.float64)
+    if len(seconds):
+        found[hits.to_numpy(zero_copy_only=False)] = seconds[codes.indices.to_numpy()]
+    return found
+
+
+def _parse_seconds(metadata: str) -> float:
+    value = msgspec.json.decode(metadata).get("updated_at")
+    try:
+        date = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return float("nan")
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _read_verdicts(run: Run) -> Iterator[Columns]:
+    """What the verdicts say of chunks."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    relevant = pa.array(RELEVANT_LEVELS)
+    for batch in _read_batches(run, "verdicts", ["chunk", "use", "missing"]):
+        chunk, use = pc.list_flatten(batch["chunk"]), pc.list_flatten(batch["use"])
+        level = pc.is_in(pc.struct_field(chunk, "level"), value_set=relevant)
+        yield {
+            "chunk": _list_sizes(batch["chunk"]),
+            "use": _list_sizes(batch["use"]),
+            "missing": _list_sizes(batch["missing"]),
+            "relevance": pc.struct_field(chunk, "relevance").to_numpy(zero_copy_only=False),
+            "relevant": level.to_numpy(zero_copy_only=False),
+            "used": pc.struct_field(use, "used").to_numpy(zero_copy_only=False),
+        }
+
+
+pass  # self-import
+
+
+ChunkProperty = Literal["chunks", "position", "length", "turn", "age", "route"]
+Codes = NDArray[np.int64]
+
+BucketCodes = tuple[Codes, list[str]]
+"""A bucket's number for each chunk, or NONE, and the labels of the buckets."""
+
+
+def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkInsight, ...]:
+    """Mean relevance, and share used, of the chunks in each bucket of each property.
+
+    The properties: the number of chunks of the trace (1–3, 4–6, 7–10, 11+), the position (1 to 10, 11+),
+    the length in characters (< 100, 100–500, 500–1000, > 1000), the turn of the conversation (1 to 4, 5+), the
+    age in days at the time of the query (0–30, 31–90, 91–365, > 365; from `updated_at`), and the route.
+    Everything is counted over chunks, those of one trace or conversation taken together; buckets that
+    are empty, and properties that no chunk has, are left out.
+    """
+    seen = chunks or load_chunks(run)
+    found = []
+    for by, (codes, names) in _chunk_properties(run, seen):
+        for measure, values, there in (
+            ("relevance", seen.relevance, seen.judged),
+            ("use", seen.used.astype(np.float64), seen.use_judged),
+        ):
+            buckets = tuple(_fill_buckets(seen, codes, names, values, there))
+            if buckets:
+                unknown = int((there & (codes == NO_CODE)).sum())
+                found.append(ChunkInsight(measure=measure, by=by, buckets=buckets, unknown=unknown))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+def _fill_buckets(
+    chunks: ChunkTable,
+    codes: Codes,
+    names: list[str],
+    values: NDArray[np.float64],
+    defined: NDArray[np.bool_],
+) -> Iterator[ChunkBucket]:
+    for code, name in enumerate(names):
+        inside = defined & (codes == code)
+        interval = estimate_mean(values[inside], chunks.clusters[inside])
+        if interval is not None:
+            yield ChunkBucket(
+                label=name, traces=len(np.unique(chunks.trace_index[inside])), interval=interval
+            )
+
+
+def _chunk_properties(run: Run, chunks: ChunkTable) -> Iterator[tuple[ChunkProperty, BucketCodes]]:
+    sizes = chunks.counts[chunks.trace_index]
+    yield "chunks", (np.digitize(sizes, [4, 7, 11]), ["1–3", "4–6", "7–10", "11+"])
+    yield "position", _bucket_numbers(chunks.position, 10)
+    yield (
+        "length",
+        (np.digitize(chunks.length, [100, 500, 1001]), ["< 100", "100–500", "500–1000", "> 1000"]),
+    )
+    turns, names = segment_codes(run, "turn")
+    numbers = np.array([*map(int, names), NO_CODE], dtype=np.int64)
+    yield "turn", _bucket_numbers(numbers[turns][chunks.trace_index], 4)
+    aged = np.digitize(np.floor(np.nan_to_num(chunks.age, nan=-1.0)), [31, 91, 366])
+    known = np.nan_to_num(chunks.age, nan=-1.0) >= 0
+    yield "age", (np.where(known, aged, NO_CODE), ["0–30", "31–90", "91–365", "> 365"])
+    routes, texts = segment_codes(run, "route")
+    yield "route", (routes[chunks.trace_index], texts)
+
+
+def _bucket_numbers(numbers: Codes, last: int) -> BucketCodes:
+    """One bucket for each number from 1 to `last`, and one for all above."""
+    codes = np.where(numbers >= 1, np.minimum(numbers, last + 1) - 1, NO_CODE)
+    return codes, [*map(str, range(1, last + 1)), f"{last + 1}+"]

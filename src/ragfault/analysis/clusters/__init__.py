@@ -1,0 +1,51 @@
+"""Clusters of failing traces: named, tracked over runs, and promoted to cases of an evaluation set."""
+
+from ragfault.analysis.clusters.clustering import cluster_failures, cluster_runs
+from ragfault.analysis.clusters.failures import TracePopulation, collect_failures, load_population
+from ragfault.analysis.clusters.promotion import PromotionResult, accept_cases, build_cases, promote_cases
+from ragfault.analysis.clusters.records import (
+    Cluster,
+    ClusterEvent,
+    ClusterExample,
+    ClusterRegistry,
+    ClusterReport,
+    ClusterShare,
+    ClusterSighting,
+    FailingTrace,
+    KnownCluster,
+)
+from ragfault.analysis.clusters.registry import (
+    assign_cluster,
+    load_registry,
+    mute_cluster,
+    record_clusters,
+    resolve_cluster,
+    save_registry,
+)
+
+__all__ = [
+    "Cluster",
+    "ClusterEvent",
+    "ClusterExample",
+    "ClusterRegistry",
+    "ClusterReport",
+    "ClusterShare",
+    "ClusterSighting",
+    "FailingTrace",
+    "KnownCluster",
+    "PromotionResult",
+    "TracePopulation",
+    "accept_cases",
+    "assign_cluster",
+    "build_cases",
+    "cluster_failures",
+    "cluster_runs",
+    "collect_failures",
+    "load_population",
+    "load_registry",
+    "mute_cluster",
+    "promote_cases",
+    "record_clusters",
+    "resolve_cluster",
+    "save_registry",
+]

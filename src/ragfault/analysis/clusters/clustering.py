@@ -1,0 +1,330 @@
+"""Clustering of failing traces: by density where there are many, by kind and shared words where few."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.analysis.clusters.description import (
+    ClusterTerms,
+    compute_trends,
+    describe_cluster,
+    distinctive_terms,
+    name_cluster,
+)
+from ragfault.analysis.clusters.failures import TracePopulation, collect_failures, load_population, open_run
+from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
+from ragfault.analysis.diagnosis import PROBLEM_KINDS
+from ragfault.errors import MissingExtra, UsageError
+from ragfault.io.runs import Run
+from ragfault.protocols import Embedder, Generator
+from ragfault.text import split_content_words
+
+DIMENSIONS = 20
+"""To so many dimensions failures are brought before they are clustered."""
+
+WORD_VECTORS = "word vectors"
+"""The name of the embedding that needs no embedder."""
+
+Array = np.ndarray[Any, Any]
+
+
+def failure_texts(failures: Sequence[FailingTrace]) -> list[str]:
+    """Of each failure its query with what failed."""
+    return [f"{one.query}\n{one.text}" for one in failures]
+
+
+def fit_embedder(embedder: Embedder | None, failures: Sequence[FailingTrace]) -> Embedder | None:
+    """The embedder, fitted on the failures where it is one that must see a corpus first."""
+    if embedder is not None and getattr(embedder, "fitted", True) is False:
+        embedder.fit(failure_texts(failures))  # type: ignore[attr-defined]
+    return embedder
+
+
+def embed_failures(failures: Sequence[FailingTrace], embedder: Embedder | None = None) -> Array:
+    """A row of length 1 for each failure, by the embedder, else by the word vectors that come with ragfault."""
+    from ragfault.judges.embedded.vectors import embed_word_vectors
+
+    embed = embed_word_vectors if embedder is None else embedder.embed
+    return np.asarray(embed(failure_texts(failures)), np.float64).reshape(len(failures), -1)
+
+
+def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
+    """A row of length 1 for each failure: its kinds of problem, the rarer ones weighing more."""
+    place = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
+    counted = Counter(kind for one in failures for kind in one.kinds)
+    rows = np.zeros((len(failures), len(place)))
+    for at, one in enumerate(failures):
+        for kind in one.kinds:
+            if kind != "irrelevant_chunk":
+                rows[at, place[kind]] = math.log(1 + len(failures) / (1 + counted[kind]))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    made: Array = rows / np.where(lengths > 0, lengths, 1)
+    return made
+
+
+def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
+    """Both side by side, of equal weight, in at most DIMENSIONS (principal components: Hotelling 1933).
+
+    Raises MissingExtra without scikit-learn.
+    """
+    from ragfault.errors import MissingExtra
+
+    try:
+        from sklearn.decomposition import PCA
+    except ImportError:
+        raise MissingExtra("clustering by meaning", "cluster") from None
+    rows = np.hstack([meaning, kinds])
+    size = min(DIMENSIONS, *rows.shape)
+    made: Array = PCA(size, svd_solver="covariance_eigh").fit_transform(rows)
+    return np.round(made, 6)
+
+
+DENSITY_MINIMUM = 30
+"""Below so many failures density says nothing, and they are grouped by kind and words."""
+
+NO_CLUSTER = -1
+"""The label of a failure that belongs to no group."""
+
+NEIGHBORS = 3
+"""The neighbours by which the density at a failure is measured, itself among them."""
+
+MERGE_SIMILARITY = 0.8
+"""From this cosine of their middles on, two clusters are one."""
+
+MIN_WORD_GROUP = 2
+"""The least size of a group by words."""
+
+
+def minimum_size(failures: int) -> int:
+    """The least size of a cluster among so many failures: half their root, and five at least.
+
+    >>> minimum_size(40), minimum_size(500), minimum_size(10_000)
+    (5, 11, 50)
+    """
+    return max(5, round(math.sqrt(failures) / 2))
+
+
+def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
+    """A label for each row, SINGLE for what lies apart (HDBSCAN: Campello, Moulavi & Sander 2013).
+
+    The leaves of its tree are the clusters: where most traces fail, the most stable node is often nearly all of them.
+
+    Raises MissingExtra without scikit-learn.
+    """
+    try:
+        from sklearn.cluster import HDBSCAN
+    except ImportError:
+        raise MissingExtra("clustering by meaning", "cluster") from None
+    made = HDBSCAN(
+        min_cluster_size=smallest, min_samples=NEIGHBORS, cluster_selection_method="leaf", copy=True
+    )
+    found: list[int] = made.fit_predict(vectors).tolist()
+    return found
+
+
+def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
+    """The labels after clusters are joined whose middles are nearly the same, as those of one query in many wordings.
+
+    >>> merge_similar([0, 0, 1, 1, 2, -1], np.array([[1, 0.1], [1, 0], [1, 0.2], [1, 0.1], [0, 1], [1, 1]]))
+    [0, 0, 0, 0, 2, -1]
+    """
+    names = sorted(set(labels) - {NO_CLUSTER})
+    if len(names) < 2:
+        return list(labels)
+    marks = np.asarray(labels)
+    middles = np.stack([vectors[marks == name].mean(axis=0) for name in names])
+    lengths = np.linalg.norm(middles, axis=1, keepdims=True)
+    middles = middles / np.where(lengths > 0, lengths, 1)
+    near = np.round(middles @ middles.T, 6) >= MERGE_SIMILARITY
+    first = np.arange(len(names))
+    while not np.array_equal(after := np.where(near, first[None, :], len(names)).min(axis=1), first):
+        first = after
+    now = {name: names[first[place]] for place, name in enumerate(names)} | {NO_CLUSTER: NO_CLUSTER}
+    return [now[label] for label in labels]
+
+
+def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
+    """A label for each failure: those of one kind whose queries share a word that tells, SINGLE for the others.
+
+    Within a kind, the word that most of the queries share makes a group (of several, the one that fewest of
+    the other kinds' queries have, then by alphabet), until no two of the rest share one. A word of most queries and of
+    three kinds or more tells nothing.
+    """
+    held = [frozenset(split_content_words(one.query)) for one in failures]
+    spread = Counter(word for each in held for word in each)
+    across = Counter(
+        word
+        for word, _ in {(word, one.kind) for one, each in zip(failures, held, strict=True) for word in each}
+    )
+    common = {word for word, count in spread.items() if 2 * count > len(failures) and across[word] > 2}
+    labels = [NO_CLUSTER] * len(failures)
+    kinds: defaultdict[str, list[int]] = defaultdict(list)
+    for place, one in enumerate(failures):
+        kinds[one.kind].append(place)
+    number = 0
+    for kind in sorted(kinds):
+        rest = kinds[kind]
+        while group := _share_word(rest, held, spread, common):
+            for place in group:
+                labels[place] = number
+            rest = [place for place in rest if labels[place] == NO_CLUSTER]
+            number += 1
+    return labels
+
+
+def _share_word(
+    candidates: Sequence[int],
+    words_by_failure: Sequence[frozenset[str]],
+    word_counts: Counter[str],
+    common: set[str],
+) -> list[int]:
+    """The places whose queries share the word that most of them have; none where no two share one."""
+    counts = Counter(word for place in candidates for word in words_by_failure[place] - common)
+    ranked = sorted(counts, key=lambda word: (-counts[word], word_counts[word], word))
+    if not ranked or counts[ranked[0]] < MIN_WORD_GROUP:
+        return []
+    return [place for place in candidates if ranked[0] in words_by_failure[place]]
+
+
+pass  # self-import
+pass  # self-import
+
+
+UNGROUPED_NAME = "single failures"
+"""What failures are called that are like no others."""
+
+MAX_LISTED = 20
+"""So many queries of a cluster a generator is shown."""
+
+
+def cluster_runs(
+    runs: Sequence[Run | str | Path],
+    *,
+    embedder: Embedder | None = None,
+    generator: Generator | None = None,
+    min_size: int | None = None,
+    seed: int = 0,
+) -> ClusterReport:
+    """The clusters of the failing traces of runs, the runs in the order in which they were made.
+
+    A trace fails by its diagnosis, by a low triad, or by an error of its pipeline. Failures are embedded by query
+    and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
+    at least `smallest` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
+    traces does not matter, and the same runs give the same clusters; `seed` is that of the resampling behind trends.
+
+    Raises UsageError without a run, RunError where one cannot be read, MissingExtra without scikit-learn where there
+    are 30 failures or more.
+    """
+    opened = [open_run(run) for run in runs]
+    if not opened:
+        raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
+    found = [one for place, run in enumerate(opened) for one in collect_failures(run, place)]
+    return cluster_failures(
+        found, load_populations(opened), embedder=embedder, generator=generator, min_size=min_size, seed=seed
+    )
+
+
+def load_populations(runs: Sequence[Run]) -> list[TracePopulation]:
+    """The runs with names that are all different."""
+    made = [load_population(run) for run in runs]
+    names = [each.name for each in made]
+    return [
+        each if names.count(each.name) == 1 else each._replace(name=str(run.path))
+        for each, run in zip(made, runs, strict=True)
+    ]
+
+
+def cluster_failures(
+    failures: Sequence[FailingTrace],
+    populations: Sequence[TracePopulation],
+    *,
+    embedder: Embedder | None = None,
+    generator: Generator | None = None,
+    min_size: int | None = None,
+    seed: int = 0,
+) -> ClusterReport:
+    """The clusters of failures that were picked from runs or from a store; see `cluster`."""
+    failures = sorted(failures, key=lambda one: (one.trace, one.run, one.row))
+    embedder = fit_embedder(embedder, failures) if failures else embedder
+    rows = _feature_blocks(failures, embedder)
+    labels, how = _label_failures(failures, rows, min_size)
+    groups = _rows_by_label(labels)
+    names = sorted(number for number in groups if number != NO_CLUSTER)
+    held = [[failures[place] for place in groups[number]] for number in names]
+    made = [
+        describe_cluster(group, np.hstack([side[groups[number]] for side in rows]), told, "", populations)
+        for number, group, told in zip(names, held, distinctive_terms(held), strict=True)
+    ]
+    made = [_add_name(one, group, generator) for one, group in zip(made, held, strict=True)]
+    made = [
+        replace(one, shares=points, trend=trend)
+        for one, (points, trend) in zip(made, compute_trends(held, populations, seed), strict=True)
+    ]
+    return ClusterReport(
+        runs=tuple(each.name for each in populations),
+        traces=sum(each.traces for each in populations),
+        failures=len(failures),
+        method=how,
+        embedder=embedder.fingerprint if embedder is not None else WORD_VECTORS,
+        clusters=tuple(sorted(made, key=lambda one: (-one.size, one.id))),
+        ungrouped=_describe_ungrouped(failures, groups.get(NO_CLUSTER, []), rows, populations),
+    )
+
+
+def _feature_blocks(failures: Sequence[FailingTrace], embedder: Embedder | None) -> tuple[Array, Array]:
+    """The two sides of the space: what they mean, and how they fail."""
+    if not failures:
+        return np.zeros((0, 1)), np.zeros((0, 1))
+    return embed_failures(failures, embedder), encode_kinds(failures)
+
+
+def _label_failures(
+    failures: Sequence[FailingTrace], blocks: tuple[Array, Array], min_size: int | None
+) -> tuple[list[int], str]:
+    """The label of each failure, and in words how it came about."""
+    if len(failures) < DENSITY_MINIMUM:
+        how = f"fewer than {DENSITY_MINIMUM} failures: grouped by kind of failure and by the words that their queries share"
+        return group_by_words(failures), how
+    size = min_size or minimum_size(len(failures))
+    if size < 2:
+        raise UsageError(f"a cluster has 2 failures or more, not {size}.")
+    labels = merge_similar(cluster_by_density(reduce_dimensions(*blocks), size), np.hstack(blocks))
+    return labels, f"clustered by density (HDBSCAN), at least {size} failures to a cluster"
+
+
+def _rows_by_label(labels: Sequence[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for place, label in enumerate(labels):
+        found.setdefault(label, []).append(place)
+    return found
+
+
+def _add_name(cluster: Cluster, group: Sequence[FailingTrace], generator: Generator | None) -> Cluster:
+    first = [each.query for each in cluster.examples]
+    queries = list(dict.fromkeys([*first, *(each.query for each in group)]))[:MAX_LISTED]
+    return replace(
+        cluster,
+        name=name_cluster(cluster.kind, ClusterTerms(cluster.words, cluster.terms), queries, generator),
+    )
+
+
+def _describe_ungrouped(
+    failures: Sequence[FailingTrace],
+    indices: Sequence[int],
+    blocks: tuple[Array, Array],
+    populations: Sequence[TracePopulation],
+) -> Cluster | None:
+    """The failures that are like no others, described as if they were one cluster."""
+    if not indices:
+        return None
+    group = [failures[place] for place in indices]
+    held = np.hstack([side[list(indices)] for side in blocks])
+    made = describe_cluster(group, held, ClusterTerms((), {}), UNGROUPED_NAME, populations)
+    return replace(made, id="single", new=False, failure_keys=(), centroid=())

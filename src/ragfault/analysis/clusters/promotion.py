@@ -1,0 +1,208 @@
+"""Promotion of failing traces to cases of an evaluation set, with their provenance, for review by people.
+
+A case is a trace with its query and, where known, reference, facts and gold. The failed answer and its chunks are not
+part of the case: the answer is kept in `metadata.failing`, the origin in `metadata.provenance`, and the review state
+in `metadata.review`.
+
+A case is a trace: query, and reference, facts and gold as far as there are. The answer that failed and its chunks are
+not part of the case; the answer stands in `metadata.failing`, where the case came from in `metadata.provenance`, and
+whether somebody has looked at it in `metadata.review`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ragfault.analysis.clusters.atomic_files import lock_folder, replace_file
+from ragfault.analysis.records import Diagnosis
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.io import read_traces
+from ragfault.io.field_values import make_content_id
+from ragfault.io.runs import Run
+from ragfault.records import Trace
+from ragfault.text import make_shingles, normalize_answer
+
+DUPLICATE_SIMILARITY = 0.8
+"""Queries whose runs of three words overlap so much (Jaccard) are one."""
+
+
+class PromotionResult(NamedTuple):
+    """What became of the traces that were to be promoted."""
+
+    added: tuple[str, ...]
+    """The ids of the cases that were written."""
+    duplicates: tuple[tuple[str, str], ...]
+    """Traces left out, each with the id of the case that asks the same."""
+    total: int
+    """Cases in the file now."""
+
+
+def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
+    """Add cases to an evaluation set; what is in the file stays as it is, byte for byte.
+
+    A case whose query stands there already, in normal form or nearly so, is left out. The file is replaced whole, so
+    that a killed process leaves the old one or the new. Raises InputError where the file cannot be read as traces,
+    OutputError where it cannot be written.
+    """
+    path = _check_jsonl(path)
+    added, doubles = [], []
+    with lock_folder(path):
+        known = CaseIndex(_read_cases(path))
+        for one in cases:
+            double = known.duplicate_id(one.query)
+            if double is None:
+                added.append(one)
+                known.add(one)
+            else:
+                doubles.append((one.metadata["provenance"]["trace"], double))
+        if added:
+            replace_file(
+                path, _read_bytes(path) + b"".join(msgspec.json.encode(one) + b"\n" for one in added)
+            )
+    return PromotionResult(tuple(one.id for one in added), tuple(doubles), len(known.ids))
+
+
+def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> int:
+    """Mark cases of an evaluation set as reviewed, and say how many were not yet; other lines stay as they are.
+
+    Raises UnknownName for an id that no case has, InputError where the file cannot be read.
+    """
+    path = _check_jsonl(path)
+    with lock_folder(path):
+        _read_cases(path)
+        lines = _read_bytes(path).split(b"\n")[:-1]
+        held = [msgspec.json.decode(line) if line.strip() else {} for line in lines]
+        known = [each["id"] for each in held if "id" in each]
+        for name in ids:
+            if name not in known:
+                raise UnknownName(f"case in {path}", name, known)
+        changed = [each.get("id") in ids and _is_pending(each) for each in held]
+        if any(changed):
+            said = {"review": "accepted", "reviewed": {"by": by, "time": time}}
+            for at, each in enumerate(held):
+                if changed[at]:
+                    each["metadata"] = (each.get("metadata") or {}) | said
+            made = [
+                msgspec.json.encode(each) if other else line
+                for line, each, other in zip(lines, held, changed, strict=True)
+            ]
+            replace_file(path, b"\n".join(made) + b"\n")
+    return sum(changed)
+
+
+def _is_pending(record: Mapping[str, Any]) -> bool:
+    """Whether nobody has reviewed a case yet."""
+    return (record.get("metadata") or {}).get("review") != "accepted"
+
+
+def build_cases(
+    run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, str] | None = None
+) -> Iterator[Trace]:
+    """The traces of a run as cases; `cluster` holds the id and name of the one that they are from.
+
+    Raises UnknownName for an id that no trace has.
+    """
+    from ragfault.analysis.run_analysis import diagnose_run
+
+    told = {found.trace: found for found in diagnose_run(run, ids)}
+    order = {name: place for place, name in enumerate(ids)}
+    for trace in sorted(run.traces(list(ids)), key=lambda one: order[one.id]):
+        provenance = {
+            "run": run.path.resolve().name,
+            "fingerprint": run.manifest.fingerprint,
+            "judge": run.manifest.judge,
+            "trace": trace.id,
+            "date": time,
+        }
+        yield build_case(
+            trace, told.get(trace.id), provenance | ({"cluster": dict(cluster)} if cluster else {})
+        )
+
+
+def build_case(trace: Trace, diagnosis: Diagnosis | None, provenance: Mapping[str, Any]) -> Trace:
+    """A trace as a case of an evaluation set.
+
+    >>> made = build_case(Trace(id="7", query="When?", answer="At noon."), None, {"run": "v2", "trace": "7"})
+    >>> made.answer, made.metadata["failing"]["answer"], made.metadata["review"]
+    (None, 'At noon.', 'pending')
+    """
+    failing: dict[str, Any] = {"answer": trace.answer, "error": trace.error, "model": trace.model}
+    if diagnosis is not None:
+        failing["problems"] = list(dict.fromkeys(problem.kind for problem in diagnosis.problems))
+    about = {
+        **trace.metadata,
+        "review": "pending",
+        "failing": {key: value for key, value in failing.items() if value is not None},
+        "provenance": dict(provenance),
+    }
+    return Trace(
+        id=make_content_id(normalize_answer(trace.query) or trace.query, "case-"),
+        query=trace.query,
+        reference=trace.reference,
+        facts=trace.facts,
+        gold=trace.gold,
+        route=trace.route,
+        metadata=about,
+    )
+
+
+class CaseIndex:
+    """The queries of an evaluation set, to be asked whether another is among them."""
+
+    def __init__(self, cases: Iterable[Trace]) -> None:
+        self.ids: list[str] = []
+        self._ids_by_query: dict[str, str] = {}
+        self._shingles: list[frozenset[str]] = []
+        self._rows_by_shingle: dict[str, list[int]] = {}
+        for one in cases:
+            self.add(one)
+
+    def add(self, case: Trace) -> None:
+        """Take in the query of a case."""
+        runs = make_shingles(case.query)
+        self._ids_by_query.setdefault(normalize_answer(case.query) or case.query, case.id)
+        for each in runs:
+            self._rows_by_shingle.setdefault(each, []).append(len(self.ids))
+        self.ids.append(case.id)
+        self._shingles.append(runs)
+
+    def duplicate_id(self, query: str) -> str | None:
+        """The id of a case that asks the same, or None."""
+        plain = normalize_answer(query) or query
+        if plain in self._ids_by_query:
+            return self._ids_by_query[plain]
+        runs = make_shingles(query)
+        for place in sorted({place for each in runs for place in self._rows_by_shingle.get(each, ())}):
+            other = self._shingles[place]
+            if len(runs & other) >= DUPLICATE_SIMILARITY * len(runs | other):
+                return self.ids[place]
+        return None
+
+
+# --- on disk ---------------------------------------------------------------------------------------
+
+
+def _check_jsonl(path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix.lower() not in (".jsonl", ".ndjson"):
+        raise UsageError(f"an evaluation set is JSON Lines: end {path} in .jsonl.")
+    return path
+
+
+def _read_cases(path: Path) -> list[Trace]:
+    """The cases of a file, none where it is not there or empty."""
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return []
+    if not path.is_file():
+        raise InputError(f"{path} is not a file. Name a .jsonl file for the evaluation set.")
+    return list(read_traces(path))
+
+
+def _read_bytes(path: Path) -> bytes:
+    """What stands in a file, its last line ended."""
+    held = path.read_bytes() if path.exists() else b""
+    return held + b"\n" if held and not held.endswith(b"\n") else held

@@ -1,0 +1,1 @@
+"""Comparison of runs: paired tests, regression checks, bisection and run histories."""

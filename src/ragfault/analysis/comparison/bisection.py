@@ -1,0 +1,310 @@
+"""Bisection: the layer that broke between two runs, with its evidence and the example traces that show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
+from ragfault.analysis.comparison.decision_tree import (
+    EQUAL_DEPTH,
+    GOLD_METRICS,
+    TREE_METRICS,
+    TreeWalk,
+    excludes_drop,
+)
+from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.analysis.comparison.records import (
+    Bisection,
+    BranchDecision,
+    Comparison,
+    ExampleTrace,
+    LayerFault,
+    MetricChange,
+    MovedTrace,
+    RunDifference,
+)
+from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.io.runs import MetricInfo, Run
+from ragfault.records import Trace, Verdicts
+from ragfault.rules import RELEVANT_LEVELS, quote_matches
+
+MAX_CHARACTERS = 400
+"""Characters of a text that are shown."""
+
+JudgedTrace = tuple[Trace, Verdicts]
+
+
+def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, ...]:
+    """The traces on which the first evidence of a fault fell most, with what stood there before and what after."""
+    change = fault.evidence[0]
+    movers = {mover.trace: mover for mover in change.drops}
+    new = _load_traces(paired, 1, list(movers))
+    partners = paired.baseline_ids(list(movers))
+    old = _load_traces(paired, 0, list(partners.values()))
+    found = []
+    for name, mover in movers.items():
+        if name in new and partners.get(name) in old:
+            before, after = _evidence_texts(fault, old[partners[name]], new[name])
+            found.append(_build_example(change.metric, mover, before, after))
+    return tuple(found)
+
+
+def _load_traces(paired: PairedRuns, side_index: int, ids: list[str]) -> dict[str, JudgedTrace]:
+    run = paired.runs[side_index]
+    return {t.id: (t, v) for t, v in zip(run.traces(ids), run.verdicts(ids), strict=True)}
+
+
+def _build_example(metric: str, mover: MovedTrace, before: str | None, after: str | None) -> ExampleTrace:
+    return ExampleTrace(
+        trace=mover.trace,
+        query=mover.query,
+        metric=metric,
+        baseline=mover.baseline,
+        candidate=mover.candidate,
+        before=_truncate(before),
+        after=_truncate(after),
+    )
+
+
+def _evidence_texts(
+    fault: LayerFault, baseline: JudgedTrace, candidate: JudgedTrace
+) -> tuple[str | None, str | None]:
+    """What to show of a trace: chunks for retrieval, claims for grounding, quotes for citations, else answers."""
+    if fault.layer == "retrieval":
+        return _lost_chunk_text(baseline, candidate), _irrelevant_chunk_text(candidate)
+    if fault.branch.startswith("2"):
+        return _claim_text(baseline, good=True), _claim_text(candidate, good=False)
+    if fault.branch.startswith("5"):
+        return _quote_text(baseline, good=True), _quote_text(candidate, good=False)
+    return baseline[0].answer, candidate[0].answer
+
+
+def _lost_chunk_text(baseline: JudgedTrace, candidate: JudgedTrace) -> str | None:
+    """The best chunk of the baseline that the candidate did not retrieve."""
+    there = {chunk.text for chunk in candidate[0].chunks or ()}
+    chunks = baseline[0].chunks or ()
+    gold = baseline[0].gold.chunks if baseline[0].gold else {}
+    seen = baseline[1].chunk or ()
+    ranked = sorted(
+        (gold.get(chunk.id, 0.0), seen[at].relevance if at < len(seen) else 0.0, -at, chunk.text)
+        for at, chunk in enumerate(chunks)
+        if chunk.text not in there
+    )
+    return ranked[-1][-1] if ranked else None
+
+
+def _irrelevant_chunk_text(candidate: JudgedTrace) -> str | None:
+    """The first chunk of the candidate that is not relevant, else its first."""
+    chunks = candidate[0].chunks or ()
+    for chunk, verdict in zip(chunks, candidate[1].chunk or (), strict=False):
+        if verdict.level not in RELEVANT_LEVELS:
+            return chunk.text
+    return chunks[0].text if chunks else None
+
+
+def _claim_text(judged: JudgedTrace, *, good: bool) -> str | None:
+    """The first claim that is (not) supported, with the reason; else the answer."""
+    for claim in judged[1].claim or ():
+        if (claim.support in ("supported", "inferred")) is good:
+            reason = f" ({claim.support}{f': {claim.reason}' if claim.reason else ''})" if not good else ""
+            return f"{claim.claim}{reason}"
+    return judged[0].answer
+
+
+def _quote_text(judged: JudgedTrace, *, good: bool) -> str | None:
+    """The first citation that does (not) hold."""
+    trace, verdicts = judged
+    texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
+    for at, citation in enumerate(trace.citations or ()):
+        held = verdicts.citation is None or at >= len(verdicts.citation) or verdicts.citation[at].supports
+        quoted = citation.quote is None or quote_matches(citation.quote, texts.get(citation.chunk, ""))
+        if (held and quoted) is good:
+            return f"“{citation.quote or citation.claim or ''}” → {citation.chunk}"
+    return None
+
+
+def _truncate(text: str | None) -> str | None:
+    return text if text is None or len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
+
+
+pass  # self-import
+
+
+SECOND_LOOK = "again: generation"
+"""The name of the second look in the walk of the tree."""
+
+LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
+"""The weights of context_relevance, for the same at a common depth."""
+
+
+def bisect(
+    baseline: Run | PairedRuns,
+    candidate: Run | None = None,
+    *,
+    pair_mask: NDArray[np.bool_] | None = None,
+    **options: Any,
+) -> Bisection:
+    """Name the layer that broke between two runs, or say that the data cannot tell.
+
+    The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
+    branches are walked in order and the first that matches is the first fault. Where retrieval broke,
+    generation is looked at again on the traces whose retrieval did not get worse, so that a second fault is
+    not hidden behind the first. Labels that no longer describe the candidate's corpus are left out, and the
+    bisection says so. `terms` are those of `compare`: margin, margins, alpha, power, anyway, seed.
+
+    Raises what `compare` raises.
+    """
+    side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
+    old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
+    gone = stale_gold_share(old, new)
+    _add_equal_depth(side)
+    names = _tree_metrics(side, use_gold_ids=gone is None)
+    comparison = compare(side, metrics=names, pair_mask=pair_mask, **options)
+    found = compare_profiles(old, new)
+    if gone is not None:
+        warning = f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans"
+        comparison = replace(comparison, warnings=(*comparison.warnings, warning))
+    walk = TreeWalk(comparison, found)
+    faults, tree = walk.faults, walk.decisions
+    if faults and faults[0].layer == "retrieval":
+        more, ruling = _recheck_generation(side, comparison, pair_mask, options, found)
+        faults, tree = [*faults, *more], [*tree, ruling]
+    shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in faults)
+    return Bisection(
+        verdict=walk.verdict,
+        sentence=_verdict_text(shown, walk, comparison),
+        faults=shown,
+        tree=tuple(tree),
+        comparison=comparison,
+        differences=found,
+        needed=walk.needed,
+    )
+
+
+def bisect_segments(
+    paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any
+) -> list[tuple[str, Bisection]]:
+    """Bisect each segment of the pairs by a field of the baseline, the largest first, corrected for their number."""
+    parts, each = split_segments(paired, by, alpha)
+    found = [(name, bisect(paired, pair_mask=keep, alpha=each, **options)) for name, keep in parts]
+    return [(name, _label_segment(one, by, name)) for name, one in found]
+
+
+def _label_segment(bisection: Bisection, by: str, segment: str) -> Bisection:
+    """The bisection, with the segment it is of."""
+    comparison = replace(bisection.comparison, by=by, segment=segment)
+    return replace(bisection, comparison=comparison)
+
+
+def _tree_metrics(paired: PairedRuns, use_gold_ids: bool) -> list[str]:
+    """The metrics of the tree that both runs have; one of each name, those of void labels left out."""
+    chosen: dict[str, str] = {}
+    for measure in paired.shared_metrics():
+        name = metric_name(measure.name)
+        if measure.name == EQUAL_DEPTH or (
+            name in TREE_METRICS and (use_gold_ids or name not in GOLD_ID_METRICS)
+        ):
+            chosen.setdefault(measure.name if measure.name == EQUAL_DEPTH else name, measure.name)
+    return list(chosen.values())
+
+
+def _add_equal_depth(paired: PairedRuns) -> None:
+    """Add context_relevance at a common depth: over as many chunks of each pair as both runs retrieved."""
+    if paired.has_metric(EQUAL_DEPTH):
+        return
+    levels = [_relevance_levels(run) for run in paired.runs]
+    left = np.full(len(paired.pairing), math.nan)
+    right = np.full(len(paired.pairing), math.nan)
+    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    for at, (old, new) in enumerate(rows):
+        depth = min(len(levels[0][old]), len(levels[1][new]))
+        if depth:
+            left[at] = sum(levels[0][old][:depth]) / depth
+            right[at] = sum(levels[1][new][:depth]) / depth
+    if bool(np.isfinite(left).any()):
+        paired.add_metric(MetricInfo(EQUAL_DEPTH, "retrieval"), left, right)
+
+
+def _relevance_levels(run: Run) -> list[list[float]]:
+    return [[LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk or ()] for verdicts in run.verdicts()]
+
+
+def _recheck_generation(
+    paired: PairedRuns,
+    comparison: Comparison,
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
+    differences: Sequence[RunDifference],
+) -> tuple[list[LayerFault], BranchDecision]:
+    """The faults of generation that show on the traces whose retrieval did not get worse."""
+    calm = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask.copy()
+    for change in comparison.changes:
+        if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
+            old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
+            calm &= ~(new < old - change.margin)
+    chosen = [
+        c.metric
+        for c in comparison.changes
+        if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
+    ]
+    told = f"on {int(calm.sum()):,} pairs whose retrieval did not get worse"
+    if not bool(calm.any()) or not chosen:
+        return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="not measured", why=told)
+    walk = TreeWalk(
+        compare(paired, metrics=chosen, pair_mask=calm, **options), differences, retrieval_unaffected=True
+    )
+    faults = [replace(fault, certain=False) for fault in walk.faults if fault.layer == "generation"]
+    if faults:
+        why = f"{told}: {'; '.join(_change_text(fault.evidence[0]) for fault in faults)}"
+        return faults, BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="fault", why=why)
+    clear = walk.verdict == "no fault"
+    outcome: Literal["ruled out", "cannot tell"] = "ruled out" if clear else "cannot tell"
+    return [], BranchDecision(
+        branch=SECOND_LOOK, layer="generation", outcome=outcome, why=f"{told} no drop is shown"
+    )
+
+
+def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
+    """The verdict in one sentence."""
+    if faults:
+        first = faults[0]
+        lead = f"{first.layer.capitalize()} broke ({first.title}): {_change_text(first.evidence[0])}"
+        look = f"; look at {', '.join(first.suspects[:3])}" if first.suspects else ""
+        also = [fault.title for fault in faults[1:]]
+        return f"{lead}{look}.{f' Also: {chr(59).join(also)}.' if also else ''}"
+    if walk.verdict == "no fault":
+        return (
+            f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree is steady, rose, or did "
+            "not drop by its margin."
+        )
+    if walk.undecided is not None:
+        return f"{_change_text(walk.undecided)}, but whether retrieval moved with it the data cannot tell."
+    least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
+    if not least:
+        return f"The data cannot tell: nothing of the tree is measured on {comparison.pairs:,} paired traces."
+    worst = max(least, key=lambda change: change.detectable or 0.0)
+    need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
+    return (
+        f"No layer is shown to have broken, and {comparison.pairs:,} paired traces cannot rule it out: they would miss "
+        f"a change of {worst.metric} below {worst.detectable:.2g}{need}."
+    )
+
+
+def _change_text(change: MetricChange) -> str:
+    """A change in words."""
+    assert change.difference is not None
+    low, high = change.difference.low, change.difference.high
+    p = change.adjusted if change.adjusted is not None else 1.0
+    word = {"dropped": "fell", "rose": "rose"}.get(change.state, "moved")
+    shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+    return (
+        f"{change.metric} {word} by {abs(change.difference.mean):.3f} "
+        f"[{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}] on {change.n:,} paired traces ({shown})"
+    )

@@ -1,0 +1,367 @@
+"""The decision tree that names the faulty layer from the metric changes of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
+from ragfault.analysis.score_matrix import metric_name
+
+EQUAL_DEPTH = "context_relevance at equal depth"
+"""context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
+
+GOLD_METRICS = ("recall", "ndcg", "span_recall")
+"""What tells of retrieval by labels."""
+
+TREE_METRICS = (
+    *GOLD_METRICS,
+    "context_relevance",
+    "context_recall",
+    "groundedness",
+    "factual_accuracy",
+    "completeness",
+    "chunk_attribution",
+    "citation_validity",
+    "chunk_utilization",
+    "answer_relevance",
+)
+"""The metrics that the tree reads."""
+
+RETRIEVER_PARTS = ("chunker", "embedder", "index", "reranker", "filter")
+
+
+class TreeBranch(Struct, frozen=True, kw_only=True):
+    """A branch of the tree: when it matches, whom it blames, and what mends it."""
+
+    name: str
+    layer: Literal["retrieval", "generation", "source data"]
+    title: str
+    match: Callable[[TreeWalk], list[MetricChange]]
+    """The changes that make it match; none: it does not."""
+    reads: tuple[str, ...]
+    """The metrics it rests on."""
+    suspects: tuple[str, ...]
+    differences: tuple[str, ...]
+    """The clues that bear on it, by name."""
+    remedies: tuple[str, ...]
+
+
+class ComparisonView(Protocol):
+    """What a walk reads of a comparison."""
+
+    @property
+    def changes(self) -> tuple[MetricChange, ...]: ...
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def same_chunks(self) -> int: ...
+
+
+class TreeWalk:
+    """A walk through the tree on the changes of one comparison.
+
+    With `calm`, the pairs are those whose retrieval did not get worse, so that retrieval counts as steady.
+    """
+
+    def __init__(
+        self,
+        comparison: ComparisonView,
+        differences: Sequence[RunDifference],
+        *,
+        retrieval_unaffected: bool = False,
+    ) -> None:
+        self.comparison, self.differences, self.retrieval_unaffected = (
+            comparison,
+            differences,
+            retrieval_unaffected,
+        )
+        self.changes = {
+            change.metric if change.metric == EQUAL_DEPTH else metric_name(change.metric): change
+            for change in comparison.changes
+        }
+        self.faults: list[LayerFault] = []
+        self.decisions: list[BranchDecision] = []
+        self.undecided: MetricChange | None = None
+        for branch in self._order_branches():
+            self._evaluate(branch)
+        self.decisions.sort(key=lambda ruling: ruling.branch)
+
+    def _order_branches(self) -> list[TreeBranch]:
+        """The branches in the order of the tree.
+
+        A drop of context_relevance is the tree's first question; where it shows only because the list grew, the
+        answer to it is over-fetching, which is then asked right after the first branch.
+        """
+        order = list(BRANCHES)
+        if (
+            not self.retrieval_down
+            and self.state_of(EQUAL_DEPTH) is not None
+            and self.dropped("context_relevance")
+        ):
+            order.insert(
+                1, order.pop(next(at for at, each in enumerate(order) if each.match is _match_overfetching))
+            )
+        return order
+
+    def state_of(self, name: str) -> str | None:
+        """The state of a metric; None where it is not measured on any pair."""
+        change = self.changes.get(name)
+        return change.state if change is not None and change.n else None
+
+    def dropped(self, *names: str) -> list[MetricChange]:
+        """Those of the metrics that dropped."""
+        return [self.changes[name] for name in names if self.state_of(name) == "dropped"]
+
+    @property
+    def has_gold(self) -> bool:
+        """Whether gold tells of retrieval."""
+        return any(self.state_of(name) is not None for name in GOLD_METRICS)
+
+    @property
+    def retrieval_down(self) -> list[MetricChange]:
+        """What shows that retrieval broke."""
+        found = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
+        if not found and not self.has_gold and not self.dropped("factual_accuracy"):
+            found = self.dropped("context_recall")
+        return found
+
+    @property
+    def retrieval_steady(self) -> bool:
+        """Whether retrieval is shown not to have moved: the same chunks, or every measure of it steady or better."""
+        if self.retrieval_unaffected or self.comparison.same_chunks == self.comparison.pairs:
+            return True
+        known = [
+            self.changes[name] for name in (*GOLD_METRICS, EQUAL_DEPTH) if self.state_of(name) is not None
+        ]
+        return bool(known) and all(map(excludes_drop, known))
+
+    @property
+    def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
+        """A fault, none, or that the data cannot tell."""
+        if self.faults:
+            return "fault"
+        known = [change for change in self.comparison.changes if change.n]
+        return "no fault" if known and all(map(excludes_drop, known)) else "cannot tell"
+
+    @property
+    def needed(self) -> int | None:
+        """About how many pairs would tell, where these cannot."""
+        if self.verdict != "cannot tell":
+            return None
+        unsure = [c for c in self.comparison.changes if not excludes_drop(c)]
+        return max((c.needed for c in unsure if c.needed is not None), default=None)
+
+    def _evaluate(self, branch: TreeBranch) -> None:
+        """Take one branch: a fault if it is the first to match, else a ruling why not."""
+        measured = [name for name in branch.reads if self.state_of(name) is not None]
+        if not measured:
+            why = f"{', '.join(branch.reads)} not measured"
+            self._record(branch, "not measured", why)
+            return
+        evidence = branch.match(self)
+        if evidence and self.faults:
+            self._record(branch, "not reached", f"{self.faults[0].title} explains it first")
+        elif evidence and branch.layer != "retrieval" and not self._is_separable(evidence):
+            self.undecided = self.undecided or evidence[0]
+            self._record(branch, "cannot tell", "whether retrieval moved with it the data cannot tell")
+        elif evidence:
+            self.faults.append(self._build_fault(branch, evidence))
+            self._record(branch, "fault", "; ".join(_state_text(change) for change in evidence))
+        else:
+            told = "; ".join(_state_text(self.changes[name]) for name in measured)
+            if self.dropped(*measured):
+                self._decide_explained(branch, told)
+                return
+            unsure = not all(excludes_drop(self.changes[name]) for name in measured)
+            self._record(branch, "cannot tell" if unsure else "ruled out", told)
+
+    def _decide_explained(self, branch: TreeBranch, text: str) -> None:
+        """Rule on a branch whose metrics dropped, and that does not match all the same."""
+        if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
+            self._record(branch, "ruled out", f"{text}, but both runs retrieved the very same chunks")
+        else:
+            self._record(branch, "not reached", f"{text}, which an earlier branch explains")
+
+    def _is_separable(self, evidence: Sequence[MetricChange]) -> bool:
+        """Whether a drop can be told from one that retrieval caused.
+
+        It can where retrieval is steady, or where no measure of it leans to the worse as strongly.
+        """
+        if self.retrieval_steady:
+            return True
+        strongest = min(change.p if change.p is not None else 1.0 for change in evidence)
+        leaning = [
+            change
+            for name in (*GOLD_METRICS, EQUAL_DEPTH)
+            if (change := self.changes.get(name)) is not None
+            and change.difference is not None
+            and change.difference.mean < -change.margin
+        ]
+        return all((change.p or 0.0) > max(0.05, 10 * strongest) for change in leaning)
+
+    def _record(
+        self,
+        branch: TreeBranch,
+        outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"],
+        reason: str,
+    ) -> None:
+        self.decisions.append(
+            BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason)
+        )
+
+    def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:
+        """The fault that a branch names, with the suspects that the clues put first."""
+        telling = tuple(clue for clue in self.differences if clue.name in branch.differences)
+        pointed = [suspect for clue in telling for suspect in clue.suspects if suspect in branch.suspects]
+        ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
+        strength = sorted(
+            evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric)
+        )
+        return LayerFault(
+            layer=branch.layer,
+            branch=branch.name,
+            title=branch.title,
+            evidence=tuple(strength),
+            suspects=ordered,
+            remedies=branch.remedies,
+            differences=telling,
+        )
+
+
+def excludes_drop(change: MetricChange) -> bool:
+    """Whether a drop of the margin or more is ruled out: steady, risen, or an interval that ends above it."""
+    if change.state in ("steady", "rose"):
+        return True
+    return (
+        change.state == "cannot tell"
+        and change.difference is not None
+        and change.difference.low > -change.margin
+    )
+
+
+def _state_text(change: MetricChange) -> str:
+    if change.difference is None:
+        return f"{change.metric} not measured"
+    same = " (the very same)" if change.identical else ""
+    return f"{change.metric} {change.state}{same} {change.difference.mean:+.3f}"
+
+
+def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
+    if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
+        return []
+    found = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
+    return found or walk.dropped("chunk_utilization")
+
+
+def _match_source(walk: TreeWalk) -> list[MetricChange]:
+    return [] if walk.dropped("groundedness") else walk.dropped("factual_accuracy")
+
+
+def _match_incomplete(walk: TreeWalk) -> list[MetricChange]:
+    return [] if walk.dropped("groundedness") else walk.dropped("completeness")
+
+
+def _match_citations(walk: TreeWalk) -> list[MetricChange]:
+    return [] if walk.dropped("groundedness") else walk.dropped("chunk_attribution", "citation_validity")
+
+
+BRANCHES: tuple[TreeBranch, ...] = (
+    TreeBranch(
+        name="1 retrieval",
+        layer="retrieval",
+        title="the wrong chunks are retrieved",
+        match=lambda walk: walk.retrieval_down,
+        reads=(*GOLD_METRICS, EQUAL_DEPTH, "context_recall"),
+        suspects=RETRIEVER_PARTS,
+        differences=("ids", "length", "documents", "copies", "depth"),
+        remedies=(
+            "compare the chunks of the telling traces, before and after",
+            "put back the part that changed last: chunker, embedder, index, reranker or filter",
+            "search by words and by meaning (hybrid search), then rerank",
+        ),
+    ),
+    TreeBranch(
+        name="2 generation",
+        layer="generation",
+        title="the answers are less grounded in the chunks",
+        match=lambda walk: walk.dropped("groundedness"),
+        reads=("groundedness",),
+        suspects=("prompt", "model", "temperature", "decoding"),
+        differences=("model", "answers"),
+        remedies=(
+            "require a citation for each claim",
+            "constrain generation to the chunks in the prompt",
+            "lower the temperature",
+            "verify the answer afterwards and drop what fails",
+        ),
+    ),
+    TreeBranch(
+        name="3 source data",
+        layer="source data",
+        title="the sources say something else than the answer key",
+        match=_match_source,
+        reads=("factual_accuracy",),
+        suspects=("stale chunks", "wrong chunks", "freshly indexed chunks"),
+        differences=("texts",),
+        remedies=(
+            "compare the documents behind the telling traces with the answer key",
+            "withdraw what is out of date; filter by validity",
+            "index again",
+        ),
+    ),
+    TreeBranch(
+        name="4 truncation or refusal",
+        layer="generation",
+        title="the answers leave out what was asked",
+        match=_match_incomplete,
+        reads=("completeness",),
+        suspects=("max tokens", "refusal wording"),
+        differences=("answers", "refusals"),
+        remedies=(
+            "raise the token limit of the answer",
+            "soften the refusal wording of the prompt",
+            "ask in the prompt for every part of the query to be answered",
+        ),
+    ),
+    TreeBranch(
+        name="5 citations",
+        layer="generation",
+        title="citations are fabricated or misaligned",
+        match=_match_citations,
+        reads=("chunk_attribution", "citation_validity"),
+        suspects=("output schema", "prompt"),
+        differences=("citations", "model"),
+        remedies=(
+            "fix the output schema: chunk ids and verbatim quotes only",
+            "number the chunks in the prompt and check each citation before answering",
+        ),
+    ),
+    TreeBranch(
+        name="6 over-fetching",
+        layer="retrieval",
+        title="more chunks are fetched than are of use",
+        match=_match_overfetching,
+        reads=("context_relevance", "chunk_utilization"),
+        suspects=("top-k", "reranker"),
+        differences=("depth", "copies"),
+        remedies=("lower top-k", "rerank and keep what is relevant", "set a least score"),
+    ),
+    TreeBranch(
+        name="7 wandering",
+        layer="generation",
+        title="the answers wander from the question",
+        match=lambda walk: walk.dropped("answer_relevance"),
+        reads=("answer_relevance",),
+        suspects=("prompt", "model", "preamble"),
+        differences=("answers", "model"),
+        remedies=(
+            "forbid preamble and asides in the prompt",
+            "ask for the answer first",
+            "shorten the answer",
+        ),
+    ),
+)
+"""The branches in the order of the tree; the first that matches is where to begin."""

@@ -1,0 +1,137 @@
+"""Flakiness of a judge: the spread of each metric over repeated judging, and how it widens an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.errors import InputError, UsageError
+from ragfault.io.runs import MetricInfo
+from ragfault.stats import Difference, t_quantile
+
+
+class MetricFlakiness(Struct, frozen=True, kw_only=True):
+    """How far a metric moves when the same judge judges the same traces again."""
+
+    metric: str
+    n: int
+    """Traces that have a value in every repeat."""
+    deviation: float
+    """The standard deviation within a trace, over repeats."""
+    drift: float
+    """The standard deviation of the mean of a whole repeat beyond what the traces by themselves make."""
+    flips: float
+    """The share of traces whose value is not the same in all repeats."""
+    reliability: float | None
+    """The intraclass correlation: the share of the variance that is between traces; None where there is no variance."""
+
+
+class JudgeFlakiness(Struct, frozen=True, kw_only=True):
+    """How far a judge differs from itself."""
+
+    judge: str
+    """Its fingerprint."""
+    repeats: int
+    traces: int
+    metrics: tuple[MetricFlakiness, ...]
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether no metric moved at all: the judge always says the same."""
+        return not any(one.flips for one in self.metrics)
+
+
+def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakiness:
+    """The spread of a metric from its values, traces by repeats (at least two of each).
+
+    The within-trace variance is the mean over traces of their sample variance; the intraclass correlation that of
+    one-way analysis of variance (Shrout & Fleiss 1979, ICC(1,1)), not below 0. The squared drift is the component of
+    repeats in the two-way analysis: the variance of their means less that which the rest of the values makes.
+
+    >>> measure_flakiness("refusal", np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])).flips
+    0.25
+    """
+    n, k = values.shape
+    within = float(values.var(axis=1, ddof=1).mean())
+    between = k * float(values.mean(axis=1).var(ddof=1)) if n > 1 else 0.0
+    whole = between + (k - 1) * within
+    rest = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + values.mean()
+    alone = float((rest**2).sum()) / max(1, (n - 1) * (k - 1))
+    drift = float(values.mean(axis=0).var(ddof=1)) - alone / n if n > 1 else 0.0
+    return MetricFlakiness(
+        metric=metric,
+        n=n,
+        deviation=math.sqrt(within),
+        drift=math.sqrt(max(0.0, drift)),
+        flips=float((np.ptp(values, axis=1) > 0).mean()),
+        reliability=max(0.0, (between - within) / whole) if whole > 0 else None,
+    )
+
+
+def load_flakiness(path: str | Path) -> JudgeFlakiness:
+    """What `ragfault judge repeat` wrote. Raises InputError where it cannot be read."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=JudgeFlakiness)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is not what ragfault judge repeat -o writes: {error}") from None
+
+
+def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakiness:
+    """The flakiness, if it is that of the judges of the runs. Raises UsageError where it is not."""
+    other = next((judge for judge in judges if judge != flakiness.judge), None)
+    if other is not None:
+        raise UsageError(
+            f"the flakiness is that of {flakiness.judge}, and a run was judged by {other}. Measure that judge: "
+            "ragfault judge repeat TRACES -o FILE"
+        )
+    return flakiness
+
+
+def widen_intervals(
+    differences: Sequence[Difference | None], measures: Sequence[MetricInfo], flakiness: JudgeFlakiness | None
+) -> list[Difference | None]:
+    """Differences of two runs, wider by how far the judge's whole runs drift.
+
+    Noise within a trace is in the spread of the paired differences already, and so in their intervals: it is
+    independent from trace to trace, and adds 2σ²/n to the variance of the mean where each run judged each trace once.
+    What all traces of a run share (the judge had a strict day) is not: it adds twice the squared drift. Degrees of
+    freedom are Satterthwaite's, with one less than there were repeats for the drift. An interval is stretched about
+    its mean by as much as Student's is, and is never narrower.
+    """
+    if flakiness is None:
+        return list(differences)
+    known = {one.metric: one.drift for one in flakiness.metrics}
+    return [
+        each if each is None else _widen(each, known.get(measure.name, 0.0), flakiness.repeats - 1, measure)
+        for each, measure in zip(differences, measures, strict=True)
+    ]
+
+
+def _widen(difference: Difference, drift: float, df: int, measure: MetricInfo) -> Difference:
+    if not drift or not math.isfinite(difference.error):
+        return difference
+    own, extra = difference.error**2, 2 * drift**2
+    error = math.sqrt(own + extra)
+    spread = own**2 / max(difference.df, 1.0) + extra**2 / df
+    freedom = (own + extra) ** 2 / spread
+    stretch = t_quantile(0.975, freedom) * error
+    before = t_quantile(0.975, max(difference.df, 1.0)) * difference.error
+    factor = max(1.0, stretch / before) if before > 0 else math.inf
+    reach = math.inf if measure.low is None or measure.high is None else measure.high - measure.low
+    low, high = (
+        difference.mean - factor * (difference.mean - difference.low),
+        difference.mean + factor * (difference.high - difference.mean),
+    )
+    if not before:
+        low, high = difference.mean - stretch, difference.mean + stretch
+    return msgspec.structs.replace(
+        difference, low=max(-reach, low), high=min(reach, high), error=error, df=freedom
+    )

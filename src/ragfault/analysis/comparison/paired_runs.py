@@ -1,0 +1,290 @@
+"""Two runs side by side: their score matrices and their traces, paired by id or by query."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.judge_flakiness import JudgeFlakiness, check_judge
+from ragfault.analysis.comparison.run_profile import RunProfile, profile_run
+from ragfault.analysis.ppi import HumanLabels, LabelProvenance, LabelValues
+from ragfault.analysis.score_matrix import NO_CODE, SCORED, UNDEFINED, ScoreMatrix, encode_texts, metric_name
+from ragfault.errors import RunError, UsageError
+from ragfault.io.remote_paths import open_for_arrow
+from ragfault.io.runs import MetricInfo, Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+RowIndices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MIN_PAIRED_SHARE = 0.5
+"""The share of the smaller run that must pair by id; otherwise queries are tried."""
+
+
+class TracePairing(Struct, frozen=True):
+    """The paired traces of two runs, as rows of each."""
+
+    paired_by: Literal["id", "query"]
+    """By what they were paired."""
+    baseline: RowIndices
+    candidate: RowIndices
+    clusters: RowIndices | None
+    """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
+    independent. An instruction given with other chunks each time is not one query."""
+    unpaired: tuple[int, int]
+    """Traces without a partner, of the baseline and of the candidate."""
+    same_chunks: Mask
+    """For each pair, whether both runs retrieved the very same chunks in the same order."""
+    same_answers: Mask
+    """Whether both gave the very same answer, with the same citations."""
+
+    def __len__(self) -> int:
+        return len(self.baseline)
+
+
+def pair_traces(baseline: Run, candidate: Run) -> TracePairing:
+    """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
+
+    Several traces of one query pair in their order. Raises RunError where nothing pairs.
+    """
+    columns = ["id", "query", "conversation"]
+    sides = [run.to_arrow("traces", columns) for run in (baseline, candidate)]
+    least = min(table.num_rows for table in sides)
+    for how in ("id", "query"):
+        left, right = _match_keys(*(table[how].to_pylist() for table in sides))
+        if len(left) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
+            break
+    if not len(left):
+        raise RunError(
+            f"no trace of {candidate.path} has the id or the query of a trace of {baseline.path}. "
+            "Compare runs over the same queries."
+        )
+    marks = [_fingerprint_traces(run) for run in (baseline, candidate)]
+    same = [marks[0][part][left] == marks[1][part][right] for part in (0, 1)]
+    return TracePairing(
+        paired_by="id" if how == "id" else "query",
+        baseline=left,
+        candidate=right,
+        clusters=_pair_clusters(sides[0].take(left), marks[0][0][left]),
+        unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
+        same_chunks=same[0],
+        same_answers=same[1],
+    )
+
+
+def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[RowIndices, RowIndices]:
+    """The rows with equal keys, the first with the first of each key."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for row, key in enumerate(candidate_keys):
+        places[key].append(row)
+    taken: defaultdict[str, int] = defaultdict(int)
+    pairs = []
+    for row, key in enumerate(baseline_keys):
+        rank = taken[key]
+        if rank < len(places.get(key, ())):
+            pairs.append((row, places[key][rank]))
+            taken[key] += 1
+    found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
+    """What ties pairs together: the conversation, else the query where it is asked again with the same chunks."""
+    talks, names = encode_texts(table["conversation"])
+    asked = np.stack([encode_texts(table["query"])[0], chunks], axis=1)
+    distinct, items = np.unique(asked, axis=0, return_inverse=True)
+    if not names and len(distinct) == len(items):
+        return None
+    return np.where(talks == NO_CODE, len(names) + items.reshape(-1), talks)
+
+
+def _fingerprint_traces(run: Run) -> tuple[RowIndices, RowIndices]:
+    """A fingerprint of the chunks and one of the answer for each trace."""
+    import pyarrow.parquet as pq
+
+    chunks: list[int] = []
+    answers: list[int] = []
+    with pq.ParquetFile(open_for_arrow(run.path / "traces.parquet")) as file:
+        for batch in file.iter_batches(batch_size=2048, columns=["chunks", "answer", "citations"]):
+            for row in batch.to_pylist():
+                chunks.append(_fingerprint([(chunk["id"], chunk["text"]) for chunk in row["chunks"] or ()]))
+                answers.append(_fingerprint((row["answer"], row["citations"])))
+    return np.array(chunks, dtype=np.int64), np.array(answers, dtype=np.int64)
+
+
+def _fingerprint(value: object) -> int:
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True)
+
+
+def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
+    """Refuse runs that were scored by other judges or metric parameters; with `anyway` give warnings instead.
+
+    Raises RunError.
+    """
+    old, new = baseline.manifest, candidate.manifest
+    warnings = []
+    if old.judge != new.judge:
+        told = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
+        if not anyway:
+            raise RunError(
+                f"{told}: a difference could be the judges'. Judge the older one again with --rejudge, "
+                "or compare them all the same with --anyway."
+            )
+        warnings.append(told)
+    names = [{measure.name for measure in made.metrics} for made in (old, new)]
+    if not names[0] & names[1]:
+        raise RunError(
+            f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
+            f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
+        )
+    apart = {metric_name(name) for name in names[0] - names[1]} & {
+        metric_name(name) for name in names[1] - names[0]
+    }
+    apart -= {metric_name(name) for name in names[0] & names[1]}
+    if apart:
+        told = f"the runs score {', '.join(sorted(apart))} with different parameters"
+        if not anyway:
+            raise RunError(
+                f"{told}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
+            )
+        warnings.append(told)
+    return tuple(warnings)
+
+
+pass  # self-import
+
+
+PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
+"""What people said of the baseline and of the candidate."""
+
+
+class PairedRuns:
+    """Two runs side by side: their grids and which row stands against which."""
+
+    def __init__(
+        self,
+        baseline: Run,
+        candidate: Run,
+        *,
+        anyway: bool = False,
+        labels: PairedLabels = (None, None),
+        flakiness: JudgeFlakiness | None = None,
+    ) -> None:
+        self.judge_flakiness = flakiness and check_judge(
+            flakiness, [r.manifest.judge for r in (baseline, candidate)]
+        )
+        """How far the judge of both differs from itself."""
+        self.runs = (baseline, candidate)
+        self.warnings = check_comparable(baseline, candidate, anyway=anyway)
+        self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
+        self.pairing: TracePairing = pair_traces(baseline, candidate)
+        self._ids_and_queries: tuple[list[str], list[str]] | None = None
+        self._extra_metrics: dict[
+            str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]
+        ] = {}
+
+    @property
+    def label_sources(self) -> tuple[LabelProvenance | None, LabelProvenance | None]:
+        """By whose labels each run is put right."""
+        old, new = (None if grid.labels is None else grid.labels.source for grid in self.matrices)
+        return old, new
+
+    def ids_and_queries(self) -> tuple[list[str], list[str]]:
+        """The ids and queries of the candidate's traces."""
+        if self._ids_and_queries is None:
+            table = self.runs[1].to_arrow("traces", ["id", "query"])
+            self._ids_and_queries = (table["id"].to_pylist(), table["query"].to_pylist())
+        return self._ids_and_queries
+
+    @cached_property
+    def profiles(self) -> tuple[RunProfile, RunProfile]:
+        """What the traces of each run say of the system that made them."""
+        return profile_run(self.runs[0]), profile_run(self.runs[1])
+
+    def profiles_of(self, mask: NDArray[np.bool_]) -> tuple[RunProfile, RunProfile]:
+        """The same, of some of the pairs."""
+        rows = [frozenset(self.paired_rows(side)[mask].tolist()) for side in (0, 1)]
+        return profile_run(self.runs[0], rows[0]), profile_run(self.runs[1], rows[1])
+
+    def baseline_ids(self, ids: Sequence[str]) -> dict[str, str]:
+        """For traces of the candidate, the ids of their partners in the baseline."""
+        wanted = set(ids)
+        names, _ = self.ids_and_queries()
+        old = self.runs[0].to_arrow("traces", ["id"])["id"]
+        rows = zip(self.pairing.baseline.tolist(), self.pairing.candidate.tolist(), strict=True)
+        return {names[new]: old[before].as_py() for before, new in rows if names[new] in wanted}
+
+    def has_metric(self, metric: str) -> bool:
+        """Whether a metric was added to those of the runs."""
+        return metric in self._extra_metrics
+
+    def add_metric(
+        self, measure: MetricInfo, baseline: NDArray[np.float64], candidate: NDArray[np.float64]
+    ) -> None:
+        """Add a metric by its values on the pairs, NaN where it has none."""
+        self._extra_metrics[measure.name] = (measure, (baseline, candidate))
+
+    def paired_rows(self, side: int) -> NDArray[np.int64]:
+        """The rows of one run that have a partner."""
+        return self.pairing.candidate if side else self.pairing.baseline
+
+    def values(self, metric: str, side: int) -> NDArray[np.float64]:
+        """The values of a metric on the paired traces of one run; NaN where it has none."""
+        if metric in self._extra_metrics:
+            return self._extra_metrics[metric][1][side]
+        grid = self.matrices[side]
+        at = grid.column_index(metric)
+        if at is None:
+            raise UsageError(f"{metric} is not in {self.runs[side].path}.")
+        found: NDArray[np.float64] = grid.values[self.paired_rows(side), at]
+        return found
+
+    def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
+        """Whether the metric is scored, undefined or failed on them."""
+        if metric in self._extra_metrics:
+            return np.where(np.isfinite(self._extra_metrics[metric][1][side]), SCORED, UNDEFINED)
+        at = self.matrices[side].column_index(metric)
+        assert at is not None
+        found: NDArray[np.int64] = self.matrices[side].status[self.paired_rows(side), at]
+        return found
+
+    def label_values(self, metric: str, side: int) -> LabelValues | None:
+        """The values of a metric by people on the paired traces of one run; None where they gave none."""
+        at = None if metric in self._extra_metrics else self.matrices[side].column_index(metric)
+        found = None if at is None else self.matrices[side].label_values(at)
+        return None if found is None else found.select(self.paired_rows(side))
+
+    def shared_metrics(self) -> list[MetricInfo]:
+        """The metrics that both runs have, in the order of the candidate."""
+        there = {measure.name for measure in self.matrices[0].measures}
+        mine = [measure for measure in self.matrices[1].measures if measure.name in there]
+        return [*mine, *(measure for measure, _ in self._extra_metrics.values())]
+
+
+def pair_runs(
+    baseline: Run | PairedRuns,
+    candidate: Run | None = None,
+    *,
+    anyway: bool = False,
+    labels: PairedLabels = (None, None),
+    flakiness: JudgeFlakiness | None = None,
+) -> PairedRuns:
+    """Two runs side by side; a frame is taken as it is, so that several findings can share one.
+
+    With what `people` said of some traces (of the baseline, of the candidate), differences are put right by it; with
+    the `flakiness` of the judge their intervals are wider.
+    """
+    if isinstance(baseline, PairedRuns):
+        return baseline
+    assert candidate is not None
+    return PairedRuns(baseline, candidate, anyway=anyway, labels=labels, flakiness=flakiness)

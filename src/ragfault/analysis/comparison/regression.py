@@ -1,0 +1,304 @@
+"""Regression check: whether a metric got worse than in the baseline by more than its margin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare
+from ragfault.analysis.comparison.decision_tree import TREE_METRICS
+from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.analysis.comparison.records import Comparison, MetricChange
+from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, profile_run, stale_gold_share
+from ragfault.analysis.records import GateOutcome, RegressionDecision, RegressionReport
+from ragfault.analysis.score_matrix import SCORED, metric_name
+from ragfault.errors import UnknownName, UsageError
+from ragfault.io.runs import Run
+from ragfault.stats import equivalence_test, required_pairs
+
+MAX_NEEDED = 1_000_000
+"""A number of traces beyond which none is named."""
+
+
+def check_regression(  # noqa: PLR0913 - the terms of one verb
+    baseline: Run | PairedRuns,
+    candidate: Run | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    max_drop: float = MARGIN,
+    margins: Mapping[str, float] | None = None,
+    alpha: float = ALPHA,
+    power: float = POWER,
+    coverage: float = 0.5,
+    anyway: bool = False,
+    seed: int = 0,
+) -> RegressionReport:
+    """Decide for every metric whether it got worse than in the baseline by more than its margin.
+
+    A metric *fails* where the change is for the worse and significant (sign-flip test, corrected by Holm over the
+    metrics decided together, at `alpha`), its 95 % interval leaves 0 out, and its mean exceeds the margin. It
+    *passes* where a worsening of the margin is ruled out: the one-sided bound at 1 − `alpha` of the difference
+    (Student's t, by cluster) lies within the margin, as for a non-inferiority test. All metrics must pass
+    for the whole to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
+    Otherwise the data cannot tell, with about how many pairs would.
+
+    A metric does not pass where scores were lost to failures, where less than `coverage` of the smaller run's
+    traces pair, or of the pairs scored in either run are scored in both. One that reads labels which no longer
+    describe the candidate's corpus is not told at all.
+
+    `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
+    both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
+    5 % of the baseline's mean where the range has no end, or what `margins` gives for a metric in its own units.
+
+    Raises what `compare` raises; UnknownName for a metric that not both runs have; UsageError where none is left.
+    """
+    side = pair_runs(baseline, candidate, anyway=anyway)
+    found = compare(
+        side,
+        metrics=_select_metrics(side, metrics),
+        margin=max_drop,
+        margins={name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)},
+        alpha=alpha,
+        power=power,
+        seed=seed,
+    )
+    tests = sum(change.adjusted is not None for change in found.changes)
+    terms = _RegressionOptions(
+        alpha, power, coverage, tests, _lost_gold_share(side, found), _low_coverage_text(side, coverage)
+    )
+    return RegressionReport(
+        baseline=found.baseline,
+        pairs=found.pairs,
+        paired_by=found.paired_by,
+        unpaired=found.unpaired,
+        alpha=alpha,
+        power=power,
+        decisions=tuple(_decide_metric(change, terms) for change in found.changes),
+        warnings=found.warnings,
+    )
+
+
+class _RegressionOptions(Struct, frozen=True):
+    """On what terms drops are decided."""
+
+    alpha: float
+    power: float
+    coverage: float
+    tests: int
+    """How many metrics were corrected together."""
+    lost_gold: float | None
+    """The share of gold ids that are gone, where labels no longer describe the corpus."""
+    low_coverage: str | None
+    """Where little of the smaller run has a partner: so in words."""
+
+
+# --- which metrics ---------------------------------------------------------------------------------
+
+
+def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
+    """The metrics to decide, as they print."""
+    if metrics:
+        return list(dict.fromkeys(name for text in metrics for name in _match_metrics(paired, text)))
+    found = [
+        measure.name
+        for measure in paired.shared_metrics()
+        if metric_name(measure.name) in TREE_METRICS
+        and any(bool((paired.statuses(measure.name, at) == SCORED).any()) for at in (0, 1))
+    ]
+    if not found:
+        raise UsageError(
+            f"no metric of the decision tree has a value in {paired.runs[0].path} or {paired.runs[1].path}. "
+            "Name the metrics to hold against the baseline with -m."
+        )
+    return found
+
+
+def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
+    """The metrics of both runs that a text names: the one that prints so, else all of that bare name."""
+    wanted = "".join(text.split())
+    names = [measure.name for measure in paired.shared_metrics()]
+    found = [name for name in names if "".join(name.split()) == wanted]
+    found = found or [name for name in names if metric_name(name) == wanted]
+    if not found:
+        both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
+        raise UnknownName(f"metric of {both}", text, names, hint="Compute it with: ragfault rescore")
+    return found
+
+
+def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None:
+    """The share of gold ids that are gone from the candidate's corpus, where that voids a metric decided here."""
+    if not any(metric_name(change.metric) in GOLD_ID_METRICS for change in comparison.changes):
+        return None
+    return stale_gold_share(profile_run(paired.runs[0]), profile_run(paired.runs[1]))
+
+
+def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
+    """Whether too little of the smaller run has a partner, in words."""
+    least, pairs = min(run.manifest.traces for run in paired.runs), len(paired.pairing)
+    if pairs >= coverage * least:
+        return None
+    return (
+        f"only {pairs:,} of {least:,} traces have a partner in the other run "
+        f"({pairs / least:.0%}, and {coverage:.0%} are asked for)"
+    )
+
+
+# --- what is decided of one ------------------------------------------------------------------------
+
+
+def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:
+    bound, within = _worst_bound(change, options.alpha)
+    either = change.n + sum(change.lost)
+    share = change.n / either if either else 0.0
+    result, reason, needed = _decide_outcome(change, bound, within, options)
+    obstacle = _pass_obstacle(change, options, share)
+    if options.lost_gold is not None and metric_name(change.metric) in GOLD_ID_METRICS:
+        gone = f"{options.lost_gold:.0%} of gold ids are gone"
+        result, needed = "cannot tell", None
+        reason = f"labels no longer describe the corpus: {gone}; use gold spans"
+    elif result == "pass" and obstacle:
+        result, reason = "cannot tell", f"{obstacle}; of the others: {reason}"
+    return RegressionDecision(
+        change=change, result=result, reason=reason, bound=bound, coverage=share, needed=needed
+    )
+
+
+def _decide_outcome(
+    change: MetricChange, bound: float | None, within: bool, options: _RegressionOptions
+) -> tuple[GateOutcome, str, int | None]:
+    """What the pairs that are scored on both sides say, why, and how many would tell."""
+    if change.difference is None:
+        return "cannot tell", "no pair of traces is scored on both sides", None
+    if within or change.identical:
+        return "pass", _pass_text(change, bound), None
+    if change.verdict == "worse" and _worsening(change) > change.margin:
+        return "fail", f"{_change_text(change)}: beyond the margin of {change.margin:.3g}", None
+    needed, aim = _needed_pairs(change, bound, options)
+    what = change.evidence_count[1]
+    advice = f"no number of {what} that can be named would tell"
+    if needed is not None:
+        advice = f"about {needed:,} {what} would {aim}"
+    return "cannot tell", f"{_change_text(change)}: {_undecided_text(change, bound)}; {advice}", needed
+
+
+def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: float) -> str | None:
+    """What keeps a metric from passing whatever its values say."""
+    if any(change.failed):
+        return (
+            f"{sum(change.failed):,} scores were lost to failures ({change.failed[0]:,} of the baseline, "
+            f"{change.failed[1]:,} of the candidate), and what they would have been is not known"
+        )
+    if options.low_coverage is not None:
+        return options.low_coverage
+    if share < options.coverage:
+        return (
+            f"only {change.n:,} of the {change.n + sum(change.lost):,} pairs that are scored in either run are "
+            f"scored in both ({share:.0%}, and {options.coverage:.0%} are asked for)"
+        )
+    return None
+
+
+def _worsening(change: MetricChange) -> float:
+    """How much worse the metric got, in its units; below 0 where it got better."""
+    assert change.difference is not None
+    return -change.difference.mean if change.better == "higher" else change.difference.mean
+
+
+def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool]:
+    """The worst difference that is not ruled out, and whether it lies within the margin."""
+    if change.difference is None:
+        return None, False
+    tests = equivalence_test(change.difference, change.margin, alpha)
+    bound, p = (tests.low, tests.p_drop) if change.better == "higher" else (tests.high, tests.p_rise)
+    return (bound if math.isfinite(bound) else None), p <= alpha
+
+
+def _needed_pairs(
+    change: MetricChange, bound: float | None, options: _RegressionOptions
+) -> tuple[int | None, str]:
+    """About how many pairs would tell, and what they would tell.
+
+    Where the interval leans to the worse, those that would make it significant if it stays as it is. Else those
+    that would pass the metric if it did not change; where there are as many already, those that would rule a
+    worsening of the margin out if the mean stays as it is. Where no trace changed, the bound shrinks with their number.
+    """
+    found = change.difference
+    if found is None or bound is None:
+        return None, ""
+    if not change.rose and not change.fell and change.judge_difference is None:
+        ends = 2 * found.cluster_size  # a cluster is added at each end of the range
+        wanted = (change.n + ends) * abs(bound) / change.margin - ends
+        return _round_needed(wanted, change.n), "pass it, if none of them changes"
+
+    def enough(effect: float, alpha: float) -> int | None:
+        wanted = required_pairs(
+            effect, found.deviation, found.cluster_size, power=options.power, alpha=min(alpha, 0.999)
+        )
+        return _round_needed(math.inf if wanted is None else wanted, change.evidence_count[0])
+
+    harm, stays = _worsening(change), "if mean and spread stay as they are"
+    leans = found.high < 0 if change.better == "higher" else found.low > 0
+    if harm > change.margin:
+        if leans:
+            return enough(harm, options.alpha / max(1, options.tests)), f"show it, {stays}"
+        return enough(
+            change.margin, 2 * options.alpha
+        ), "rule it out, if there is none, at the present spread"
+    unchanged = enough(change.margin, 2 * options.alpha)
+    if unchanged is None or unchanged > change.evidence_count[0] + 1 or harm == change.margin:
+        return unchanged, "rule it out, if there is none, at the present spread"
+    return enough(change.margin - harm, 2 * options.alpha), f"rule it out, {stays}"
+
+
+def _round_needed(estimate: float, n: int) -> int | None:
+    return max(n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
+
+
+# --- in words --------------------------------------------------------------------------------------
+
+
+def _change_text(change: MetricChange) -> str:
+    found = change.difference
+    assert found is not None
+    assert change.baseline is not None
+    assert change.candidate is not None
+    ends = f"[{_format_signed(found.low)}, {_format_signed(found.high)}]"
+    p = ""
+    if change.adjusted is not None:
+        p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
+    moved = f"mean {_format_value(change.baseline)} → {_format_value(change.candidate)}"
+    if change.judge_difference is not None:
+        labels, what = change.evidence_count
+        moved, p = f"{moved} as judged", f", put right by {labels:,} {what}{p}"
+    return f"{moved}, {_format_signed(found.mean)} {ends} on {change.n:,} pairs{p}"
+
+
+def _pass_text(change: MetricChange, bound: float | None) -> str:
+    if change.identical:
+        return "all that the metric reads is the very same in both runs"
+    word = "drop" if change.better == "higher" else "rise"
+    assert bound is not None
+    worst = max(0.0, -bound if change.better == "higher" else bound)
+    what = f"more than {_format_value(worst)}" if worst else "any size"
+    return f"{_change_text(change)}: a {word} of {what} is ruled out, and the margin is {change.margin:.3g}"
+
+
+def _undecided_text(change: MetricChange, bound: float | None) -> str:
+    word = "drop" if change.better == "higher" else "rise"
+    if bound is None:
+        return "the data say nothing about its spread"
+    return f"a {word} of {_format_value(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"
+
+
+def _format_value(value: float) -> str:
+    """A figure; three digits behind the point where it is small."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _format_signed(value: float) -> str:
+    sign = "+" if value > 0 else "−" if value < 0 else ""
+    return f"{sign}{_format_value(abs(value))}"

@@ -1,0 +1,215 @@
+"""Profiles of runs (chunk ids, lengths, models, refusals), and the differences that point to a suspect."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from statistics import fmean
+
+from msgspec import Struct
+
+from ragfault.analysis.comparison.records import RunDifference
+from ragfault.io.runs import Run
+from ragfault.records import Trace
+
+SHARED_IDS_LIMIT = 0.2
+"""Below this share of chunk ids in common, the corpus was cut anew."""
+
+GOLD_ID_METRICS = frozenset(
+    {
+        "recall",
+        "precision",
+        "f1",
+        "hit",
+        "reciprocal_rank",
+        "average_precision",
+        "ndcg",
+        "r_precision",
+        "citation_precision",
+        "citation_recall",
+    }
+)
+"""Metrics that read chunk ids of the gold."""
+
+
+class RunProfile(Struct):
+    """What a run's traces say of the system that made them."""
+
+    chunks: dict[str, int]
+    """Chunk id → a hash of its text."""
+    documents: set[str]
+    gold: dict[str, frozenset[str]]
+    """Trace id → the chunk ids of its gold."""
+    chunk_counts: list[int]
+    """Chunks of each trace."""
+    chunk_lengths: list[int]
+    """Characters of the chunks."""
+    answer_lengths: list[int]
+    """Characters of the answers."""
+    citation_counts: list[int]
+    """Citations of the answers."""
+    refusals: list[bool]
+    models: set[str]
+
+
+def profile_run(run: Run, rows: Container[int] | None = None) -> RunProfile:
+    """Read a run's circumstances off its traces (of some rows), a bounded number in memory at a time."""
+    found = RunProfile({}, set(), {}, [], [], [], [], [], set())
+    for row, trace in enumerate(run.traces()):
+        if rows is None or row in rows:
+            _add_trace(found, trace)
+    for row, verdicts in enumerate(run.verdicts()):
+        if verdicts.answer is not None and (rows is None or row in rows):
+            found.refusals.append(verdicts.answer.refused)
+    return found
+
+
+def _add_trace(profile: RunProfile, trace: Trace) -> None:
+    """Take in what one trace says."""
+    if trace.chunks is not None:
+        profile.chunk_counts.append(len(trace.chunks))
+    for chunk in trace.chunks or ():
+        profile.chunks[chunk.id] = hash(chunk.text)
+        profile.chunk_lengths.append(len(chunk.text))
+        if chunk.document is not None:
+            profile.documents.add(chunk.document)
+    if trace.answer is not None:
+        profile.answer_lengths.append(len(trace.answer))
+        profile.citation_counts.append(len(trace.citations or ()))
+    if trace.gold is not None and trace.gold.chunks:
+        profile.gold[trace.id] = frozenset(name for name, grade in trace.gold.chunks.items() if grade > 0)
+    if trace.model is not None:
+        profile.models.add(trace.model)
+
+
+def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:
+    """The share of gold chunk ids that are gone from the candidate, where its corpus was cut anew; else None.
+
+    Labels are void where the runs share next to no chunk ids, the gold was not renewed, and the candidate
+    retrieves next to none of the ids it names.
+    """
+    ids = old.chunks.keys() & new.chunks.keys()
+    least = min(len(old.chunks), len(new.chunks))
+    if not least or len(ids) / least >= SHARED_IDS_LIMIT or not new.gold:
+        return None
+    named = set().union(*new.gold.values())
+    gone = sum(name not in new.chunks for name in named) / len(named)
+    return gone if gone > 1 - SHARED_IDS_LIMIT else None
+
+
+def compare_profiles(old: RunProfile, new: RunProfile) -> tuple[RunDifference, ...]:
+    """Every circumstance in which the runs differ enough to point somewhere."""
+    return (
+        tuple(_corpus_differences(old, new))
+        + tuple(_size_differences(old, new))
+        + tuple(_answer_differences(old, new))
+    )
+
+
+def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
+    both = old.chunks.keys() & new.chunks.keys()
+    least = min(len(old.chunks), len(new.chunks))
+    if both:
+        other = sum(old.chunks[name] != new.chunks[name] for name in both) / len(both)
+        if other > 0:
+            text = f"{other:.0%} of the chunks that both runs retrieved under one id have another text"
+            yield RunDifference(
+                name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",)
+            )
+    if least and len(both) / least < 0.5:
+        share = f"only {len(both) / least:.0%}" if both else "none"
+        text = f"{share} of the chunk ids are in both runs: the corpus was cut anew"
+        yield RunDifference(
+            name="ids", baseline=None, candidate=len(both) / least, text=text, suspects=("chunker", "index")
+        )
+    lost = old.documents - new.documents
+    if old.documents and len(lost) / len(old.documents) > 0.2:
+        text = f"{len(lost)} of {len(old.documents)} documents are never retrieved any more"
+        yield RunDifference(
+            name="documents",
+            baseline=float(len(old.documents)),
+            candidate=float(len(new.documents)),
+            text=text,
+            suspects=("filter", "index"),
+        )
+    if old.models and new.models and old.models != new.models:
+        text = f"the model changed: {', '.join(sorted(old.models))} → {', '.join(sorted(new.models))}"
+        yield RunDifference(name="model", baseline=None, candidate=None, text=text, suspects=("model",))
+
+
+def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
+    yield from _ratio_difference(
+        "depth", "chunks per trace", old.chunk_counts, new.chunk_counts, 1.25, ("top-k",), ("filter", "top-k")
+    )
+    yield from _ratio_difference(
+        "length",
+        "characters per chunk",
+        old.chunk_lengths,
+        new.chunk_lengths,
+        1.3,
+        ("chunker",),
+        ("chunker",),
+    )
+    copies = [_duplicate_share(each) for each in (old, new)]
+    if copies[1] > copies[0] + 0.02:
+        text = f"{copies[1]:.0%} of the retrieved texts stand under more than one id, {copies[0]:.0%} before"
+        yield RunDifference(
+            name="copies", baseline=copies[0], candidate=copies[1], text=text, suspects=("index",)
+        )
+
+
+def _duplicate_share(profile: RunProfile) -> float:
+    """The share of chunk ids whose text stands under another id too."""
+    return 1 - len(set(profile.chunks.values())) / len(profile.chunks) if profile.chunks else 0.0
+
+
+def _answer_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
+    yield from _ratio_difference(
+        "answers",
+        "characters per answer",
+        old.answer_lengths,
+        new.answer_lengths,
+        1.3,
+        ("prompt",),
+        ("max tokens", "prompt"),
+    )
+    yield from _ratio_difference(
+        "citations",
+        "citations per answer",
+        old.citation_counts,
+        new.citation_counts,
+        1.5,
+        ("output schema",),
+        ("output schema",),
+    )
+    if old.refusals and new.refusals:
+        before, after = fmean(old.refusals), fmean(new.refusals)
+        if after > before + 0.02:
+            text = f"{after:.0%} of the answers refuse, {before:.0%} before"
+            yield RunDifference(
+                name="refusals",
+                baseline=before,
+                candidate=after,
+                text=text,
+                suspects=("refusal wording", "prompt"),
+            )
+
+
+def _ratio_difference(
+    name: str,
+    quantity: str,
+    old: list[int],
+    new: list[int],
+    factor: float,
+    rise_suspects: tuple[str, ...],
+    fall_suspects: tuple[str, ...],
+) -> Iterator[RunDifference]:
+    """A clue where the mean of something grew or shrank by more than `bar` times."""
+    if not old or not new:
+        return
+    before, after = fmean(old), fmean(new)
+    if after >= factor * before and after > 0:
+        text = f"{quantity} rose: {before:.3g} → {after:.3g}"
+        yield RunDifference(name=name, baseline=before, candidate=after, text=text, suspects=rise_suspects)
+    elif after * factor <= before and before > 0:
+        text = f"{quantity} fell: {before:.3g} → {after:.3g}"
+        yield RunDifference(name=name, baseline=before, candidate=after, text=text, suspects=fall_suspects)

@@ -1,0 +1,313 @@
+"""Diagnosis of one trace from its verdicts: the kinds of problem, each with its layer and remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from ragfault.analysis.records import Diagnosis, ProblemKind, TraceProblem
+from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, Layer, Trace, Verdicts
+from ragfault.rules import RELEVANT_LEVELS, chunks_cover_query, quote_matches
+
+
+class ProblemDefinition(Struct, frozen=True):
+    """What a kind of problem is called, where it sits, and what to change."""
+
+    title: str
+    layer: Layer
+    steps: tuple[str, ...]
+    """The cheapest first."""
+
+
+RANKING_REMEDIES = (
+    "rerank the chunks",
+    "search by words and by meaning (hybrid search)",
+    "improve the query before the search (rewrite, expand)",
+    "filter by metadata",
+)
+COVERAGE_REMEDIES = (
+    "retrieve wider (more chunks, then rerank)",
+    "decompose the query and search for each part",
+    "check that the corpus holds it at all",
+)
+GROUNDING_REMEDIES = (
+    "require a citation for each claim",
+    "constrain generation to the chunks in the prompt",
+    "lower the temperature",
+    "verify the answer afterwards and drop what fails",
+)
+COMPLETENESS_REMEDIES = (
+    "ask in the prompt for every part of the query to be answered",
+    "raise the token limit of the answer",
+    "decompose the query and retrieve wider",
+)
+CITATION_REMEDIES = (
+    "fix the output schema: chunk ids and verbatim quotes only",
+    "number the chunks in the prompt and check each citation before answering",
+    "lower the temperature",
+)
+
+PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
+    "pipeline_error": ProblemDefinition(
+        "pipeline errors", "operation", ("read the error of the trace", "retry and set time-outs")
+    ),
+    "nothing_retrieved": ProblemDefinition(
+        "nothing retrieved", "retrieval", ("loosen filters and score limits", *COVERAGE_REMEDIES)
+    ),
+    "nothing_relevant": ProblemDefinition(
+        "nothing relevant retrieved", "retrieval", (*RANKING_REMEDIES, COVERAGE_REMEDIES[-1])
+    ),
+    "irrelevant_chunk": ProblemDefinition("irrelevant chunks", "retrieval", RANKING_REMEDIES),
+    "missing_context": ProblemDefinition("missing context", "retrieval", COVERAGE_REMEDIES),
+    "uncovered_statement": ProblemDefinition(
+        "expected facts that no chunk holds", "retrieval", COVERAGE_REMEDIES
+    ),
+    "empty_answer": ProblemDefinition(
+        "empty answers", "generation", ("look for time-outs, filters and token limits of the generator",)
+    ),
+    "unsupported_claim": ProblemDefinition("unsupported claims", "generation", GROUNDING_REMEDIES),
+    "contradicted_claim": ProblemDefinition(
+        "claims that the chunks contradict", "generation", GROUNDING_REMEDIES
+    ),
+    "unanswered_aspect": ProblemDefinition(
+        "unanswered parts of the query", "generation", COMPLETENESS_REMEDIES
+    ),
+    "absent_fact": ProblemDefinition(
+        "expected facts that the answer leaves out", "generation", COMPLETENESS_REMEDIES
+    ),
+    "contradicted_fact": ProblemDefinition(
+        "expected facts that the answer contradicts", "generation", GROUNDING_REMEDIES
+    ),
+    "irrelevant_answer": ProblemDefinition(
+        "answers beside the question",
+        "generation",
+        ("put the query last in the prompt", "shorten the preamble of the prompt", "try a stronger model"),
+    ),
+    "wrong_refusal": ProblemDefinition(
+        "refusals although the chunks cover the query",
+        "generation",
+        (
+            "soften the wording that tells the model when to refuse",
+            "put the most relevant chunks first or last",
+        ),
+    ),
+    "missed_refusal": ProblemDefinition(
+        "answers although the chunks do not cover the query",
+        "generation",
+        ("tell the model to say so when the chunks do not hold the answer", *COVERAGE_REMEDIES),
+    ),
+    "false_claim": ProblemDefinition(
+        "claims that the chunks support and the answer key contradicts",
+        "crosscut",
+        (
+            "mend or withdraw the source documents they come from",
+            "filter chunks by their dates of validity",
+            "index again",
+        ),
+    ),
+    "bad_quote": ProblemDefinition(
+        "quotes that do not stand in the chunk they name", "crosscut", CITATION_REMEDIES
+    ),
+    "bad_citation": ProblemDefinition(
+        "citations of chunks that do not support the claim", "crosscut", CITATION_REMEDIES
+    ),
+    "all_low": ProblemDefinition(
+        "everything low",
+        "crosscut",
+        (
+            "look at the whole pipeline on this trace, from the query to the prompt",
+            "check that the corpus is meant for such queries",
+        ),
+    ),
+}
+"""Every kind of problem, in the order in which a diagnosis lists them."""
+
+
+pass  # self-import
+
+
+SUPPORTED = ("supported", "inferred")
+
+LOW_SCORE = 0.5
+"""Below this, the relevance of an answer and each of the triad's parts is low."""
+
+KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
+
+
+def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
+    """What is wrong with a trace, by the verdicts on it.
+
+    What the judge did not look at is not a problem. A chunk is irrelevant at level none. Where the answer
+    refuses, what it leaves out is not held against it; a refusal is wrong where the chunks cover what was asked
+    (as the metric wrong_refusal has it). An expected fact that the chunks do not hold is the retriever's
+    (uncovered_statement), one that they hold, or may hold, and the answer lacks is the generator's (absent_fact).
+
+    >>> from ragfault.records import ChunkVerdict
+    >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="On dogs."), Chunk(id="b", text="At noon.")))
+    >>> bad = ChunkVerdict(chunk="a", relevance=0.1, level="none")
+    >>> good = ChunkVerdict(chunk="b", relevance=0.9, level="high")
+    >>> [(p.kind, p.chunk) for p in diagnose(trace, Verdicts(trace="1", chunk=(bad, good))).problems]
+    [('irrelevant_chunk', 'a')]
+    """
+    found = [
+        *_pipeline_problems(trace),
+        *_retrieval_problems(trace, verdicts),
+        *_claim_problems(verdicts),
+        *_answer_problems(trace, verdicts),
+        *_citation_problems(trace, verdicts),
+    ]
+    found.sort(key=lambda problem: KIND_ORDER[problem.kind])
+    return Diagnosis(
+        trace=trace.id, query=trace.query, problems=tuple(found), checked=_count_checked(trace, verdicts)
+    )
+
+
+def _build_problem(
+    kind: ProblemKind,
+    text: str,
+    reason: str | None = None,
+    *,
+    chunk: str | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    evidence: tuple[Evidence, ...] = (),
+) -> TraceProblem:
+    meaning = PROBLEM_KINDS[kind]
+    return TraceProblem(
+        kind=kind,
+        layer=meaning.layer,
+        text=text,
+        reason=reason,
+        chunk=chunk,
+        start=start,
+        end=end,
+        evidence=evidence,
+        remedies=meaning.steps,
+    )
+
+
+def _pipeline_problems(trace: Trace) -> Iterator[TraceProblem]:
+    if trace.error is not None:
+        yield _build_problem("pipeline_error", trace.error)
+
+
+def _retrieval_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
+    if trace.chunks is not None and not trace.chunks:
+        yield _build_problem("nothing_retrieved", trace.query, "the retriever came back with nothing")
+    seen = list(zip(trace.chunks or (), verdicts.chunk or (), strict=False))
+    if seen and not any(verdict.level in RELEVANT_LEVELS for _, verdict in seen):
+        yield _build_problem("nothing_relevant", trace.query, f"none of {len(seen)} chunks is relevant")
+    for chunk, verdict in seen:
+        if verdict.level == "none":
+            reason = verdict.reason or f"relevance {verdict.relevance:.2f}"
+            yield _build_problem("irrelevant_chunk", chunk.text, reason, chunk=chunk.id)
+    for item in verdicts.missing or ():
+        yield _build_problem("missing_context", item, "no chunk holds it")
+    for statement in verdicts.recall or ():
+        if not statement.covered:
+            yield _build_problem("uncovered_statement", statement.statement, "no chunk supports it")
+
+
+def _claim_problems(verdicts: Verdicts) -> Iterator[TraceProblem]:
+    truths = verdicts.truth or ()
+    for at, claim in enumerate(verdicts.claim or ()):
+        if claim.support == "contradicted":
+            yield _claim_problem("contradicted_claim", claim, claim.reason or "the chunks say otherwise")
+        elif claim.support == "unsupported":
+            yield _claim_problem("unsupported_claim", claim, claim.reason or "no chunk supports it")
+        elif at < len(truths) and truths[at].status == "contradicted":
+            yield _claim_problem("false_claim", claim, "the chunks support it, the answer key contradicts it")
+
+
+def _claim_problem(kind: ProblemKind, claim: ClaimVerdict, reason: str) -> TraceProblem:
+    return _build_problem(
+        kind, claim.claim, reason, start=claim.start, end=claim.end, evidence=claim.evidence
+    )
+
+
+def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
+    if not trace.answer:
+        if trace.answer is not None:
+            yield _build_problem("empty_answer", trace.query, "the answer is empty")
+        return
+    for fact in verdicts.fact or ():
+        if fact.contradicted:
+            yield _build_problem("contradicted_fact", fact.fact, "the answer says otherwise")
+    known = chunks_cover_query(trace, verdicts)
+    if verdicts.answer is not None and verdicts.answer.refused:
+        if known:
+            yield _build_problem("wrong_refusal", trace.answer, "the chunks cover what was asked")
+        return
+    yield from _missing_facts(verdicts)
+    if verdicts.answer is not None:
+        if known is False:
+            yield _build_problem("missed_refusal", trace.answer, "the chunks do not cover what was asked")
+        yield from _response_problems(trace, verdicts, verdicts.answer)
+
+
+def _response_problems(trace: Trace, verdicts: Verdicts, answer: AnswerVerdict) -> Iterator[TraceProblem]:
+    """What is wrong with an answer that does not refuse."""
+    for aspect in answer.aspects:
+        if not aspect.answered:
+            yield _build_problem("unanswered_aspect", aspect.text, "the answer does not speak to it")
+    if answer.relevance < LOW_SCORE:
+        yield _build_problem("irrelevant_answer", trace.answer or "", f"relevance {answer.relevance:.2f}")
+        if _is_all_low(verdicts):
+            yield _build_problem("all_low", trace.query, "chunks, grounding and answer are all poor")
+
+
+def _missing_facts(verdicts: Verdicts) -> Iterator[TraceProblem]:
+    """The expected facts that the answer lacks, though the chunks hold them for all that is known."""
+    lacking = {item.statement for item in verdicts.recall or () if not item.covered}
+    for fact in verdicts.fact or ():
+        if not fact.present and not fact.contradicted and fact.fact not in lacking:
+            yield _build_problem("absent_fact", fact.fact, "the answer does not state it")
+
+
+def _is_all_low(verdicts: Verdicts) -> bool:
+    """Whether the chunks and the claims are poor as well."""
+    if not verdicts.chunk or not verdicts.claim:
+        return False
+    relevance = sum(chunk.relevance for chunk in verdicts.chunk) / len(verdicts.chunk)
+    grounded = sum(claim.support in SUPPORTED for claim in verdicts.claim) / len(verdicts.claim)
+    return relevance < LOW_SCORE and grounded < LOW_SCORE
+
+
+def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
+    chunks: dict[str, list[Chunk]] = {}
+    for chunk in trace.chunks or ():
+        chunks.setdefault(chunk.id, []).append(chunk)
+    for at, citation in enumerate(trace.citations or ()):
+        quote = (citation.quote or "").strip()
+        text = quote or citation.claim or citation.chunk
+        if trace.chunks is not None and citation.chunk not in chunks:
+            yield _build_problem(
+                "bad_quote", text, "the chunk it names was not retrieved", chunk=citation.chunk
+            )
+            continue
+        named = chunks.get(citation.chunk, ())
+        if quote and named and not any(quote_matches(quote, chunk.text) for chunk in named):
+            yield _build_problem(
+                "bad_quote", text, "the chunk it names does not say so", chunk=citation.chunk
+            )
+        verdict = verdicts.citation[at] if verdicts.citation and at < len(verdicts.citation) else None
+        if verdict is not None and not verdict.supports:
+            yield _build_problem(
+                "bad_citation", verdict.claim, "the cited chunk does not support it", chunk=citation.chunk
+            )
+
+
+def _count_checked(trace: Trace, verdicts: Verdicts) -> int:
+    """How many things were looked at."""
+    parts = (
+        trace.citations,
+        verdicts.chunk,
+        verdicts.missing,
+        verdicts.recall,
+        verdicts.claim,
+        verdicts.fact,
+        verdicts.answer and verdicts.answer.aspects,
+    )
+    single = (trace.chunks is not None and not trace.chunks, trace.error, trace.answer is not None)
+    return sum(len(part) for part in parts if part) + sum(bool(item) for item in single)

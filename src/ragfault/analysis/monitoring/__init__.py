@@ -1,0 +1,1 @@
+"""Monitoring of live traffic: roll-ups, rolling means, change detection, drift and alerts."""

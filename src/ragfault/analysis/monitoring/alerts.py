@@ -1,0 +1,234 @@
+"""Alerts as a pure state machine: pending, firing, resolved, silenced and acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.analysis.monitoring.alert_rules import AlertRule, RuleReading
+
+AlertKey = tuple[str, str, str]
+"""Rule, metric, route; no route is the empty text."""
+
+
+class Alert(Struct, frozen=True, kw_only=True):
+    """One rule on one metric and route, from its first breach until it is over and forgotten."""
+
+    rule: AlertRule
+    metric: str
+    route: str | None
+    status: Literal["pending", "firing", "resolved"]
+    since: float
+    """When it came to be so, in seconds since 1970."""
+    well_since: float | None = None
+    """Since when a firing alert is well again without a break; None: it is not."""
+    notified: bool = False
+    """Whether the outside was told that it fires, and not yet that it resolved."""
+    last_notified: float | None = None
+    """When the outside was last told."""
+    acknowledged: str | None = None
+    """By whom; None: by nobody."""
+    value: float | None = None
+    traces: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> AlertKey:
+        """What tells it from other alerts."""
+        return (self.rule.name, self.metric, self.route or "")
+
+
+class AlertSilence(Struct, frozen=True, kw_only=True):
+    """Alerts of which nothing is sent for a while."""
+
+    until: float
+    rule: str | None = None
+    """None: of every rule."""
+    metric: str | None = None
+    route: str | None = None
+
+    def covers(self, alert: Alert) -> bool:
+        """Whether an alert is meant."""
+        return (
+            self.rule in (None, alert.rule.name)
+            and self.metric in (None, alert.metric)
+            and self.route in (None, alert.route)
+        )
+
+
+class AlertState(Struct, frozen=True, kw_only=True):
+    """All alerts that are not over, and all silences; it can be stored as JSON and read again."""
+
+    alerts: tuple[Alert, ...] = ()
+    """Ordered by rule, metric and route."""
+    silences: tuple[AlertSilence, ...] = ()
+
+    @property
+    def firing(self) -> tuple[Alert, ...]:
+        """The alerts that fire."""
+        return tuple(alarm for alarm in self.alerts if alarm.status == "firing")
+
+
+class AlertTransition(Struct, frozen=True, kw_only=True):
+    """Something to send: an alert began to fire, still does, or resolved."""
+
+    kind: Literal["firing", "reminder", "resolved"]
+    time: float
+    rule: str
+    severity: str
+    metric: str
+    route: str | None
+    since: float
+    """When the alert began to fire, or resolved."""
+    value: float | None
+    traces: tuple[str, ...] = ()
+
+
+def advance_alerts(
+    state: AlertState, readings: Iterable[RuleReading], now: float
+) -> tuple[AlertState, tuple[AlertTransition, ...]]:
+    """Take in what the rules see, and say what is to be sent.
+
+    A breach makes an alert pending, and firing once it has lasted as long as the rule asks, unless the alert resolved
+    less than the rule's cooldown ago. A firing alert resolves once it has been well (beyond the limit by the rule's
+    hysteresis) for as long; between breach and well it stays as it is, and so it does where there are too few values
+    to say. The outside is told of what changed since it was last told, and of nothing that is silenced; what was
+    silenced is told when the silence ends, if it is still so. Time must not run backwards.
+
+    >>> rule = AlertRule(name="low", metric="m", below=0.5)
+    >>> bad = RuleReading(rule=rule, metric="m", route=None, value=0.4, breach=True)
+    >>> good = RuleReading(rule=rule, metric="m", route=None, value=0.6, recovered=True)
+    >>> state, events = advance_alerts(AlertState(), [bad], 60)
+    >>> state, again = advance_alerts(state, [bad], 120)
+    >>> state, last = advance_alerts(state, [good], 180)
+    >>> [event.kind for event in (*events, *again, *last)]
+    ['firing', 'resolved']
+    """
+    silences = tuple(each for each in state.silences if each.until > now)
+    alarms = {alarm.key: alarm for alarm in state.alerts}
+    for reading in readings:
+        key = (reading.rule.name, reading.metric, reading.route or "")
+        moved = _next_state(alarms.pop(key, None), reading, now)
+        if moved is not None:
+            alarms[key] = moved
+    kept, events = [], []
+    for key in sorted(alarms):
+        alarm, event = _notify(alarms[key], any(each.covers(alarms[key]) for each in silences), now)
+        if event is not None:
+            events.append(event)
+        if alarm.status != "resolved" or alarm.notified or now < alarm.since + 60 * alarm.rule.cooldown:
+            kept.append(alarm)
+    return AlertState(alerts=tuple(kept), silences=silences), tuple(events)
+
+
+def _next_state(alert: Alert | None, reading: RuleReading, now: float) -> Alert | None:
+    """Where an alert goes with one reading; None: there is none."""
+    if reading.value is None:
+        return alert and replace(alert, well_since=None)
+    if reading.breach:
+        return _apply_breach(alert, reading, now)
+    if alert is None or alert.status == "pending":
+        return _end_pending(alert)
+    if alert.status == "resolved" or not reading.recovered:
+        return replace(alert, well_since=None)
+    calm = now if alert.well_since is None else alert.well_since
+    if now - calm >= 60 * reading.rule.duration:
+        return replace(
+            alert, status="resolved", since=now, well_since=None, acknowledged=None, value=reading.value
+        )
+    return replace(alert, well_since=calm, value=reading.value)
+
+
+def _end_pending(alert: Alert | None) -> Alert | None:
+    """What is left of a pending alert that is no longer beyond its limit: what the outside still is to be told."""
+    if alert is None or not alert.notified:
+        return None
+    return replace(alert, status="resolved")
+
+
+def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Alert:
+    """A breach: pending, then firing."""
+    found = {"value": reading.value, "traces": reading.traces, "calm": None, "rule": reading.rule}
+    if alert is not None and alert.status == "firing":
+        return replace(alert, **found)
+    if alert is not None and alert.status == "resolved" and now < alert.since + 60 * alert.rule.cooldown:
+        return alert
+    if alert is None:
+        alert = Alert(
+            rule=reading.rule, metric=reading.metric, route=reading.route, status="pending", since=now
+        )
+    elif alert.status == "resolved":
+        alert = replace(alert, status="pending", since=now)
+    if now - alert.since >= 60 * reading.rule.duration:
+        alert = replace(alert, status="firing", since=now)
+    return replace(alert, **found)
+
+
+def _notify(alert: Alert, silenced: bool, now: float) -> tuple[Alert, AlertTransition | None]:
+    """Tell the outside what it does not know yet, unless that is silenced."""
+    fires = alert.status == "firing"
+    again = alert.rule.repeat is not None and alert.acknowledged is None and alert.notified and fires
+    kind: Literal["firing", "reminder", "resolved"] | None = None
+    if fires != alert.notified and alert.status != "pending":
+        kind = "firing" if fires else "resolved"
+    elif again and now - (alert.last_notified or alert.since) >= 60 * (alert.rule.repeat or 0):
+        kind = "reminder"
+    if kind is None or silenced:
+        return alert, None
+    event = AlertTransition(
+        kind=kind,
+        time=now,
+        rule=alert.rule.name,
+        severity=alert.rule.severity,
+        metric=alert.metric,
+        route=alert.route,
+        since=alert.since,
+        value=alert.value,
+        traces=alert.traces,
+    )
+    return replace(alert, notified=fires, last_notified=now), event
+
+
+def add_silence(
+    alert_state: AlertState,
+    until: float,
+    *,
+    rule: str | None = None,
+    metric: str | None = None,
+    route: str | None = None,
+) -> AlertState:
+    """Send nothing of some alerts until a time; of all of them, where nothing is named.
+
+    >>> add_silence(AlertState(), 3600.0, rule="low").silences[0].until
+    3600.0
+    """
+    added = AlertSilence(until=until, rule=rule, metric=metric, route=route)
+    return replace(alert_state, silences=(*alert_state.silences, added))
+
+
+def clear_silences(state: AlertState) -> AlertState:
+    """End every silence; what it held back is told at the next step."""
+    return replace(state, silences=())
+
+
+def acknowledge_alert(
+    state: AlertState, by: str, *, rule: str, metric: str | None = None, route: str | None = None
+) -> AlertState:
+    """Somebody has seen the firing alerts of a rule: no reminder is sent until they have resolved.
+
+    >>> rule = AlertRule(name="low", metric="m", below=0.5, repeat=10)
+    >>> bad = RuleReading(rule=rule, metric="m", route=None, value=0.4, breach=True)
+    >>> state = acknowledge_alert(advance_alerts(AlertState(), [bad], 0.0)[0], "ann", rule="low")
+    >>> advance_alerts(state, [bad], 3600.0)[1]
+    ()
+    """
+    seen = AlertSilence(until=0.0, rule=rule, metric=metric, route=route)
+    return replace(
+        state,
+        alerts=tuple(
+            replace(alarm, acknowledged=by) if alarm.status == "firing" and seen.covers(alarm) else alarm
+            for alarm in state.alerts
+        ),
+    )

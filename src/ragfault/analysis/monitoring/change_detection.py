@@ -1,0 +1,367 @@
+"""Change detection: a sequential test that calls a drop from sums of minutes and stays valid at every look.
+
+Each minute bets against "the mean is still at least the floor", where the floor is the lower limit of a reference
+period. For a value x from 0 to 1, a floor m, and ξ = (m - x) / (1 - m) ≥ -1, the inequality of Fan, Grama & Liu (2015),
+exp(λξ + ξ²(log(1 - λ) + λ)) ≤ 1 + λξ for 0 ≤ λ < 1, makes the product over the values a supermartingale under that
+null hypothesis; it needs only their count, sum and sum of squares. Summed over every minute at which a drop could have
+begun, this is a Shiryaev-Roberts e-detector (Shin, Ramdas & Rinaldo 2024, "E-detectors: a nonparametric framework for
+sequential change detection"): with the threshold at c the mean time to a false alarm is at least c minutes, and the
+probability of any false alarm within T minutes is at most T / c, whatever the distribution. The bets are a mixture over
+drops of 1 to 20 points, fixed by the reference before the test starts. Values that move together (turns of a
+conversation, a busy half-hour) would be counted as independent: all evidence is divided by the design effect of the
+reference, which keeps the test valid, since a power below 1 of a supermartingale is a supermartingale.
+
+Each minute bets against "the mean is still at least the floor", the floor being the lower limit of a reference period.
+For a value x from 0 to 1, a floor m, and ξ = (m - x) / (1 - m) ≥ -1, the inequality of Fan, Grama & Liu (2015),
+exp(λξ + ξ²(log(1 - λ) + λ)) ≤ 1 + λξ for 0 ≤ λ < 1, makes the product over the values a supermartingale under that
+null hypothesis; it needs their count, sum and sum of squares only. Summed over every minute at which a drop could have
+begun this is a Shiryaev-Roberts e-detector (Shin, Ramdas & Rinaldo 2024, "E-detectors: a nonparametric framework for
+sequential change detection"): with the bar at c the mean time to a false alarm is at least c minutes, and the
+chance of any within T minutes at most T / c, whatever the distribution. The bets are a mixture over drops of 1 to 20
+points, set by the reference before watching begins. Values that move together (the turns of a conversation, a busy
+half-hour) would be counted as often as they come: all evidence is divided by the design effect of the reference, which
+leaves valid what was, since a power below 1 of a supermartingale is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.monitoring.windows import MetricSeries, window_mean
+from ragfault.errors import UsageError
+from ragfault.io.runs import MetricInfo
+from ragfault.stats import detect_change_point
+from ragfault.stats.clusters import ClusterTable
+
+MONTH_MINUTES = 30 * 24 * 60
+"""Minutes."""
+
+FALSE_ALARM_RATE = 0.05
+"""False alarms per metric and route in a month, at most."""
+
+MIN_DROP = 0.005
+"""A drop smaller than this, as a share of the metric's range, is not looked for."""
+
+BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)
+"""The drops, as shares of the range, that bets are placed for."""
+
+MIN_VALUES = 30
+"""Fewer values than this are no reference."""
+
+BLOCK_MINUTES = 30
+"""Minutes within which values may move together: turns of a conversation, a busy half-hour."""
+
+RECOVERY_MINUTES = 90
+"""Minutes, at least, over which the mean must be back at the floor before watching begins anew."""
+
+CHANGE_POINT_BLOCKS = 160
+"""Into how many stretches of as many values each the time around a drop is cut, to find when it began."""
+
+
+class ReferencePeriod(Struct, frozen=True, kw_only=True):
+    """What a metric was like before watching began."""
+
+    metric: str
+    route: str | None
+    first: int
+    last: int
+    """The minute at which it ends, exclusive."""
+    n: int
+    mean: float
+    """In the metric's own units."""
+    floor: float
+    """What the mean is held against, from 0 to 1 where 1 is best: the lower limit of the reference, less at least
+    the margin."""
+    bets: tuple[float, ...]
+    """The λ of the mixture."""
+    low: float
+    high: float
+    higher_is_better: bool
+    """Whether higher values are better."""
+    design_effect: float = 1.0
+    """How many values count as one, since those near each other in time move together: evidence is divided by it."""
+
+
+class SequentialTest(Struct, frozen=True, kw_only=True):
+    """The state of a sequential test; a few numbers, however long it has run."""
+
+    period: ReferencePeriod
+    log_sums: tuple[float, ...]
+    """The logarithm of the Shiryaev-Roberts sum of each bet."""
+    log_peaks: tuple[float, ...]
+    """The logarithm of each bet's capital since its best beginning."""
+    starts: tuple[int, ...]
+    """That beginning, a minute."""
+    minute: int
+    """The last minute taken in."""
+    log_evidence: float = -math.inf
+    """The logarithm of the e-detector: the mean of the sums. Called where it reaches `bar`."""
+
+    @property
+    def likely_onset(self) -> int:
+        """The likeliest beginning of a drop, by the bet that gained most."""
+        return self.starts[max(range(len(self.log_peaks)), key=self.log_peaks.__getitem__)]
+
+
+class DropDetection(Struct, frozen=True, kw_only=True):
+    """A drop that was called."""
+
+    detected_at: int
+    """The minute at which there was evidence enough."""
+    onset: int
+    """When it began, by the change point of the values around it."""
+    earliest: int
+    latest: int
+    """Between which minutes that was, at 95 %."""
+    log_evidence: float
+    """The logarithm of the e-detector when it was called."""
+    recovered_at: int | None = None
+    """The minute at which the mean was back at the floor; None where it has not been."""
+
+
+def measure_reference(
+    key: tuple[str, str | None],
+    series: MetricSeries,
+    measure: MetricInfo,
+    *,
+    rate: float = FALSE_ALARM_RATE,
+    margin: float = MIN_DROP,
+) -> ReferencePeriod | None:
+    """What a metric on a route was in a reference period; None where it has no bounded range or fewer than 30 values.
+
+    The floor is the lower limit of its mean with an error of half of `rate`, or the mean less `margin` (a share of
+    the range) where that is lower; the limit allows for values that move together. Raises UsageError where the rate
+    or the margin is impossible.
+    """
+    if not (0 < rate < 1 and 0 <= margin < 1):
+        raise UsageError(f"the rate and the margin are shares between 0 and 1, got {rate:g} and {margin:g}.")
+    if measure.low is None or measure.high is None or series.value_count < MIN_VALUES:
+        return None
+    found = window_mean(series, measure, 1 - rate)
+    assert found is not None
+    width, rising = measure.high - measure.low, measure.better == "higher"
+    mean = ((found.mean - measure.low) if rising else (measure.high - found.mean)) / width
+    limit = ((found.low - measure.low) if rising else (measure.high - found.high)) / width
+    near, wide = _design_effects(series)
+    floor = min(mean - (mean - limit) * math.sqrt(wide / near), mean - margin)
+    if floor <= 0 or floor >= 1:
+        return None
+    return ReferencePeriod(
+        metric=key[0],
+        route=key[1],
+        first=int(series.minutes[0]),
+        last=int(series.minutes[-1]) + 1,
+        n=series.value_count,
+        mean=found.mean,
+        floor=floor,
+        bets=_choose_bets(mean, floor, max(series.variance / width**2, 1e-4)),
+        low=measure.low,
+        high=measure.high,
+        higher_is_better=rising,
+        design_effect=wide,
+    )
+
+
+def _design_effects(series: MetricSeries) -> tuple[float, float]:
+    """The design effect by minute, and the larger of that and the one by half-hour; at least 1.
+
+    The squared standard error of the mean with values near each other in time taken together, by that without. Fewer
+    than 30 stretches do not tell.
+    """
+    plain = series.variance / max(1, series.value_count)
+    found = [1.0]
+    for stretch in (1, BLOCK_MINUTES):
+        starts = np.flatnonzero(np.diff(series.minutes // stretch, prepend=-1))
+        sums, counts = (np.add.reduceat(each, starts) for each in (series.sum, series.n))
+        there = counts > 0
+        if there.sum() >= MIN_VALUES and plain > 0:
+            error = float(ClusterTable(sums[there, None], counts[there, None]).standard_errors()[0])
+            found.append(max(found[-1], error * error / plain))
+        else:
+            found.append(found[-1])
+    return found[1], found[2]
+
+
+def _choose_bets(mean: float, floor: float, variance: float) -> tuple[float, ...]:
+    """The λ that makes most of each drop, on the scale of ξ."""
+    found = []
+    for drop in BET_DROPS:
+        shift = max(drop - (mean - floor), drop / 4)
+        found.append(min(0.9, (1 - floor) * shift / (variance + shift * shift)))
+    return tuple(dict.fromkeys(found))
+
+
+def log_threshold(rate: float = FALSE_ALARM_RATE) -> float:
+    """The logarithm of the bar: a month of minutes over half the rate; the other half is the reference's.
+
+    >>> round(math.exp(log_threshold(0.05)))
+    1728000
+    """
+    return math.log(MONTH_MINUTES / (rate / 2))
+
+
+def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
+    """Watch anew from a minute."""
+    none = (-math.inf,) * len(period.bets)
+    return SequentialTest(
+        period=period, log_sums=none, log_peaks=none, starts=(minute,) * len(none), minute=minute - 1
+    )
+
+
+def compute_gains(
+    period: ReferencePeriod, n: NDArray[np.float64], total: NDArray[np.float64], squares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The logarithm of what each bet's capital is multiplied with in each minute: minutes × bets.
+
+    From the count, sum and sum of squares of a minute's values, in the metric's units.
+    """
+    width = period.high - period.low
+    unit = (total - n * period.low) / width
+    square = (squares - 2 * period.low * total + n * period.low**2) / width**2
+    if not period.higher_is_better:
+        unit, square = n - unit, n - 2 * unit + square
+    m, scale = period.floor, 1 - period.floor
+    xi = (m * n - unit) / scale
+    xi2 = np.maximum(m * m * n - 2 * m * unit + square, 0.0) / scale**2
+    bets = np.array(period.bets)
+    kept: NDArray[np.float64] = xi[..., None] * bets + xi2[..., None] * (np.log1p(-bets) + bets)
+    return kept / period.design_effect
+
+
+def advance_test(test: SequentialTest, minute: int, n: float, total: float, squares: float) -> SequentialTest:
+    """Take in one minute, later than the last: O(1), whatever its traffic. A minute without values changes nothing.
+
+    >>> made = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
+    ...     high=1.0, higher_is_better=True)
+    >>> one = advance_test(start_test(made, 9), 9, 10, 4.0, 2.5)
+    >>> one.minute, one.level > 0, advance_test(one, 10, 0, 0.0, 0.0).level == one.level
+    (9, True, True)
+    """
+    if not n:
+        return replace(test, minute=minute)
+    row = compute_gains(test.period, np.array([n]), np.array([total]), np.array([squares]))[0].tolist()
+    sums = tuple(gain + _softplus(each) for gain, each in zip(row, test.log_sums, strict=True))
+    tops, starts = [], []
+    for gain, top, start in zip(row, test.log_peaks, test.starts, strict=True):
+        tops.append(gain + max(top, 0.0))
+        starts.append(start if top > 0 else minute)
+    most = max(sums)
+    level = most + math.log(sum(math.exp(each - most) for each in sums) / len(sums))
+    return SequentialTest(
+        period=test.period,
+        log_sums=sums,
+        log_peaks=tuple(tops),
+        starts=tuple(starts),
+        minute=minute,
+        log_evidence=level,
+    )
+
+
+def _softplus(value: float) -> float:
+    """log(exp(value) + 1)."""
+    return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+
+
+def detect_drops(
+    series: MetricSeries, period: ReferencePeriod, *, rate: float = FALSE_ALARM_RATE, seed: int = 0
+) -> tuple[DropDetection, ...]:
+    """Every drop of a series after its reference, in the order of time.
+
+    After a call nothing is called until the mean is back at the floor, over as many minutes as the call took, at
+    least 90; then watching begins anew.
+    """
+    live = series.between(period.last, int(series.minutes[-1]) + 1) if series.minutes.size else series
+    there = live.n > 0
+    minutes, rows = live.minutes[there], compute_gains(period, live.n, live.sum, live.squares)[there]
+    limit, at, calls = log_threshold(rate), 0, list[DropDetection]()
+    while at < len(rows):
+        watch = _first_crossing(period, minutes[at:], rows[at:], limit)
+        if watch is None:
+            break
+        call = _build_detection(series, watch, seed)
+        back = _recovery_minute(live, period, call)
+        calls.append(replace(call, recovered_at=back))
+        at = len(rows) if back is None else int(np.searchsorted(minutes, back)) + 1
+    return tuple(calls)
+
+
+def _first_crossing(
+    period: ReferencePeriod, minutes: NDArray[np.int64], log_gains: NDArray[np.float64], limit: float
+) -> SequentialTest | None:
+    """The state in which the bar is first reached, all minutes at once; None where it never is.
+
+    The Shiryaev-Roberts sum of a bet is its capital times the sum of one over its capital at each beginning.
+    """
+    total = np.cumsum(log_gains, axis=0)
+    before = total - log_gains
+    sums = total + np.logaddexp.accumulate(-before, axis=0)
+    levels = np.logaddexp.reduce(sums, axis=1) - math.log(log_gains.shape[1])
+    reached = np.flatnonzero(levels >= limit)
+    if not reached.size:
+        return None
+    at = int(reached[0])
+    least = before[: at + 1].argmin(axis=0)
+    tops = total[at] - before[least, np.arange(log_gains.shape[1])]
+    return SequentialTest(
+        period=period,
+        log_sums=tuple(sums[at].tolist()),
+        log_peaks=tuple(tops.tolist()),
+        starts=tuple(minutes[least].tolist()),
+        minute=int(minutes[at]),
+        log_evidence=float(levels[at]),
+    )
+
+
+def _recovery_minute(live: MetricSeries, period: ReferencePeriod, detection: DropDetection) -> int | None:
+    """When the mean is at the floor again, over as many minutes as the drop took to call, at least 90."""
+    window = max(RECOVERY_MINUTES, detection.detected_at - detection.onset)
+    ends = np.flatnonzero((live.minutes >= detection.detected_at + window) & (live.n > 0))
+    starts = np.searchsorted(live.minutes, live.minutes[ends] + 1 - window)
+    n, total = (np.concatenate([[0.0], np.cumsum(each)]) for each in (live.n, live.sum))
+    means = (total[ends + 1] - total[starts]) / (n[ends + 1] - n[starts])
+    unit = (means - period.low) / (period.high - period.low)
+    well = np.flatnonzero((unit if period.higher_is_better else 1 - unit) >= period.floor)
+    return int(live.minutes[ends[well[0]]]) if well.size else None
+
+
+def _build_detection(series: MetricSeries, test: SequentialTest, seed: int) -> DropDetection:
+    first, low, high = estimate_onset(series, test, seed)
+    return DropDetection(
+        detected_at=test.minute, onset=first, earliest=low, latest=high, log_evidence=test.log_evidence
+    )
+
+
+def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) -> tuple[int, int, int]:
+    """When a drop began, and between which minutes that was at 95 %: the change point of the values around it.
+
+    It is sought from three times as long before the test's own likeliest beginning as the drop has lasted.
+    """
+    length = test.minute - test.likely_onset + 1
+    part = series.between(test.likely_onset - max(3 * length, 120), test.minute + 1)
+    blocks = list(_equal_blocks(part))
+    if len(blocks) < 4:
+        return test.likely_onset, test.likely_onset, test.minute
+    found = detect_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
+    times = [minute for minute, _ in blocks]
+    return times[found.step], times[found.low], times[min(found.high, len(times) - 1)]
+
+
+def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:
+    """Stretches with about as many values each: the first minute and the mean."""
+    there = np.flatnonzero(series.n)
+    if not there.size:
+        return
+    counts, sums, minutes = series.n[there], series.sum[there], series.minutes[there]
+    places = np.minimum(
+        ((np.cumsum(counts) - counts) * CHANGE_POINT_BLOCKS / counts.sum()).astype(int),
+        CHANGE_POINT_BLOCKS - 1,
+    )
+    starts = np.flatnonzero(np.diff(places, prepend=-1))
+    means = np.add.reduceat(sums, starts) / np.add.reduceat(counts, starts)
+    yield from zip(minutes[starts].tolist(), means.tolist(), strict=True)

@@ -1,0 +1,385 @@
+"""The monitor: live traffic over time with its drops, rolling means, alerts and timeline marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from ragfault.analysis.comparison.decision_tree import TREE_METRICS
+from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, AlertRule, evaluate_rules
+from ragfault.analysis.monitoring.alerts import AlertState, AlertTransition, advance_alerts
+from ragfault.analysis.monitoring.change_detection import (
+    FALSE_ALARM_RATE,
+    MIN_DROP,
+    DropDetection,
+    ReferencePeriod,
+    detect_drops,
+    measure_reference,
+)
+from ragfault.analysis.monitoring.drift import TrafficDrift
+from ragfault.analysis.monitoring.fault_location import FaultLocation, locate_fault
+from ragfault.analysis.monitoring.rollups import ProductSums, Rollup
+from ragfault.analysis.monitoring.windows import (
+    DAY_MINUTES,
+    WINDOW_MINUTES,
+    MetricCorrelation,
+    MetricDistribution,
+    MetricSeries,
+    RollingMean,
+    SeriesKey,
+    build_series,
+    compute_correlations,
+    describe_distribution,
+    rolling_means,
+    window_difference,
+    window_insights,
+    window_mean,
+)
+from ragfault.analysis.records import ChunkInsight
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.errors import InputError, UsageError
+from ragfault.io.runs import MetricInfo
+from ragfault.stats import Difference
+
+
+class MonitorMark(Struct, frozen=True, kw_only=True):
+    """Something that happened at a time."""
+
+    time: datetime
+    text: str
+    """In words: "release 7"."""
+    route: str | None = None
+    """None: to all routes."""
+
+    @property
+    def minute(self) -> int:
+        """Minutes since 1970."""
+        moment = self.time if self.time.tzinfo else self.time.replace(tzinfo=UTC)
+        return int(moment.timestamp() // 60)
+
+
+def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
+    """The marks of a JSONL file, a line each: `{"time": "2026-11-02T09:30:00Z", "text": "release 7"}`.
+
+    A time without a zone is UTC. Raises InputError with the line where one is not a mark.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                mark = msgspec.json.decode(line, type=MonitorMark)
+            except msgspec.MsgspecError as error:
+                raise InputError(
+                    f'{path}:{number} is not a mark ({error}). Write {{"time": "2026-11-02T09:30:00Z", "text": "…"}}.'
+                ) from None
+            moment = mark.time if mark.time.tzinfo else mark.time.replace(tzinfo=UTC)
+            found.append(MonitorMark(time=moment, text=mark.text, route=mark.route))
+    return tuple(found)
+
+
+pass  # self-import
+
+
+WATCHED_METRICS = (*TREE_METRICS, "triad")
+"""The metrics on which drops are looked for, by bare name."""
+
+CORRELATED_PAIRS = tuple(
+    combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2)
+)
+"""The pairs of metrics whose products are summed: the triad's parts and completeness."""
+
+MAX_REFERENCE = 7 * DAY_MINUTES
+"""The reference at most: longer ones only make it older."""
+
+MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5
+"""How often alerts are looked at over the past: every five minutes, and at most so many times."""
+
+LINE_POINTS = 96
+"""How many points a line over time has."""
+
+CHUNK_COHORTS = ("position=", "chunks=")
+"""Cohorts of chunks, which are shown as insights."""
+
+
+class MonitorOptions(Struct, frozen=True, kw_only=True):
+    """On what terms traffic is watched."""
+
+    windows: tuple[int, ...] = WINDOW_MINUTES
+    """Of the rolling means, in minutes; lines over time have the first."""
+    reference: int | None = None
+    """How many minutes from the beginning are the reference; None: a third of the time, at most seven days."""
+    rate: float = FALSE_ALARM_RATE
+    """False alarms of the sequential test per metric and route in a month, at most."""
+    margin: float = MIN_DROP
+    rules: tuple[AlertRule, ...] = DEFAULT_RULES
+    seed: int = 0
+
+
+class RollingLine(Struct, frozen=True, kw_only=True):
+    """The rolling mean of a metric on a route over time, with its 95 % interval."""
+
+    metric: str
+    route: str | None
+    window: int
+    minutes: tuple[int, ...]
+    """At which the windows end."""
+    means: tuple[float | None, ...]
+    """None: no value in the window."""
+    lows: tuple[float | None, ...]
+    highs: tuple[float | None, ...]
+
+
+class DropIncident(Struct, frozen=True, kw_only=True):
+    """A drop that the sequential test called, with its size, its beginning, and the layer to blame."""
+
+    reference: ReferencePeriod
+    detection: DropDetection
+    until: int
+    """Up to which minute it is described: that of its recovery, else the last."""
+    difference: Difference
+    """From when it began, against the reference. Where it began was chosen by the same values, so that a small drop
+    that was only just called looks somewhat larger than it is."""
+    location: FaultLocation
+    """What the decision tree says of the reference and the time since."""
+    traces: tuple[str, ...]
+    """Those that show it: the worst since it began."""
+
+
+class MonitorReport(Struct, frozen=True, kw_only=True):
+    """Traffic over time; what every report of it is made from."""
+
+    first: int
+    last: int
+    """The minute after the last trace."""
+    traces: int
+    """The most values that any metric has."""
+    options: MonitorOptions
+    rolling_means: tuple[RollingMean, ...]
+    """At the end, for each metric, route and window; then for each cohort."""
+    lines: tuple[RollingLine, ...]
+    """Of the metrics that are watched; the parts of the triad among them."""
+    incidents: tuple[DropIncident, ...]
+    """In the order in which they were called."""
+    unwatched: tuple[tuple[str, str | None], ...]
+    """Metrics and routes with too few values in the reference to be watched."""
+    distributions: tuple[MetricDistribution, ...]
+    correlations: tuple[MetricCorrelation, ...]
+    insights: tuple[ChunkInsight, ...]
+    events: tuple[AlertTransition, ...]
+    """What would have been sent, in the order of time."""
+    alert_state: AlertState
+    """The alerts as they stand at the end."""
+    marks: tuple[MonitorMark, ...] = ()
+    drift: TrafficDrift | None = None
+
+    @property
+    def fired(self) -> tuple[AlertTransition, ...]:
+        """The alerts that fired."""
+        return tuple(event for event in self.events if event.kind == "firing")
+
+
+def monitor(
+    rollups: Iterable[Rollup],
+    measures: Iterable[MetricInfo],
+    *,
+    products: Iterable[ProductSums] = (),
+    marks: Iterable[MonitorMark] = (),
+    drift: TrafficDrift | None = None,
+    options: MonitorOptions | None = None,
+) -> MonitorReport:
+    """Watch traffic from its roll-ups, as if minute by minute, up to the last.
+
+    Rolling means over each window of `terms`, drops called by the sequential test with their beginning and the layer
+    to blame, and alerts by rule, replayed over time. The figures of cohorts, distributions, correlations and
+    insights are of the longest window.
+
+    Raises UsageError where there are no roll-ups, or nothing is left to watch after the reference.
+
+    >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
+    >>> seen = [Observation(metric="groundedness", trace=str(at), time=6.0 * at, value=0.9 if at < 6000 else 0.7)
+    ...         for at in range(9000)]
+    >>> found = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")])
+    >>> found.incidents[0].call.began, round(found.incidents[0].difference.mean, 2)
+    (600, -0.2)
+    """
+    asked, known = options or MonitorOptions(), {measure.name: measure for measure in measures}
+    all_ = build_series(rollups)
+    if not all_:
+        raise UsageError("there is nothing to watch: no value has a time.")
+    first = min(int(each.minutes[0]) for each in all_.values())
+    last = max(int(each.minutes[-1]) for each in all_.values()) + 1
+    whole = {key: each for key, each in all_.items() if key[2] is None and key[0] in known}
+    until = first + _reference_length(asked, last - first)
+    breaks, silent = _detect_incidents(whole, known, asked, (first, until, last))
+    events, state = _replay_alerts(whole, known, asked, breaks, (first, last))
+    wide = last - max(asked.windows)
+    shown = [key for key in all_ if key[2] is None or not key[2].startswith(CHUNK_COHORTS)]
+    return MonitorReport(
+        first=first,
+        last=last,
+        traces=max(each.value_count for each in whole.values()) if whole else 0,
+        options=asked,
+        rolling_means=rolling_means(
+            {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
+        ),
+        lines=tuple(
+            _rolling_line(key, whole[key], known, asked.windows[0], (first, last))
+            for key in select_watched(whole)
+        ),
+        incidents=breaks,
+        unwatched=silent,
+        distributions=tuple(_describe_distributions(whole, known, wide, last)),
+        correlations=compute_correlations(products, wide, last),
+        insights=window_insights(all_, wide, last),
+        events=events,
+        alert_state=state,
+        marks=tuple(sorted(marks, key=lambda mark: mark.time)),
+        drift=drift,
+    )
+
+
+def select_watched(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[SeriesKey]:
+    """The series on which drops are looked for: one of each name of WATCHED on each route, in its order."""
+    chosen: dict[tuple[str, str | None], SeriesKey] = {}
+    for key in sorted(series_by_key, key=_series_order):
+        if key[2] is None and metric_name(key[0]) in WATCHED_METRICS and series_by_key[key].value_count:
+            chosen.setdefault((metric_name(key[0]), key[1]), key)
+    return list(chosen.values())
+
+
+def _series_order(key: SeriesKey) -> tuple[bool, str, int, str, str]:
+    """All traces before cohorts, route by route, in the order of the tree."""
+    name = metric_name(key[0])
+    return (
+        key[2] is not None,
+        key[1] or "",
+        WATCHED_METRICS.index(name) if name in WATCHED_METRICS else len(WATCHED_METRICS),
+        key[0],
+        key[2] or "",
+    )
+
+
+def _reference_length(options: MonitorOptions, span: int) -> int:
+    """How long the reference is, in minutes."""
+    length = min(MAX_REFERENCE, span // 3) if options.reference is None else options.reference
+    if length >= span or length < 1:
+        raise UsageError(
+            f"a reference of {length:,} minutes leaves nothing to watch: the traces span {span:,}. "
+            "Name a shorter one with --reference."
+        )
+    return length
+
+
+def _detect_incidents(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    options: MonitorOptions,
+    times: tuple[int, int, int],
+) -> tuple[tuple[DropIncident, ...], tuple[tuple[str, str | None], ...]]:
+    """Every drop that is called, and what could not be watched."""
+    first, until, last = times
+    found, silent = [], []
+    for key in select_watched(series_by_key):
+        part = series_by_key[key].between(first, until)
+        made = measure_reference(
+            (key[0], key[1]), part, measures[key[0]], rate=options.rate, margin=options.margin
+        )
+        if made is None:
+            silent.append((key[0], key[1]))
+            continue
+        for call in detect_drops(
+            series_by_key[key].between(first, last), made, rate=options.rate, seed=options.seed
+        ):
+            found.append(_describe_incident(series_by_key, measures, made, call, last))
+    found.sort(key=lambda each: (each.detection.detected_at, each.reference.metric))
+    return tuple(found), tuple(silent)
+
+
+def _describe_incident(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    period: ReferencePeriod,
+    detection: DropDetection,
+    last: int,
+) -> DropIncident:
+    """A call, with its size and the layer to blame."""
+    each = series_by_key[period.metric, period.route, None]
+    before, after = (
+        (period.first, min(period.last, detection.onset)),
+        (detection.onset, detection.recovered_at or last),
+    )
+    part = each.between(*after)
+    gap = window_difference(each.between(*before), part, measures[period.metric])
+    assert gap is not None
+    return DropIncident(
+        reference=period,
+        detection=detection,
+        until=after[1],
+        difference=gap,
+        location=locate_fault(series_by_key, measures, period.route, before, after),
+        traces=tuple(worst.trace for worst in part.worst_traces(5)),
+    )
+
+
+def _replay_alerts(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    options: MonitorOptions,
+    incidents: Sequence[DropIncident],
+    times: tuple[int, int],
+) -> tuple[tuple[AlertTransition, ...], AlertState]:
+    """What the rules would have sent, had they been looked at all along."""
+    first, last = times
+    every = max(REPLAY_MINUTES, (last - first) // MAX_REPLAY_STEPS)
+    state, events = AlertState(), list[AlertTransition]()
+    for minute in (*range(first + every, last, every), last):
+        called = [
+            (each.reference.metric, each.reference.route)
+            for each in incidents
+            if each.detection.detected_at < minute <= (each.detection.recovered_at or last)
+        ]
+        state, sent = advance_alerts(
+            state, evaluate_rules(options.rules, series_by_key, measures, minute, called), 60.0 * minute
+        )
+        events += sent
+    return tuple(events), state
+
+
+def _rolling_line(
+    key: SeriesKey,
+    metric_series: MetricSeries,
+    measures: Mapping[str, MetricInfo],
+    window: int,
+    times: tuple[int, int],
+) -> RollingLine:
+    """The rolling mean of a series over time."""
+    ends = np.unique(np.linspace(times[0], times[1], LINE_POINTS + 1).round().astype(int)[1:]).tolist()
+    found = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]
+    return RollingLine(
+        metric=key[0],
+        route=key[1],
+        window=window,
+        minutes=tuple(ends),
+        means=tuple(None if one is None else one.mean for one in found),
+        lows=tuple(None if one is None else one.low for one in found),
+        highs=tuple(None if one is None else one.high for one in found),
+    )
+
+
+def _describe_distributions(
+    series_by_key: Mapping[SeriesKey, MetricSeries], measures: Mapping[str, MetricInfo], first: int, last: int
+) -> Iterator[MetricDistribution]:
+    for key in select_watched(series_by_key):
+        found = describe_distribution(key, series_by_key[key].between(first, last), measures[key[0]])
+        if found is not None:
+            yield found

@@ -1,0 +1,408 @@
+"""Observations of judged traces, and the roll-ups by minute that they are summed into."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
+from ragfault.errors import UnknownName, UsageError
+from ragfault.io.runs import MetricInfo, Run
+from ragfault.records import Score, ScoreStatus, Trace, Verdicts
+
+BINS = 20
+"""How many bins a histogram has."""
+
+MAX_WORST = 5
+"""How many of its worst traces a roll-up names."""
+
+VALUE_GRAIN = 1 << 16
+"""Values are kept to one part in so many: sums of such, and of their squares, are exact in floating point for up to
+two million values from 0 to 1, so that the order of merging can never show."""
+
+BetterDirection = Literal["higher", "lower"]
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """One value, or the lack of one, seen at a time in live traffic."""
+
+    metric: str
+    trace: str
+    time: float
+    """Seconds since 1970, UTC."""
+    status: ScoreStatus = "scored"
+    value: float | None = None
+    """A number exactly where `status` is "scored"."""
+    route: str | None = None
+    cohorts: tuple[str, ...] = ()
+    """What else it is counted under: "release=7", "position=3"."""
+    counts_for_route: bool = True
+    """Whether it counts for its route as well, or for its cohorts only."""
+
+
+class WorstTrace(Struct, frozen=True, order=True):
+    """A trace with its value; the worse sorts first."""
+
+    badness: float
+    """The value where lower is better, negated: the least of these is the worst."""
+    trace: str
+    value: float
+
+
+class Rollup(Struct, frozen=True, kw_only=True):
+    """The values of one metric on one route within a minute, or within any stretch of minutes that was merged."""
+
+    metric: str
+    route: str | None = None
+    """None: the traces that name no route."""
+    cohort: str | None = None
+    """None: all traces of the route; else those of one cohort, such as "release=7", over all routes."""
+    minute: int
+    """Minutes since 1970, UTC; of merged roll-ups the first."""
+    n: int = 0
+    """Values."""
+    sum: float = 0.0
+    squares: float = 0.0
+    bins: tuple[int, ...] = (0,) * BINS
+    """How many values are in each bin of `bin_edges`."""
+    undefined: int = 0
+    failed: int = 0
+    worst: tuple[WorstTrace, ...] = ()
+    """The traces with the worst values, the worst first, at most five."""
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What tells it from other roll-ups; None and the empty text are one."""
+        return (self.metric, self.route or "", self.cohort or "", self.minute)
+
+
+class ProductSums(Struct, frozen=True, kw_only=True):
+    """The sums of products of two metrics within a minute, over the traces on which both have a value."""
+
+    first: str
+    second: str
+    route: str | None = None
+    minute: int
+    n: int = 0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    yy: float = 0.0
+    xy: float = 0.0
+
+
+def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
+    """Two roll-ups of one metric, route and cohort as one.
+
+    Associative and commutative: exactly so for values from 0 to 1, to rounding for others. Raises ValueError for
+    roll-ups of different things.
+
+    >>> first, second = roll_up([Observation(metric="m", trace=t, time=60.0, value=v) for t, v in (("a", 1.0), ("b", 0.5))]
+    ...     )[0], Rollup(metric="m", minute=2, undefined=1)
+    >>> found = merge_rollups(first, second)
+    >>> found.minute, found.n, found.sum, found.undefined, found.worst[0].trace
+    (1, 2, 1.5, 1, 'b')
+    """
+    if (first.metric, first.route, first.cohort) != (second.metric, second.route, second.cohort):
+        raise ValueError(
+            f"{first.metric} of {first.route} and {second.metric} of {second.route} are not of one kind"
+        )
+    return Rollup(
+        metric=first.metric,
+        route=first.route,
+        cohort=first.cohort,
+        minute=min(first.minute, second.minute),
+        n=first.n + second.n,
+        sum=first.sum + second.sum,
+        squares=first.squares + second.squares,
+        bins=tuple(a + b for a, b in zip(first.bins, second.bins, strict=True)),
+        undefined=first.undefined + second.undefined,
+        failed=first.failed + second.failed,
+        worst=tuple(sorted(first.worst + second.worst)[:MAX_WORST]),
+    )
+
+
+def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
+    """Sums of products of the same two metrics on one route as one."""
+    sums = {name: getattr(first, name) + getattr(second, name) for name in ("n", "x", "y", "xx", "yy", "xy")}
+    return ProductSums(
+        first=first.first,
+        second=first.second,
+        route=first.route,
+        minute=min(first.minute, second.minute),
+        **sums,
+    )
+
+
+def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
+    """Roll-ups with those of one key made one, ordered by key."""
+    found: dict[tuple[str, str, str, int], Rollup] = {}
+    for each in rollups:
+        there = found.get(each.key)
+        found[each.key] = each if there is None else merge_rollups(there, each)
+    return tuple(found[key] for key in sorted(found))
+
+
+def bin_edges(low: float | None, high: float | None) -> tuple[float, ...]:
+    """Where the bins of a metric's histogram begin and the last one ends.
+
+    Twenty equal bins over a bounded range; powers of two from 1 where the range has no end. What lies outside is
+    counted in the first or the last bin.
+
+    >>> bin_edges(0, 1)[:3], bin_edges(0, None)[:4]
+    ((0.0, 0.05, 0.1), (0.0, 1.0, 2.0, 4.0))
+    """
+    if low is not None and high is not None and high > low:
+        return tuple(low + (high - low) * at / BINS for at in range(BINS + 1))
+    return (0.0, *(float(1 << at) for at in range(BINS)))
+
+
+def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] = ()) -> tuple[Rollup, ...]:
+    """Observations as roll-ups, a minute each, ordered by key.
+
+    `measures` say each metric's range and which way is better; a metric that is not among them has values from 0
+    to 1, of which higher is better. Rolling up parts and merging them is the same as rolling up the whole.
+
+    >>> found = roll_up([Observation(metric="m", trace=str(at), time=30.0 * at, value=0.25) for at in range(4)])
+    >>> [(each.minute, each.n, each.sum) for each in found]
+    [(0, 2, 0.5), (1, 2, 0.5)]
+    """
+    known = {measure.name: measure for measure in measures}
+    tallies: dict[tuple[str, str | None, str | None, int], _RollupBuilder] = {}
+    for each in observations:
+        minute = math.floor(each.time / 60)
+        places = [(each.route, None)] if each.counts_for_route else []
+        for route, cohort in (*places, *((None, cohort) for cohort in each.cohorts)):
+            key = (each.metric, route, cohort, minute)
+            tally = tallies.get(key)
+            if tally is None:
+                tally = tallies[key] = _RollupBuilder(
+                    known.get(each.metric, MetricInfo(each.metric, "operation"))
+                )
+            tally.add(each)
+    return merge_by_key(tally.build(*key) for key, tally in tallies.items())
+
+
+class _RollupBuilder:
+    """A roll-up in the making."""
+
+    __slots__ = ("bins", "high", "low", "n", "sign", "squares", "status_counts", "sum", "worst")
+
+    def __init__(self, measure: MetricInfo) -> None:
+        self.low, self.high = measure.low, measure.high
+        self.sign = 1.0 if measure.better == "higher" else -1.0
+        self.bins, self.n, self.sum, self.squares = [0] * BINS, 0, 0.0, 0.0
+        self.status_counts: defaultdict[str, int] = defaultdict(int)
+        self.worst: list[WorstTrace] = []
+
+    def add(self, observation: Observation) -> None:
+        if observation.status != "scored" or observation.value is None:
+            self.status_counts[observation.status] += 1
+            return
+        value = round(observation.value * VALUE_GRAIN) / VALUE_GRAIN
+        self.n += 1
+        self.sum += value
+        self.squares += value * value
+        self.bins[_bin_index(value, self.low, self.high)] += 1
+        self.worst.append(WorstTrace(self.sign * value, observation.trace, value))
+        if len(self.worst) > 8 * MAX_WORST:
+            self.worst = sorted(self.worst)[:MAX_WORST]
+
+    def build(self, metric: str, route: str | None, cohort: str | None, minute: int) -> Rollup:
+        return Rollup(
+            metric=metric,
+            route=route,
+            cohort=cohort,
+            minute=minute,
+            n=self.n,
+            sum=self.sum,
+            squares=self.squares,
+            bins=tuple(self.bins),
+            undefined=self.status_counts["undefined"],
+            failed=self.status_counts["failed"],
+            worst=tuple(sorted(self.worst)[:MAX_WORST]),
+        )
+
+
+def _bin_index(value: float, low: float | None, high: float | None) -> int:
+    """The bin of a value."""
+    if low is not None and high is not None and high > low:
+        return min(BINS - 1, max(0, math.floor((value - low) / (high - low) * BINS)))
+    return 0 if value < 1 else min(BINS - 1, math.floor(math.log2(value)) + 1)
+
+
+def sum_products(
+    observations: Iterable[Observation], pairs: Iterable[tuple[str, str]]
+) -> tuple[ProductSums, ...]:
+    """The sums of products of pairs of metrics, a minute each.
+
+    >>> seen = [Observation(metric=m, trace="a", time=0.0, value=v) for m, v in (("m", 0.5), ("k", 0.25))]
+    >>> sum_products(seen, [("m", "k")])[0].xy
+    0.125
+    """
+    wanted = tuple(pairs)
+    names = {name for pair in wanted for name in pair}
+    traces: defaultdict[tuple[str | None, int, str], dict[str, float]] = defaultdict(dict)
+    for each in observations:
+        if each.counts_for_route and each.metric in names and each.value is not None:
+            value = round(each.value * VALUE_GRAIN) / VALUE_GRAIN
+            traces[each.route, math.floor(each.time / 60), each.trace][each.metric] = value
+    found: dict[tuple[str, str, str, int], ProductSums] = {}
+    for (route, minute, _), values in traces.items():
+        for first, second in wanted:
+            if first in values and second in values:
+                x, y = values[first], values[second]
+                one = ProductSums(
+                    first=first, second=second, route=route, minute=minute,
+                    n=1, x=x, y=y, xx=x * x, yy=y * y, xy=x * y,
+                )  # fmt: skip
+                key = (first, second, route or "", minute)
+                found[key] = one if key not in found else merge_product_sums(found[key], one)
+    return tuple(found[key] for key in sorted(found))
+
+
+pass  # self-import
+
+
+COHORT_FIELDS = ("route", "model", "release", "prompt_version")
+"""What traffic is divided by under a name of its own; anything else is metadata.KEY. `release` and `prompt_version`
+are keys of the metadata."""
+
+EQUAL_DEPTH_CHUNKS = 3
+"""Over how many chunks the relevance at equal depth is taken: the first so many, however long the list is."""
+
+LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
+"""The weights of context_relevance, for the same at equal depth."""
+
+DERIVED_METRICS: tuple[MetricInfo, ...] = (
+    MetricInfo("relevance", "retrieval"),
+    MetricInfo("usage", "retrieval"),
+    MetricInfo("missing", "retrieval", "lower"),
+    MetricInfo(EQUAL_DEPTH, "retrieval"),
+    MetricInfo("depth", "operation", "lower", 0.0, None),
+)
+"""What is watched beside the metrics of the scores: the figures of RAG health (`usage` counts chunks), relevance over
+the first three chunks, and chunks per trace."""
+
+
+def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
+    """The metrics of some runs, and what is derived, each once."""
+    found = {measure.name: measure for run in runs for measure in run.manifest.metrics}
+    return (*found.values(), *DERIVED_METRICS)
+
+
+def observe_trace(
+    trace: Trace, verdicts: Verdicts | None, scores: Iterable[Score], by: Sequence[str] = ()
+) -> Iterator[Observation]:
+    """What one judged trace adds; nothing where it has no time.
+
+    Every score; of the verdicts the figures of `DERIVED`, those of chunks also by the chunk's position and by the
+    number of chunks. `by` names the fields whose values are cohorts.
+
+    >>> from datetime import datetime
+    >>> one = Trace(id="a", query="q", route="web", time=datetime(1970, 1, 1, 0, 2, tzinfo=UTC))
+    >>> two = Score(trace="a", metric="triad", layer="crosscut", status="scored", value=0.5)
+    >>> [(each.metric, each.time, each.value, each.route) for each in observe_trace(one, None, [two])]
+    [('triad', 120.0, 0.5, 'web')]
+    """
+    if trace.time is None:
+        return
+    moment = trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)
+    seconds, groups = moment.timestamp(), trace_cohorts(trace, by)
+    for score in scores:
+        yield Observation(
+            metric=score.metric,
+            trace=trace.id,
+            time=seconds,
+            status=score.status,
+            value=score.value,
+            route=trace.route,
+            cohorts=groups,
+        )
+    for metric, value, own in _derive_values(trace, verdicts):
+        yield Observation(
+            metric=metric,
+            trace=trace.id,
+            time=seconds,
+            value=value,
+            route=trace.route,
+            cohorts=own if own else groups,
+            counts_for_route=not own or metric == "usage",
+        )
+
+
+def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
+    """The cohorts of a trace by some fields: "release=7"; those it has no value for are left out."""
+    found = []
+    for field in by:
+        if field in ("route", "model"):
+            value = getattr(trace, field)
+        else:
+            value = trace.metadata.get(field.removeprefix("metadata."))
+        if value is not None:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            found.append(f"{field}={text}")
+    return tuple(found)
+
+
+def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[str, float, tuple[str, ...]]]:
+    """Metric, value and cohorts of its own of what is derived."""
+    size = None if trace.chunks is None else len(trace.chunks)
+    count = f"chunks={_size_bucket(size)}" if size else None
+    if size is not None:
+        yield "depth", float(size), ()
+        if count:
+            yield "depth", float(size), (count,)
+    if verdicts is None:
+        return
+    if verdicts.missing is not None:
+        yield "missing", float(bool(verdicts.missing)), ()
+    if verdicts.chunk:
+        found = [LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk]
+        yield "relevance", sum(chunk.relevance for chunk in verdicts.chunk) / len(found), ()
+        yield EQUAL_DEPTH, sum(found[:EQUAL_DEPTH_CHUNKS]) / len(found[:EQUAL_DEPTH_CHUNKS]), ()
+    for metric, values in (
+        ("relevance", [chunk.relevance for chunk in verdicts.chunk or ()]),
+        ("usage", [float(use.used) for use in verdicts.use or ()]),
+    ):
+        if len(values) == size and count:
+            for at, value in enumerate(values, start=1):
+                yield metric, value, (f"position={at if at <= 10 else '11+'}", count)
+
+
+def _size_bucket(size: int) -> str:
+    return "1–3" if size <= 3 else "4–6" if size <= 6 else "7–10" if size <= 10 else "11+"
+
+
+def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Observation]:
+    """What all timed traces of some runs add, in the order of time.
+
+    Routes are told apart where `by` names route; its other fields are those of cohorts.
+
+    Raises UnknownName for a field that does not exist, UsageError where no trace has a time.
+    """
+    for field in by:
+        if field not in COHORT_FIELDS and not field.startswith("metadata."):
+            raise UnknownName("field to divide by", field, [*COHORT_FIELDS, "metadata.KEY"])
+    found: list[Observation] = []
+    names, rest = [], [field for field in by if field != "route"]
+    for run in runs:
+        names.append(str(run.path))
+        size = len(run.manifest.metrics)
+        scores = run.scores()
+        for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
+            told = trace if "route" in by else replace(trace, route=None)
+            found += observe_trace(told, verdicts, [next(scores) for _ in range(size)], rest)
+    if not found:
+        raise UsageError(
+            f"no trace of {', '.join(names)} has a time: there is nothing to watch. Give each trace its `time`."
+        )
+    found.sort(key=lambda each: each.time)
+    return found

@@ -1,0 +1,355 @@
+"""Rolling means, differences, distributions and correlations of metrics in windows of roll-ups."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.analysis.monitoring.rollups import BINS, ProductSums, Rollup, WorstTrace, bin_edges
+from ragfault.analysis.records import ChunkBucket, ChunkInsight
+from ragfault.io.runs import MetricInfo
+from ragfault.stats import Difference, Interval, t_quantile
+from ragfault.stats.clusters import ClusterTable
+
+DAY_MINUTES = 24 * 60
+WINDOW_MINUTES = (30, 90, DAY_MINUTES)
+"""The windows of rolling means, in minutes."""
+
+OUTLIER_FENCE = 1.5
+"""How many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)."""
+
+SeriesKey = tuple[str, str | None, str | None]
+"""Metric, route, cohort."""
+
+
+class MetricSeries(Struct, frozen=True, eq=False):
+    """The roll-ups of one metric, route and cohort in the order of time, as columns."""
+
+    minutes: NDArray[np.int64]
+    n: NDArray[np.float64]
+    sum: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    bins: NDArray[np.int64]
+    unscored: NDArray[np.int64]
+    """Undefined and failed values of each minute, as two columns."""
+    worst: tuple[tuple[WorstTrace, ...], ...]
+
+    def between(self, first: int, last: int) -> MetricSeries:
+        """The minutes from `first` to before `last`."""
+        a, b = np.searchsorted(self.minutes, [first, last]).tolist()
+        return MetricSeries(
+            self.minutes[a:b],
+            self.n[a:b],
+            self.sum[a:b],
+            self.squares[a:b],
+            self.bins[a:b],
+            self.unscored[a:b],
+            self.worst[a:b],
+        )
+
+    @property
+    def value_count(self) -> int:
+        """Values in all."""
+        return int(self.n.sum())
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of all values; None where there is none."""
+        n = float(self.n.sum())
+        return float(self.sum.sum()) / n if n else None
+
+    @property
+    def variance(self) -> float:
+        """The variance of the values, 0 for fewer than two."""
+        n = float(self.n.sum())
+        return max(0.0, float(self.squares.sum() - self.sum.sum() ** 2 / n) / (n - 1)) if n > 1 else 0.0
+
+    def worst_traces(self, size: int) -> tuple[WorstTrace, ...]:
+        """The worst traces of all minutes, the worst first."""
+        return tuple(sorted(each for minute in self.worst for each in minute)[:size])
+
+
+def build_series(rollups: Iterable[Rollup]) -> dict[SeriesKey, MetricSeries]:
+    """Roll-ups by metric, route and cohort; those of one minute need not be merged before."""
+    groups: defaultdict[SeriesKey, list[Rollup]] = defaultdict(list)
+    for each in rollups:
+        groups[each.metric, each.route, each.cohort].append(each)
+    return {key: _build_columns(sorted(each, key=lambda one: one.minute)) for key, each in groups.items()}
+
+
+def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
+    return MetricSeries(
+        np.array([each.minute for each in rollups], dtype=np.int64),
+        np.array([each.n for each in rollups], dtype=np.float64),
+        np.array([each.sum for each in rollups], dtype=np.float64),
+        np.array([each.squares for each in rollups], dtype=np.float64),
+        np.fromiter(chain.from_iterable(each.bins for each in rollups), np.int64).reshape(-1, BINS),
+        np.array([(each.undefined, each.failed) for each in rollups], dtype=np.int64).reshape(-1, 2),
+        tuple(each.worst for each in rollups),
+    )
+
+
+# --- means and differences -------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)  # a window is asked for its mean, and again for its difference to the one before
+def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float, float, float, float]:
+    """Count, mean, standard error and degrees of freedom.
+
+    The values of a minute are taken together, or apart where that gives the larger error. Where they are all alike,
+    or at an end of a bounded range, one value at each end is added.
+    """
+    n = float(series.n.sum())
+    if not n:
+        return 0.0, 0.0, math.inf, 1.0
+    mean, variance, count, groups = series.mean or 0.0, series.variance, n, int((series.n > 0).sum())
+    if measure.low is not None and measure.high is not None and (n < 10 or not variance):
+        low, high = measure.low, measure.high
+        total, count = float(series.sum.sum()) + low + high, n + 2
+        squares = float(series.squares.sum()) + low * low + high * high
+        mean = total / count
+        variance = max(0.0, (squares - total * total / count) / (count - 1))
+    plain = math.sqrt(variance / count) if count > 1 else math.inf
+    error = (
+        float(ClusterTable(series.sum[:, None], series.n[:, None]).standard_errors()[0])
+        if groups > 1
+        else 0.0
+    )
+    return n, mean, max(plain, error), max(1.0, (groups if groups > 1 else count) - 1)
+
+
+def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0.95) -> Interval | None:
+    """The mean of a window and its interval, from the sums of its minutes alone; None where it has no value.
+
+    Student's t with the standard error by minute (Liang & Zeger 1986), or without where that is larger, cut at the
+    metric's range. Assumes that minutes are independent: the turns of a conversation that goes on for longer are not.
+
+    >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
+    >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=at % 2) for at in range(40)]
+    >>> found = window_mean(build_series(roll_up(seen))["m", None, None], MetricInfo("m", "generation"))
+    >>> found.n, found.mean, round(found.low, 2), round(found.high, 2)
+    (40, 0.5, 0.34, 0.66)
+    """
+    n, centre, error, df = _estimate_moments(series, measure)
+    if series.mean is None:
+        return None
+    half = t_quantile(0.5 + confidence / 2, df) * error
+    low = -math.inf if measure.low is None else measure.low
+    high = math.inf if measure.high is None else measure.high
+    ends = max(low, min(series.mean, centre - half)), min(high, max(series.mean, centre + half))
+    return Interval(series.mean, *ends, int(n), int((series.n > 0).sum()))
+
+
+def window_difference(
+    before: MetricSeries, after: MetricSeries, measure: MetricInfo, confidence: float = 0.95
+) -> Difference | None:
+    """The mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
+
+    Degrees of freedom are rounded down.
+
+    >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
+    >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
+    ...         for at in range(120)]
+    >>> all_ = build_series(roll_up(seen))["m", None, None]
+    >>> found = window_difference(all_.between(0, 60), all_.between(60, 120), MetricInfo("m", "generation"))
+    >>> found.mean, round(found.low, 2), round(found.high, 2)
+    (-0.5, -0.59, -0.41)
+    """
+    n, mean, error, df = _estimate_moments(before, measure)
+    m, other, slip, free = _estimate_moments(after, measure)
+    if before.mean is None or after.mean is None:
+        return None
+    both = error**2 + slip**2
+    if not math.isfinite(both):
+        return Difference(
+            after.mean - before.mean, -math.inf, math.inf, math.inf, 1.0, other - mean, int(n + m), 2, "none"
+        )
+    df = both**2 / (error**4 / df + slip**4 / free) if both else 1.0
+    half = t_quantile(0.5 + confidence / 2, max(1.0, math.floor(df))) * math.sqrt(both)
+    gap = after.mean - before.mean
+    reach = math.inf if measure.low is None or measure.high is None else measure.high - measure.low
+    ends = max(-reach, min(gap, other - mean - half)), min(reach, max(gap, other - mean + half))
+    groups = int((before.n > 0).sum() + (after.n > 0).sum())
+    return Difference(gap, *ends, math.sqrt(both), max(1.0, df), other - mean, int(n + m), groups, "t")
+
+
+class RollingMean(Struct, frozen=True, kw_only=True):
+    """The rolling mean of one metric on one route, and how it moved against the window before."""
+
+    metric: str
+    route: str | None
+    cohort: str | None = None
+    window: int
+    """Minutes."""
+    end: int
+    """The minute at which it ends, exclusive."""
+    interval: Interval | None
+    """None: no value in the window."""
+    delta: Difference | None
+    """Against the window of the same length before it; None where one of them is empty."""
+    undefined: int
+    failed: int
+
+
+def rolling_means(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    until: int,
+    windows: Sequence[int] = WINDOW_MINUTES,
+) -> tuple[RollingMean, ...]:
+    """The rolling mean and its delta of every series, over each window that ends at a minute."""
+    return tuple(
+        _rolling_mean(key, each, measures[key[0]], until, window)
+        for key, each in series_by_key.items()
+        for window in windows
+        if key[0] in measures
+    )
+
+
+def _rolling_mean(
+    key: SeriesKey, series: MetricSeries, measure: MetricInfo, until: int, window: int
+) -> RollingMean:
+    now, before = series.between(until - window, until), series.between(until - 2 * window, until - window)
+    return RollingMean(
+        metric=key[0],
+        route=key[1],
+        cohort=key[2],
+        window=window,
+        end=until,
+        interval=window_mean(now, measure),
+        delta=window_difference(before, now, measure),
+        undefined=int(now.unscored[:, 0].sum()),
+        failed=int(now.unscored[:, 1].sum()),
+    )
+
+
+# --- distributions, correlations, insights -----------------------------------------------------------
+
+
+class MetricDistribution(Struct, frozen=True, kw_only=True):
+    """How the values of a metric on a route lie in a window, from the histogram of its roll-ups."""
+
+    metric: str
+    route: str | None
+    n: int
+    edges: tuple[float, ...]
+    bins: tuple[int, ...]
+    quartiles: tuple[float, float, float]
+    """To within a bin."""
+    fence: float | None
+    """Beyond it a value is an outlier on the worse side; None where that lies outside the range."""
+    outliers: tuple[WorstTrace, ...]
+    """The worst traces beyond it, at most five."""
+
+
+def describe_distribution(
+    key: SeriesKey, series: MetricSeries, measure: MetricInfo
+) -> MetricDistribution | None:
+    """How the values of a window lie, and the traces beyond Tukey's fence; None where there are no values."""
+    bins = series.bins.sum(axis=0)
+    if not series.value_count:
+        return None
+    edges = bin_edges(measure.low, measure.high)
+    low, middle, high = (_histogram_quantile(bins, edges, share) for share in (0.25, 0.5, 0.75))
+    reach = OUTLIER_FENCE * (high - low)
+    worse = low - reach if measure.better == "higher" else high + reach
+    end = measure.low if measure.better == "higher" else measure.high
+    outside = end is not None and (worse <= end if measure.better == "higher" else worse >= end)
+    beyond = [
+        each
+        for each in series.worst_traces(5)
+        if not outside and (each.value < worse if measure.better == "higher" else each.value > worse)
+    ]
+    return MetricDistribution(
+        metric=key[0],
+        route=key[1],
+        n=series.value_count,
+        edges=edges,
+        bins=tuple(bins.tolist()),
+        quartiles=(low, middle, high),
+        fence=None if outside else worse,
+        outliers=tuple(beyond),
+    )
+
+
+def _histogram_quantile(bins: NDArray[np.int64], edges: Sequence[float], share: float) -> float:
+    """A quantile from a histogram, as if the values of a bin were spread evenly over it."""
+    below = np.concatenate([[0], np.cumsum(bins)])
+    wanted = share * below[-1]
+    at = min(len(bins) - 1, int(np.searchsorted(below[1:], wanted)))
+    inside = (wanted - below[at]) / bins[at] if bins[at] else 0.0
+    return float(edges[at] + inside * (edges[at + 1] - edges[at]))
+
+
+class MetricCorrelation(Struct, frozen=True, kw_only=True):
+    """How two metrics move together over the traces of a window."""
+
+    first: str
+    second: str
+    n: int
+    r: float
+    """Pearson's."""
+    low: float
+    high: float
+
+
+def compute_correlations(
+    products: Iterable[ProductSums], first: int, last: int
+) -> tuple[MetricCorrelation, ...]:
+    """Pearson's correlation of pairs of metrics from `first` to before `last`, with Fisher's interval.
+
+    Pairs with fewer than four traces, or of which one metric is always the same, are left out.
+    """
+    sums: defaultdict[tuple[str, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros(6))
+    for each in products:
+        if first <= each.minute < last:
+            sums[each.first, each.second] += (each.n, each.x, each.y, each.xx, each.yy, each.xy)
+    found = []
+    for (one, two), (n, x, y, xx, yy, xy) in sorted(sums.items()):
+        spread = (n * xx - x * x) * (n * yy - y * y)
+        if n < 4 or spread <= 1e-12:
+            continue
+        r = min(1.0, max(-1.0, float((n * xy - x * y) / math.sqrt(spread))))
+        centre, half = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r))), 1.959964 / math.sqrt(n - 3)
+        ends = math.tanh(centre - half), math.tanh(centre + half)
+        found.append(
+            MetricCorrelation(first=one, second=two, n=int(n), r=r, low=min(r, ends[0]), high=max(r, ends[1]))
+        )
+    return tuple(found)
+
+
+_INSIGHT_METRICS = (("relevance", "relevance"), ("usage", "use"))
+_BUCKET_ORDER = {name: at for at, name in enumerate(["1–3", "4–6", "7–10", *map(str, range(1, 11)), "11+"])}
+
+
+def window_insights(
+    series_by_key: Mapping[SeriesKey, MetricSeries], first: int, last: int
+) -> tuple[ChunkInsight, ...]:
+    """Relevance and use of chunks by position and by the number of chunks, from the roll-ups of a window."""
+    found = []
+    for metric, name in _INSIGHT_METRICS:
+        for by in ("position", "chunks"):
+            buckets = tuple(_cohort_buckets(series_by_key, metric, by, first, last))
+            if buckets:
+                found.append(ChunkInsight(measure=name, by=by, buckets=buckets))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+def _cohort_buckets(
+    series_by_key: Mapping[SeriesKey, MetricSeries], metric: str, by: str, first: int, last: int
+) -> Iterator[ChunkBucket]:
+    names = [key[2] for key in series_by_key if key[0] == metric and (key[2] or "").startswith(f"{by}=")]
+    for cohort in sorted(filter(None, names), key=lambda name: _BUCKET_ORDER.get(name.partition("=")[2], 99)):
+        part = series_by_key[metric, None, cohort].between(first, last)
+        mean = window_mean(part, MetricInfo(metric, "retrieval"))
+        counted = series_by_key.get(("depth", None, cohort))
+        if mean is not None:
+            traces = mean.n if counted is None else counted.between(first, last).value_count
+            yield ChunkBucket(label=cohort.partition("=")[2], traces=min(mean.n, traces), interval=mean)

@@ -1,0 +1,192 @@
+"""The quality gate: check a run against thresholds, and for regressions against a baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
+from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
+from ragfault.analysis.records import (
+    GateOutcome,
+    GateResult,
+    MetricAggregate,
+    RegressionReport,
+    ThresholdDecision,
+)
+from ragfault.analysis.score_matrix import ScoreMatrix, open_matrix
+from ragfault.analysis.scorecard import aggregate_metric
+from ragfault.analysis.thresholds import Threshold, check_threshold, parse_threshold
+from ragfault.errors import UnknownName, UsageError
+from ragfault.io.runs import Run
+from ragfault.stats import Interval, PpiMean
+
+MIN_COVERAGE = 0.5
+"""The least share of traces that must be scored for a bar to be passed."""
+
+
+def gate(
+    source: Run | ScoreMatrix,
+    thresholds: Iterable[Threshold | str] = (),
+    *,
+    coverage: float = MIN_COVERAGE,
+    baseline: Run | None = None,
+    labels: PairedLabels = (None, None),
+    **options: Any,
+) -> GateResult:
+    """Decide every bar on the 95 % interval of its mean, and beside a baseline whether a metric got worse.
+
+    A bar is passed where all of the interval reaches it, failed where none of it does; otherwise the run
+    cannot tell, and the decision says about how many scored traces would, at the present mean and spread.
+    A bar is not passed where scores of its metric were lost to failures: traces on which a judge fails are
+    not like the others. Nor is it where less than `coverage` of the traces are scored; a bar that fails still
+    fails.
+
+    Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
+    one is ruled out; `terms` are those of `guard`: metrics, max_drop, margins, alpha, power, anyway, seed. The
+    gate fails where any bar or metric fails, else cannot tell where any cannot. With what `people` said of some
+    traces (of the baseline, of the run) all of this is decided on figures put right by it, where there are any.
+
+    Raises UsageError for a bar that cannot be read, neither bars nor baseline, or a bar outside the metric's
+    range; UnknownName for a metric that is not in the run; beside a baseline what `guard` raises.
+    """
+    if not 0 <= coverage <= 1:
+        raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
+    read = [parse_threshold(bar) if isinstance(bar, str) else bar for bar in thresholds]
+    if not read and baseline is None:
+        raise UsageError('no bar was set. Set one (--bar "groundedness>=0.85"), or give a --baseline.')
+    if options and baseline is None:
+        raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to hold this against.")
+    grid = open_matrix(source, labels[1])
+    return GateResult(
+        run=grid.run.path.name,
+        traces=grid.traces,
+        decisions=tuple(_decide_threshold(grid, bar, coverage) for bar in read),
+        regression=None if baseline is None else _check_baseline(baseline, grid, coverage, labels, options),
+        label_source=None if grid.labels is None else grid.labels.source,
+    )
+
+
+def _check_baseline(
+    baseline: Run, matrix: ScoreMatrix, coverage: float, labels: PairedLabels, options: dict[str, Any]
+) -> RegressionReport:
+    anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
+    side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness)
+    return check_regression(side, coverage=coverage, **options)
+
+
+def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float) -> ThresholdDecision:
+    at = _metric_column(matrix, threshold)
+    threshold = Threshold(matrix.metric_names[at], threshold.sign, threshold.value)
+    found = aggregate_metric(matrix, at, target=threshold)
+    _check_range(threshold, found)
+    share = found.scored / matrix.traces
+    told = found.decision_interval
+    if told is None:
+        return _build_decision(
+            threshold, found, share, "cannot tell", f"no trace is scored{_reason_text(found)}"
+        )
+    result = check_threshold(threshold, told)
+    right = found.ppi if found.ppi and found.ppi.interval else None
+    reason, needed = _interval_text(result, told, right), None
+    if result == "cannot tell":
+        needed = _needed_traces(threshold, told if right is None else replace(told, n=right.labelled), found)
+        reason = f"{reason}; {_advice_text(needed, 'labels' if right else 'scored traces')}"
+    if found.failed and result == "pass":
+        result = "cannot tell"
+        reason = (
+            f"{found.failed:,} scores were lost to failures{_reason_text(found)}, and what they would have been is not "
+            f"known; of the others: {reason}"
+        )
+    if share < coverage and result != "fail":
+        result = "cannot tell"
+        reason = (
+            f"only {found.scored:,} of {matrix.traces:,} traces are scored ({share:.0%}, and {coverage:.0%} are "
+            f"asked for){_reason_text(found)}; of these: {reason}"
+        )
+    return _build_decision(threshold, found, share, result, reason, needed)
+
+
+def _build_decision(
+    threshold: Threshold,
+    aggregate: MetricAggregate,
+    share: float,
+    result: GateOutcome,
+    reason: str,
+    needed: int | None = None,
+) -> ThresholdDecision:
+    return ThresholdDecision(
+        threshold=threshold, result=result, reason=reason, aggregate=aggregate, coverage=share, needed=needed
+    )
+
+
+def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
+    """The column of the bar's metric, however it is spaced."""
+    wanted = "".join(threshold.metric.split())
+    for at, name in enumerate(matrix.metric_names):
+        if "".join(name.split()) == wanted:
+            return at
+    raise UnknownName(
+        f"metric of {matrix.run.path.name}",
+        threshold.metric,
+        matrix.metric_names,
+        hint="Compute it with: ragfault rescore",
+    )
+
+
+def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:
+    """Refuse a bar that no value could reach or miss, such as a percentage."""
+    low = -math.inf if aggregate.low is None else aggregate.low
+    high = math.inf if aggregate.high is None else aggregate.high
+    if not low <= threshold.value <= high:
+        raise UsageError(
+            f"{threshold}: {threshold.metric} lies between {low:g} and {high:g}, so that the bar says nothing. "
+            "Write a share as 0.85, not as 85."
+        )
+
+
+def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None) -> str:
+    where = {
+        "pass": "the whole interval reaches the bar",
+        "fail": "the whole interval misses the bar",
+        "cannot tell": "the interval holds the bar",
+    }[result]
+    return (
+        f"mean {_format_value(interval.mean)} [{_format_value(interval.low)}, {_format_value(interval.high)}] "
+        f"from {interval.n:,} traces{f' and {ppi.labelled:,} labels' if ppi else ''}: {where}"
+    )
+
+
+def _format_value(value: float) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _reason_text(aggregate: MetricAggregate) -> str:
+    reasons = aggregate.why_failed or aggregate.why_undefined
+    return f" ({reasons[0].text})" if reasons else ""
+
+
+def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAggregate) -> int | None:
+    """About how many scored traces would tell.
+
+    The interval shrinks with the root of their number; where every value is at one end of the range, with
+    their number.
+    """
+    gap = abs(interval.mean - threshold.value)
+    reach = interval.mean - interval.low if interval.mean > threshold.value else interval.high - interval.mean
+    if interval.clusters < 2 or gap == 0 or not math.isfinite(reach):
+        return None
+    power = 1 if interval.mean in (aggregate.low, aggregate.high) else 2
+    wanted = interval.n * (reach / gap) ** power
+    return max(interval.n + 1, math.ceil(wanted)) if wanted <= MAX_NEEDED else None
+
+
+def _advice_text(needed: int | None, unit: str) -> str:
+    if needed is None:
+        return f"no number of {unit} that can be named would tell"
+    return f"about {needed:,} {unit} would tell, if mean and spread stay as they are"

@@ -1,0 +1,379 @@
+"""Records of the analysis of one run: aggregates, scorecards, diagnoses, remedies and gate results."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.analysis.comparison.records import MetricChange
+from ragfault.analysis.ppi import LabelProvenance
+from ragfault.analysis.rogan_gladen import CardCorrection
+from ragfault.analysis.thresholds import Threshold
+from ragfault.io.runs import Manifest
+from ragfault.records import Evidence, Layer
+from ragfault.stats import CorrectedShare, Interval, PpiMean
+
+GateOutcome = Literal["pass", "fail", "cannot tell"]
+"""What an interval says of a bar."""
+
+ProblemKind = Literal[
+    "pipeline_error",
+    "nothing_retrieved",
+    "nothing_relevant",
+    "irrelevant_chunk",
+    "missing_context",
+    "uncovered_statement",
+    "empty_answer",
+    "unsupported_claim",
+    "contradicted_claim",
+    "false_claim",
+    "unanswered_aspect",
+    "irrelevant_answer",
+    "absent_fact",
+    "contradicted_fact",
+    "bad_quote",
+    "bad_citation",
+    "wrong_refusal",
+    "missed_refusal",
+    "all_low",
+]
+"""What can be wrong with a trace; `ragfault.analysis.PROBLEM_KINDS` says each in words, with its layer and remedies."""
+
+
+class FindingRecord(Struct, frozen=True, kw_only=True):
+    """The common shape of the records of findings: immutable, by keyword."""
+
+
+# --- over the traces -------------------------------------------------------------------------------
+
+
+class ReasonCount(FindingRecord, frozen=True):
+    """Why scores have no value, and how often."""
+
+    text: str
+    count: int
+
+
+class MetricAggregate(FindingRecord, frozen=True):
+    """One metric over the traces of a run or of a segment."""
+
+    metric: str
+    """As it prints, with its parameters."""
+    layer: Layer
+    better: Literal["higher", "lower"]
+    low: float | None
+    """The least value the metric can have; None: there is none."""
+    high: float | None
+    """The greatest; None: there is none."""
+    interval: Interval | None
+    """The mean with its 95 % interval; None where no trace is scored."""
+    scored: int
+    undefined: int
+    failed: int
+    why_undefined: tuple[ReasonCount, ...] = ()
+    """The commonest reasons, commonest first."""
+    why_failed: tuple[ReasonCount, ...] = ()
+    notes: tuple[ReasonCount, ...] = ()
+    """The conventions that values rest on, commonest first."""
+    target: Threshold | None = None
+    result: GateOutcome | None = None
+    """Whether the interval meets the target: pass, fail or cannot tell; None without target or interval."""
+    corrected: CorrectedShare | None = None
+    """For the judge's error, on request, where the metric is a rate of one kind of verdict."""
+    ppi: PpiMean | None = None
+    """Put right by labels of people, where they gave the metric a value; the target is then decided on it."""
+
+    @property
+    def decision_interval(self) -> Interval | None:
+        """The interval that decisions rest on: that put right by people where there is one, else that of the judge."""
+        return (self.ppi and self.ppi.interval) or self.interval
+
+    @property
+    def traces(self) -> int:
+        """All traces, with a value or without."""
+        return self.scored + self.undefined + self.failed
+
+
+class Scorecard(FindingRecord, frozen=True):
+    """Every metric of a run over all its traces, or over those of one segment."""
+
+    traces: int
+    aggregates: tuple[MetricAggregate, ...]
+    """In the order of the run's metrics."""
+    by: str | None = None
+    """What the traces were divided by; None: they are all the traces of the run."""
+    segment: str | None = None
+    """The value that these traces share; None with `by` given: they have none."""
+    correction: CardCorrection | None = None
+    """By what the metrics were corrected; None where that was not asked for."""
+    label_source: LabelProvenance | None = None
+    """By whose labels they were put right; None where that was not asked for."""
+
+
+class LayerHealth(FindingRecord, frozen=True):
+    """How a layer does: the mean of the means of its parts.
+
+    Each part counts alike, however many traces it is defined on, so that the figure is the mean of
+    the parts as the scorecard shows them. The interval allows for parts that move together.
+    """
+
+    name: Literal["retrieval_health", "generation_health"]
+    layer: Layer
+    interval: Interval | None
+    """None where no part has a value; its `n` counts the traces on which some part has one."""
+    parts: tuple[MetricAggregate, ...]
+    """The parts that went in, each with its counts."""
+    absent: tuple[str, ...] = ()
+    """The parts that are not in the run or have no value on any trace."""
+
+
+class HealthAlert(FindingRecord, frozen=True):
+    """A figure of RAG health on the wrong side of its limit."""
+
+    name: Literal["LOW_RELEVANCE", "LOW_USAGE", "MISSING_CONTEXT"]
+    severity: Literal["high", "medium"]
+    value: float
+    limit: float
+    certain: bool
+    """Whether the whole interval lies on the wrong side."""
+
+
+class RagHealth(FindingRecord, frozen=True):
+    """RAG health: what the chunk, use and missing verdicts say of the whole run.
+
+    A figure is None where no trace has the verdicts for it.
+    """
+
+    relevance: Interval | None
+    """Average relevance: the mean over traces of the mean relevance of their chunks."""
+    usage: Interval | None
+    """Context usage rate: chunks used / chunks provided, over traces with an answer; `n` counts chunks."""
+    missing: Interval | None
+    """Missing-context rate: the share of traces that lack some information they need."""
+    ranking: Interval | None
+    """Ranking efficiency: mean context_ranking, where the run has that metric."""
+    optimal: Interval | None
+    """Optimal context hit rate: the share of traces with 3 to 5 relevant chunks."""
+    alerts: tuple[HealthAlert, ...] = ()
+
+
+class QualityCount(FindingRecord, frozen=True):
+    """A quality level by triad, and the traces in it."""
+
+    name: Literal["excellent", "good", "fair", "poor"]
+    low: float
+    """The least triad of the level."""
+    action: str
+    """What to do with such an answer."""
+    count: int
+    share: Interval | None
+    """Of the traces that have a triad; None where none has."""
+
+
+class TradeoffPair(FindingRecord, frozen=True):
+    """Two metrics that are bought with each other, reported together."""
+
+    first: MetricAggregate | None
+    """None where the run lacks it."""
+    second: MetricAggregate | None
+    names: tuple[str, str]
+
+
+class ChunkBucket(FindingRecord, frozen=True):
+    """The chunks that share a property, such as their position."""
+
+    label: str
+    traces: int
+    interval: Interval
+    """Over chunks (`n` counts them), the chunks of one trace or conversation taken together."""
+
+
+class ChunkInsight(FindingRecord, frozen=True):
+    """How relevance or use goes with a property of the chunk or its trace."""
+
+    measure: Literal["relevance", "use"]
+    """The mean relevance of the chunks, or the share of them that the answer used."""
+    by: Literal["chunks", "position", "length", "turn", "age", "route"]
+    """Number of chunks of the trace, position in it, characters, turn of the conversation, days, route."""
+    buckets: tuple[ChunkBucket, ...]
+    """In natural order; those that are empty are left out."""
+    unknown: int = 0
+    """Chunks that have the measure but not the property."""
+
+
+# --- on one trace ----------------------------------------------------------------------------------
+
+
+class TraceProblem(FindingRecord, frozen=True):
+    """One thing that is wrong with a trace."""
+
+    kind: ProblemKind
+    layer: Layer
+    text: str
+    """The claim, chunk, aspect, fact or quote itself; from the trace, so not to be trusted as markup."""
+    reason: str | None = None
+    """What is wrong with it, in words."""
+    chunk: str | None = None
+    """The id of the chunk concerned."""
+    start: int | None = None
+    """Where the claim begins in the answer, in characters."""
+    end: int | None = None
+    """Where it ends, exclusive."""
+    evidence: tuple[Evidence, ...] = ()
+    """The stretches of chunks that the verdict rests on."""
+    remedies: tuple[str, ...] = ()
+
+
+class Diagnosis(FindingRecord, frozen=True):
+    """What is wrong with one trace."""
+
+    trace: str
+    query: str
+    problems: tuple[TraceProblem, ...]
+    """In the order of the layers: operation, retrieval, generation, cross-cut."""
+    checked: int
+    """How many things were looked at: chunks, claims, aspects, facts, citations, …"""
+    triad: float | None = None
+    """Where the run has it."""
+    quality: Literal["excellent", "good", "fair", "poor"] | None = None
+    """The quality level by triad."""
+
+
+class Remedy(FindingRecord, frozen=True):
+    """A kind of problem over the run, with what mends it."""
+
+    kind: ProblemKind
+    layer: Layer
+    title: str
+    """The kind in words: "irrelevant chunks"."""
+    steps: tuple[str, ...]
+    """What to change, the cheapest first."""
+    problems: int
+    traces: int
+    """Traces with at least one such problem."""
+    share: Interval
+    """Of all traces."""
+    examples: tuple[str, ...]
+    """Ids of traces that show it."""
+
+
+# --- the whole -------------------------------------------------------------------------------------
+
+
+class Findings(FindingRecord, frozen=True):
+    """All that is found in one run; what every report is made from."""
+
+    run: str
+    """The name of the run."""
+    manifest: Manifest
+    scorecard: Scorecard
+    health: tuple[LayerHealth, ...]
+    """Retrieval, then generation."""
+    rag: RagHealth
+    quality: tuple[QualityCount, ...]
+    """From excellent to poor."""
+    unrated: int
+    """Traces without a triad, which have no quality level."""
+    pairs: tuple[TradeoffPair, ...]
+    insights: tuple[ChunkInsight, ...]
+    worst: tuple[Diagnosis, ...]
+    """The traces with most to show, worst first."""
+    remedies: tuple[Remedy, ...]
+    """Commonest first."""
+    segments: tuple[Scorecard, ...] = ()
+    """The scorecard by route (or by what was asked for), the largest segment first."""
+    suspected_injections: int = 0
+    """Traces that hold text that looks like an order to the judge."""
+
+
+# --- the gate --------------------------------------------------------------------------------------
+
+
+class ThresholdDecision(FindingRecord, frozen=True):
+    """What a run says of one bar."""
+
+    threshold: Threshold
+    result: GateOutcome
+    reason: str
+    """Why, in words, with the interval and the counts."""
+    aggregate: MetricAggregate
+    coverage: float
+    """The share of traces that are scored."""
+    needed: int | None = None
+    """About how many scored traces would tell, at the present spread and mean; None where that is not the trouble."""
+
+
+class RegressionDecision(FindingRecord, frozen=True):
+    """What two runs say of a drop of one metric: that there is one, that there is none, or neither.
+
+    Where lower is better, a rise is what is looked for.
+    """
+
+    change: MetricChange
+    """The metric on the paired traces, with its difference and corrected p."""
+    result: GateOutcome
+    """fail: it got worse by more than its margin; pass: that is ruled out."""
+    reason: str
+    """Why, in words, with the interval and the counts."""
+    bound: float | None
+    """The worst difference that is not ruled out, one-sided at alpha; None where nothing is known."""
+    coverage: float
+    """The share of the pairs scored in either run that are scored in both."""
+    needed: int | None = None
+    """About how many pairs would tell; None where that is not the trouble, or no number is known."""
+
+    @property
+    def rule(self) -> str:
+        """What is asked of the metric: `groundedness>=baseline-0.02`."""
+        sign, way = (">=", "-") if self.change.better == "higher" else ("<=", "+")
+        return f"{self.change.metric}{sign}baseline{way}{self.change.margin:.3g}"
+
+
+class RegressionReport(FindingRecord, frozen=True):
+    """What two runs say of a drop of each metric."""
+
+    baseline: str
+    """The name of the baseline."""
+    pairs: int
+    paired_by: Literal["id", "query"]
+    """By what the traces were paired."""
+    unpaired: tuple[int, int]
+    """Traces without a partner, of the baseline and of the candidate."""
+    alpha: float
+    power: float
+    decisions: tuple[RegressionDecision, ...]
+    """In the order of the candidate's metrics."""
+    warnings: tuple[str, ...] = ()
+    """What keeps the runs from being fully comparable, in words."""
+
+
+class GateResult(FindingRecord, frozen=True):
+    """What a run says of all bars, and beside its baseline of a drop of each metric."""
+
+    run: str
+    traces: int
+    decisions: tuple[ThresholdDecision, ...]
+    """In the order of the bars."""
+    regression: RegressionReport | None = None
+    """None: no baseline was given."""
+    label_source: LabelProvenance | None = None
+    """By whose labels the figures of the run were put right; None where that was not asked for."""
+
+    @property
+    def regression_decisions(self) -> tuple[RegressionDecision, ...]:
+        """What was decided of each metric beside the baseline; none where there is no baseline."""
+        return self.regression.decisions if self.regression is not None else ()
+
+    @property
+    def result(self) -> GateOutcome:
+        """Fail where any bar or metric fails, else cannot tell where any cannot, else pass."""
+        results = {found.result for found in self.decisions} | {
+            found.result for found in self.regression_decisions
+        }
+        return "fail" if "fail" in results else "cannot tell" if "cannot tell" in results else "pass"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code: 0 pass, 1 fail, 3 cannot tell."""
+        return {"pass": 0, "fail": 1, "cannot tell": 3}[self.result]

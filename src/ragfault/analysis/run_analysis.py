@@ -1,0 +1,208 @@
+"""Analysis of a run: the diagnosis of every trace, the worst traces, the remedies, and all findings at once."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.analysis.chunk_insights import compute_insights, load_chunks
+from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
+from ragfault.analysis.ppi import HumanLabels
+from ragfault.analysis.records import Diagnosis, Findings, ProblemKind, Remedy
+from ragfault.analysis.rogan_gladen import CardChoice
+from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
+from ragfault.analysis.scorecard import (
+    TARGETS,
+    Thresholds,
+    assess_health,
+    assess_rag,
+    build_scorecard,
+    build_segments,
+    count_quality,
+    pair_tradeoffs,
+    quality_level,
+)
+from ragfault.errors import RunError, UnknownName
+from ragfault.io.runs import Run
+
+MAX_EXAMPLES = 5
+"""How many traces a remedy names."""
+
+
+def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
+    """The diagnosis of every trace, in order, with its triad and quality level where the run has them.
+
+    With `ids`, only those of these traces.
+
+    Raises UnknownName for an id that no trace has.
+    """
+    run = source.run if isinstance(source, ScoreMatrix) else source
+    if ids is None:
+        triads = _triads_by_trace(open_matrix(source))
+    else:
+        _check_ids(run, ids)
+        rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
+        triads = {row.trace: row.value for row in reversed(rows) if row.value is not None}
+    for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
+        if trace.id != verdicts.trace:
+            raise RunError(f"{run.path}: traces and verdicts are not in the same order. Evaluate again.")
+        found = diagnose(trace, verdicts)
+        triad = triads.get(trace.id)
+        yield found if triad is None else replace(found, triad=triad, quality=quality_level(triad).name)
+
+
+def _triads_by_trace(matrix: ScoreMatrix) -> dict[str, float]:
+    """The triad of every trace that has one."""
+    at = matrix.base_column_index("triad")
+    if at is None:
+        return {}
+    ids = matrix.run.to_arrow("traces", ["id"])["id"].to_pylist()
+    rows = np.flatnonzero(matrix.status[:, at] == SCORED).tolist()
+    return {ids[row]: float(matrix.values[row, at]) for row in rows}
+
+
+def _check_ids(run: Run, ids: Sequence[str]) -> None:
+    known = run.to_arrow("traces", ["id"])["id"].to_pylist()
+    for name in set(ids) - set(known):
+        raise UnknownName(f"trace in {run.path.name}", name, known)
+
+
+def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
+    """The `n` traces with most to show, worst first; those without a problem are not among them.
+
+    Traces whose pipeline failed come first. Else a trace is as bad as 1 − its triad, or, where it has
+    none, as the share of the things looked at that are problems; then by the number of problems, then in the
+    order of the run.
+    """
+    return DiagnosisSummary(diagnose_run(source), n).worst_traces()
+
+
+def suggest_remedies(source: Run | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+    """The kinds of problem of a run with what mends them, that on most traces first."""
+    grid = open_matrix(source)
+    return DiagnosisSummary(diagnose_run(grid), 0).suggest_remedies(grid, examples)
+
+
+def failure_score(diagnosis: Diagnosis) -> float:
+    """How bad a trace is, for ranking: in [0, 1], and above that where the pipeline failed."""
+    if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
+        return 2.0
+    if diagnosis.triad is not None:
+        return 1 - diagnosis.triad
+    return min(1.0, len(diagnosis.problems) / diagnosis.checked) if diagnosis.checked else 0.0
+
+
+class DiagnosisSummary:
+    """One walk over the diagnoses of a run, of which only the worst are kept."""
+
+    def __init__(self, diagnoses: Iterator[Diagnosis], n: int) -> None:
+        self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
+        self._problem_counts: Counter[ProblemKind] = Counter()
+        self._rows_by_kind: defaultdict[ProblemKind, list[int]] = defaultdict(list)
+        self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, str]]] = defaultdict(list)
+        for row, diagnosis in enumerate(diagnoses):
+            if diagnosis.problems:
+                self._add(row, diagnosis, n)
+
+    def _add(self, row: int, diagnosis: Diagnosis, n: int) -> None:
+        bad = failure_score(diagnosis)
+        if n:
+            push = heapq.heappush if len(self._worst_heap) < n else heapq.heappushpop
+            push(self._worst_heap, (bad, len(diagnosis.problems), -row, diagnosis))
+        kinds = Counter(problem.kind for problem in diagnosis.problems)
+        self._problem_counts += kinds
+        for kind in kinds:
+            self._rows_by_kind[kind].append(row)
+            names = self._worst_by_kind[kind]
+            push_name = heapq.heappush if len(names) < MAX_EXAMPLES else heapq.heappushpop
+            push_name(names, (bad, -row, diagnosis.trace))
+
+    def worst_traces(self) -> tuple[Diagnosis, ...]:
+        """The worst, worst first."""
+        return tuple(
+            entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True)
+        )
+
+    def suggest_remedies(self, matrix: ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+        """The remedies, that of most traces first; the examples are the worst traces that show it."""
+        ranked = sorted(
+            self._rows_by_kind,
+            key=lambda kind: (-len(self._rows_by_kind[kind]), -self._problem_counts[kind], kind),
+        )
+        return tuple(self._build_remedy(kind, matrix, examples) for kind in ranked)
+
+    def _build_remedy(self, kind: ProblemKind, matrix: ScoreMatrix, examples: int) -> Remedy:
+        shows = np.zeros(matrix.traces, dtype=bool)
+        shows[self._rows_by_kind[kind]] = True
+        share = estimate_mean(shows, matrix.clusters)
+        assert share is not None  # a run has traces
+        meaning = PROBLEM_KINDS[kind]
+        return Remedy(
+            kind=kind,
+            layer=meaning.layer,
+            title=meaning.title,
+            steps=meaning.steps,
+            problems=self._problem_counts[kind],
+            traces=len(self._rows_by_kind[kind]),
+            share=share,
+            examples=tuple(name for _, _, name in sorted(self._worst_by_kind[kind], reverse=True))[:examples],
+        )
+
+
+pass  # self-import
+
+
+def analyze(
+    run: Run,
+    *,
+    n: int = 10,
+    by: str = "route",
+    targets: Thresholds = TARGETS,
+    routes: Mapping[str, Thresholds] | None = None,
+    corrected: CardChoice = False,
+    labels: HumanLabels | None = None,
+) -> Findings:
+    """Everything that is found in a run, reading it once.
+
+    `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of
+    one segment), `targets` and `routes` as `segments` takes them,
+    `corrected` and `people` as `scorecard` does.
+
+    Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
+    judge has no card to correct by.
+    """
+    grid = ScoreMatrix(run, labels)
+    targets = tuple(targets)
+    seen = load_chunks(run)
+    levels, unrated = count_quality(grid)
+    tally = DiagnosisSummary(diagnose_run(grid), n)
+    parts = build_segments(grid, by, targets, routes)
+    return Findings(
+        run=run.path.name,
+        manifest=run.manifest,
+        scorecard=build_scorecard(grid, targets, corrected=corrected),
+        health=assess_health(grid),
+        rag=assess_rag(grid, seen),
+        quality=levels,
+        unrated=unrated,
+        pairs=pair_tradeoffs(grid),
+        insights=compute_insights(run, seen),
+        worst=tally.worst_traces(),
+        remedies=tally.suggest_remedies(grid),
+        segments=parts if len(parts) > 1 else (),
+        suspected_injections=_count_injections(run),
+    )
+
+
+def _count_injections(run: Run) -> int:
+    """How many traces hold text that looks like an order to the judge; runs of old know of none."""
+    import pyarrow.compute as pc
+
+    table = run.to_arrow("verdicts", columns=["injections"])
+    if not table.num_columns:
+        return 0
+    return int(pc.sum(pc.greater(pc.list_value_length(table["injections"]), 0)).as_py() or 0)

@@ -1,0 +1,229 @@
+"""The scores of a run as a matrix, traces × metrics, in numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragfault.analysis.ppi import HumanLabels, LabelValues, metric_bounds
+from ragfault.errors import RunError, UnknownName
+from ragfault.io.runs import MetricInfo, Run
+from ragfault.stats import Interval, mean_interval
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+SCORED, UNDEFINED, FAILED = range(3)
+STATUSES = ("scored", "undefined", "failed")
+
+NO_CODE = -1
+"""The code of what is not there."""
+
+TEXT_COLUMNS = ("metric", "status", "reason")
+"""Columns of the scores that hold few texts, many times."""
+
+SmallInts = NDArray[Any]
+"""Small whole numbers, in as few bytes as they need."""
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+CodedTexts = tuple[Codes, list[str]]
+"""A code for each trace, or NONE, and the texts that the codes stand for."""
+
+
+class ScoreMatrix:
+    """The scores of a run: row i is its trace i, column j its metric j; with what people said of some of them."""
+
+    def __init__(self, run: Run, labels: HumanLabels | None = None) -> None:
+        self.run, self.measures, self.labels = run, run.manifest.metrics, labels
+        self.metric_names = [measure.name for measure in self.measures]
+        self.status, self.values, self.reason_codes, self.reasons = _read_scores(run)
+        self.values[self.status != SCORED] = math.nan
+        self.clusters: Codes | None = conversation_codes(run)
+
+    @property
+    def traces(self) -> int:
+        """How many traces there are."""
+        return len(self.status)
+
+    def column_index(self, name: str) -> int | None:
+        """The column of the metric that prints so, or None."""
+        return self.metric_names.index(name) if name in self.metric_names else None
+
+    def base_column_index(self, name: str) -> int | None:
+        """The column of the first metric of that name, whatever its parameters."""
+        exact = self.column_index(name)
+        if exact is not None:
+            return exact
+        return next((at for at, text in enumerate(self.metric_names) if metric_name(text) == name), None)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of the traces."""
+        found: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
+        return found
+
+    def label_values(self, column: int) -> LabelValues | None:
+        """The values of a metric by people; None where they gave none."""
+        return None if self.labels is None else self.labels.values_of(self.metric_names[column], self.ids)
+
+    def scored_values(self, column: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
+        """The values of a metric where it has one, and the clusters of their traces."""
+        kept = self.scored_rows(column, rows)
+        return self.values[kept, column], None if self.clusters is None else self.clusters[kept]
+
+    def scored_rows(self, column: int, rows: Codes | None = None) -> Codes:
+        """The rows on which a metric has a value."""
+        states = self.status[:, column] if rows is None else self.status[rows, column]
+        return np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
+
+
+def open_matrix(source: Run | ScoreMatrix, labels: HumanLabels | None = None) -> ScoreMatrix:
+    """The grid of a run; a grid is taken as it is, so that several findings can share one."""
+    return source if isinstance(source, ScoreMatrix) else ScoreMatrix(source, labels)
+
+
+def metric_name(metric: str) -> str:
+    """The name of a metric without parameters and cut-off.
+
+    >>> metric_name("recall(relevant=2)@20")
+    'recall'
+    """
+    return metric.split("(", 1)[0].split("@", 1)[0].strip()
+
+
+def estimate_mean(
+    values: Floats | Mask,
+    clusters: Codes | None,
+    measure: MetricInfo | None = None,
+) -> Interval | None:
+    """The mean and interval of some values, cut at the range of their metric (else [0, 1]); None for none."""
+    if not len(values):
+        return None
+    groups = None if clusters is None else clusters.tolist()
+    ends = (0.0, 1.0) if measure is None else metric_bounds(measure)
+    return mean_interval(values.astype(np.float64), groups, bounds=ends)
+
+
+def encode_texts(column: pa.ChunkedArray | pa.Array) -> CodedTexts:
+    """A column of texts as codes; null is NONE."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    whole = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = pc.fill_null(whole.indices, NO_CODE).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, whole.dictionary.to_pylist()
+
+
+def _to_floats(column: pa.Array) -> Floats:
+    import pyarrow.compute as pc
+
+    return np.array(pc.fill_null(column, math.nan).to_numpy(), dtype=np.float64)
+
+
+def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
+    """States, values and reasons, traces × metrics, checked to be every one in order; and what the reasons stand for.
+
+    13 bytes for each trace and metric, and no more: the file is read a piece at a time.
+    """
+    names = [measure.name for measure in run.manifest.metrics]
+    shape = (run.manifest.traces, len(names))
+    status, values, why = np.empty(shape, np.int8), np.empty(shape), np.empty(shape, np.int32)
+    reasons: dict[str, int] = {}
+    at = 0
+    for batch in run.iterate_batches("scores", [*TEXT_COLUMNS, "value"], dictionary_columns=TEXT_COLUMNS):
+        rows = slice(at, at + batch.num_rows)
+        if rows.stop > status.size or not _in_metric_order(batch["metric"], names, at):
+            raise _incomplete_scores(run)
+        state, states = encode_texts(batch["status"])
+        status.reshape(-1)[rows] = np.array([STATUSES.index(name) for name in states], np.int8)[state]
+        values.reshape(-1)[rows] = _to_floats(batch["value"])
+        told, texts = encode_texts(batch["reason"])
+        why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NO_CODE])[
+            told
+        ]
+        at = rows.stop
+    if at != status.size:
+        raise _incomplete_scores(run)
+    return status, values, why, list(reasons)
+
+
+def _in_metric_order(column: pa.Array, names: Sequence[str], start: int) -> bool:
+    """Whether the metrics of rows, from one on, are those that should stand there."""
+    codes, found = encode_texts(column)
+    wanted = np.array([found.index(name) if name in found else NO_CODE for name in names])
+    return bool((codes == wanted[np.arange(start, start + len(codes)) % len(names)]).all())
+
+
+def _incomplete_scores(run: Run) -> RunError:
+    return RunError(
+        f"{run.path / 'scores.parquet'} does not hold one row for every trace and metric of the manifest, "
+        "in order. Evaluate the traces again."
+    )
+
+
+def conversation_codes(run: Run) -> Codes | None:
+    """A code for each trace, shared by the traces of one conversation; None where there are none."""
+    codes, names = encode_texts(run.to_arrow("traces", ["conversation"])["conversation"])
+    if not names:
+        return None
+    return np.where(codes == NO_CODE, len(names) + np.arange(len(codes)), codes)
+
+
+# --- what divides the traces -----------------------------------------------------------------------
+
+SEGMENT_FIELDS = ("route", "conversation", "model", "turn")
+METADATA_PREFIX = "metadata."
+
+
+def segment_codes(run: Run, by: str) -> CodedTexts:
+    """The value of a field for each trace: route, conversation, model, turn, or metadata.KEY.
+
+    Raises UnknownName for another field, or a metadata key that no trace has.
+    """
+    import pyarrow as pa
+
+    if by in SEGMENT_FIELDS:
+        return encode_texts(run.to_arrow("traces", [by])[by].cast(pa.string()))
+    if not by.startswith(METADATA_PREFIX):
+        raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, f"{METADATA_PREFIX}KEY"])
+    key = by.removeprefix(METADATA_PREFIX)
+    whole, texts = encode_texts(run.to_arrow("traces", ["metadata"])["metadata"])
+    objects = [_parse_object(text) for text in texts]
+    if not any(key in entry for entry in objects):
+        keys = sorted({name for entry in objects for name in entry})
+        raise UnknownName(
+            "field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)]
+        )
+    return _deduplicate_codes(whole, [_label_text(entry.get(key)) for entry in objects])
+
+
+def _deduplicate_codes(codes: Codes, texts: Sequence[str | None]) -> CodedTexts:
+    """Codes over texts that may repeat or lack, as codes over distinct ones."""
+    names = list(dict.fromkeys(text for text in texts if text is not None))
+    place = {name: at for at, name in enumerate(names)}
+    table = np.array([NO_CODE if text is None else place[text] for text in texts] + [NO_CODE], dtype=np.int64)
+    return table[codes], names
+
+
+def _label_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    import msgspec
+
+    value = msgspec.json.decode(text)
+    return value if isinstance(value, dict) else {}

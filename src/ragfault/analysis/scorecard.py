@@ -1,0 +1,386 @@
+"""Scorecard of a run or of its segments, health of its layers and quality levels of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.analysis.chunk_insights import ChunkTable, load_chunks
+from ragfault.analysis.ppi import HumanLabels
+from ragfault.analysis.ppi import correct_mean as rectify
+from ragfault.analysis.records import (
+    HealthAlert,
+    LayerHealth,
+    MetricAggregate,
+    QualityCount,
+    RagHealth,
+    ReasonCount,
+    Scorecard,
+    TradeoffPair,
+)
+from ragfault.analysis.rogan_gladen import CardChoice, load_correction
+from ragfault.analysis.rogan_gladen import correct_interval as correct
+from ragfault.analysis.score_matrix import (
+    FAILED,
+    NO_CODE,
+    SCORED,
+    UNDEFINED,
+    Codes,
+    ScoreMatrix,
+    estimate_mean,
+    metric_name,
+    open_matrix,
+    segment_codes,
+)
+from ragfault.analysis.thresholds import Threshold, check_threshold, parse_threshold
+from ragfault.errors import UsageError
+from ragfault.io.runs import Run
+from ragfault.records import Layer
+from ragfault.stats import Interval
+
+Thresholds = Iterable[Threshold | str]
+
+TARGETS = (
+    Threshold("precision", ">", 0.8),
+    Threshold("context_recall", ">", 0.7),
+    Threshold("context_precision", ">", 0.75),
+    Threshold("groundedness", ">", 0.85),
+    Threshold("recall", ">=", 0.9),
+    Threshold("chunk_utilization", ">=", 0.25),
+)
+"""The targets where none are given: of gold `recall` at any cut-off; of gold `precision` without one, since
+precision@k cannot reach 0.8 where fewer chunks than that are relevant; utilisation below its target is
+over-fetching."""
+
+TRADEOFF_PAIRS = (
+    ("context_recall", "context_precision"),
+    ("groundedness", "completeness"),
+    ("context_adherence", "answer_relevance"),
+)
+"""Metrics that are bought with each other."""
+
+MAX_REASONS = 3
+"""How many reasons of a kind an aggregate names."""
+
+
+def build_scorecard(
+    source: Run | ScoreMatrix,
+    targets: Thresholds = TARGETS,
+    *,
+    corrected: CardChoice = False,
+    labels: HumanLabels | None = None,
+) -> Scorecard:
+    """Every metric over all traces of a run, in the run's order.
+
+    The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
+    traces of one conversation together. `targets` are bars, as records or texts; one for a metric's name
+    ("recall>=0.9") goes for it with any cut-off and parameters, save `precision`, unless there is one for
+    its exact text.
+
+    With `corrected` the metrics that are a rate of one kind of verdict are given a second time, corrected for the
+    error of the run's judge by its card: by what was measured on long answers, or on the shape that is named
+    ("summary"); or by a card of your own. Targets are decided on the metrics as judged.
+
+    With what `people` (or a stronger judge) said of some traces, the metrics that they gave a value are given a
+    second time, put right by it; targets are then decided on those figures. It is one or the other: a metric that is
+    put right needs no card.
+
+    Raises UsageError where the run's judge has no card, or one of another version or other settings, or where both
+    are asked for; UnknownName for a shape that is not on the card.
+    """
+    grid = open_matrix(source, labels)
+    if grid.labels is not None and corrected is not False:
+        raise UsageError(
+            "figures are corrected by the judge's card, or rectified by labels: ask for one of the two."
+        )
+    found = _build_card(grid, None, _thresholds_by_metric(targets))
+    known = load_correction(grid.run, tuple(grid.metric_names), corrected)
+    if known is None:
+        return found
+    return replace(
+        found,
+        aggregates=tuple(
+            replace(each, corrected=correct(each.metric, each.interval, known)) for each in found.aggregates
+        ),
+        correction=known,
+    )
+
+
+def build_segments(
+    source: Run | ScoreMatrix,
+    by: str,
+    targets: Thresholds = TARGETS,
+    routes: Mapping[str, Thresholds] | None = None,
+) -> tuple[Scorecard, ...]:
+    """The scorecard of each part of the traces, the largest part first.
+
+    `by` is route, conversation, model, turn or metadata.KEY; the traces that lack it are a part of their
+    own (`segment=None`). `routes` gives a part targets of its own by its value, which go before `targets`.
+
+    Raises UnknownName for another field.
+    """
+    grid = open_matrix(source)
+    codes, names = segment_codes(grid.run, by)
+    general = _thresholds_by_metric(targets)
+    found = []
+    order = np.argsort(codes, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        code = int(codes[rows[0]])
+        name = None if code == NO_CODE else names[code]
+        own = _thresholds_by_metric(routes.get(name, ())) if routes and name is not None else {}
+        found.append((len(rows), name, _build_card(grid, rows, general | own, by, name)))
+    found.sort(key=lambda part: (-part[0], part[1] is None, part[1] or ""))
+    return tuple(card for _, _, card in found)
+
+
+def _thresholds_by_metric(targets: Thresholds) -> dict[str, Threshold]:
+    bars = [parse_threshold(bar) if isinstance(bar, str) else bar for bar in targets]
+    return {"".join(bar.metric.split()): bar for bar in bars}
+
+
+def _build_card(
+    matrix: ScoreMatrix,
+    rows: Codes | None,
+    targets: dict[str, Threshold],
+    by: str | None = None,
+    name: str | None = None,
+) -> Scorecard:
+    return Scorecard(
+        traces=matrix.traces if rows is None else len(rows),
+        aggregates=tuple(
+            aggregate_metric(matrix, at, rows, _target_for(text, targets))
+            for at, text in enumerate(matrix.metric_names)
+        ),
+        by=by,
+        segment=name,
+        label_source=None if matrix.labels is None else matrix.labels.source,
+    )
+
+
+def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
+    """The target for a metric: for its exact text, else for its name."""
+    name = metric_name(metric)
+    bar = targets.get("".join(metric.split())) or (targets.get(name) if name != "precision" else None)
+    return None if bar is None else Threshold(metric, bar.sign, bar.value)
+
+
+def aggregate_metric(
+    matrix: ScoreMatrix, column: int, rows: Codes | None = None, target: Threshold | None = None
+) -> MetricAggregate:
+    """One metric over the traces, or over some rows of them."""
+    measure = matrix.measures[column]
+    states = matrix.status[:, column] if rows is None else matrix.status[rows, column]
+    why = matrix.reason_codes[:, column] if rows is None else matrix.reason_codes[rows, column]
+    counts = np.bincount(states, minlength=3).tolist()
+    judged, clusters = matrix.scored_values(column, rows)
+    interval, said = estimate_mean(judged, clusters, measure), matrix.label_values(column)
+    right = (
+        None
+        if said is None
+        else rectify(judged, said.select(matrix.scored_rows(column, rows)), clusters, measure)
+    )
+    told = (right and right.interval) or interval
+
+    def reasons(state: int) -> tuple[ReasonCount, ...]:
+        codes = why[(states == state) & (why != NO_CODE)]
+        tally = np.bincount(codes, minlength=1)
+        first = np.argsort(-tally, kind="stable")[:MAX_REASONS].tolist()
+        return tuple(
+            ReasonCount(text=matrix.reasons[code], count=int(tally[code])) for code in first if tally[code]
+        )
+
+    return MetricAggregate(
+        metric=measure.name,
+        layer=measure.layer,
+        better=measure.better,
+        low=measure.low,
+        high=measure.high,
+        interval=interval,
+        scored=counts[SCORED],
+        undefined=counts[UNDEFINED],
+        failed=counts[FAILED],
+        why_undefined=reasons(UNDEFINED),
+        why_failed=reasons(FAILED),
+        notes=reasons(SCORED),
+        target=target,
+        result=check_threshold(target, told) if target and told else None,
+        ppi=right,
+    )
+
+
+def pair_tradeoffs(source: Run | ScoreMatrix) -> tuple[TradeoffPair, ...]:
+    """The metrics that are bought with each other, side by side; a pair without a value is left out."""
+    grid = open_matrix(source)
+    found = []
+    for names in TRADEOFF_PAIRS:
+        first, second = (
+            None if (at := grid.column_index(name)) is None else aggregate_metric(grid, at) for name in names
+        )
+        if any(side is not None and side.interval for side in (first, second)):
+            found.append(TradeoffPair(first=first, second=second, names=names))
+    return tuple(found)
+
+
+pass  # self-import
+
+
+HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
+    ("retrieval_health", "retrieval", ("context_relevance", "chunk_attribution", "chunk_utilization")),
+    ("generation_health", "generation", ("groundedness", "answer_relevance", "completeness")),
+)
+"""The parts that each layer's health is the mean of."""
+
+
+def assess_health(source: Run | ScoreMatrix) -> tuple[LayerHealth, ...]:
+    """The health of the retrieval and of the generation layer, each with its parts; there is no third, global one.
+
+    A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that
+    the run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of
+    the linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation
+    together.
+    """
+    grid = open_matrix(source)
+    return tuple(_assess_layer(grid, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
+
+
+def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
+    columns = {part: at for part in parts if (at := matrix.column_index(part)) is not None}
+    known = {part: card for part, at in columns.items() if (card := aggregate_metric(matrix, at)).interval}
+    return LayerHealth(
+        name=name,  # type: ignore[arg-type]
+        layer=layer,
+        interval=_mean_of_parts(matrix, [columns[part] for part in known]),
+        parts=tuple(known.values()),
+        absent=tuple(part for part in parts if part not in known),
+    )
+
+
+def _mean_of_parts(matrix: ScoreMatrix, columns: list[int]) -> Interval | None:
+    """The mean of the means of some metrics, by the pull of each trace on it."""
+    if not columns:
+        return None
+    values = matrix.values[:, columns]
+    there = ~np.isnan(values)
+    counts, rows = there.sum(axis=0), there.any(axis=1)
+    means = np.nansum(values, axis=0) / counts
+    pull = np.where(there, values - means, 0.0) / counts
+    whole = means.mean() + rows.sum() * pull.mean(axis=1)
+    clusters = None if matrix.clusters is None else matrix.clusters[rows]
+    return estimate_mean(np.round(whole[rows], 12), clusters)
+
+
+# --- quality levels --------------------------------------------------------------------------------
+
+
+class QualityLevel(Struct, frozen=True):
+    """A quality level: its name, the least triad, and what to do with the answer."""
+
+    name: str
+    low: float
+    action: str
+
+
+QUALITY_LEVELS = (
+    QualityLevel("excellent", 0.85, "return"),
+    QualityLevel("good", 0.70, "return, log for review"),
+    QualityLevel("fair", 0.50, "consider refinement"),
+    QualityLevel("poor", 0.0, "self-correct"),
+)
+"""The quality levels by triad, best first."""
+
+ROUNDING_SLACK = 1e-9
+"""What a sum of weighted parts may lack of a level's limit by rounding."""
+
+
+def quality_level(triad: float) -> QualityLevel:
+    """The quality level of a trace with this triad.
+
+    >>> quality_level(0.85).name, quality_level(0.4).action
+    ('excellent', 'self-correct')
+    """
+    return next((kind for kind in QUALITY_LEVELS if triad >= kind.low - ROUNDING_SLACK), QUALITY_LEVELS[-1])
+
+
+def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
+    """How many traces are in each quality level by triad, best first, and how many have no triad."""
+    grid = open_matrix(source)
+    at = grid.base_column_index("triad")
+    values, clusters = (np.empty(0), None) if at is None else grid.scored_values(at)
+    upper = [float("inf"), *(kind.low for kind in QUALITY_LEVELS)]
+    found = []
+    for kind, below in zip(QUALITY_LEVELS, upper, strict=False):
+        inside = (values < below - ROUNDING_SLACK) & (
+            (values >= kind.low - ROUNDING_SLACK) | (kind is QUALITY_LEVELS[-1])
+        )
+        found.append(
+            QualityCount(
+                name=kind.name,  # type: ignore[arg-type]
+                low=kind.low,
+                action=kind.action,
+                count=int(inside.sum()),
+                share=estimate_mean(inside, clusters),
+            )
+        )
+    return tuple(found), grid.traces - len(values)
+
+
+# --- RAG health ------------------------------------------------------------------------------------
+
+OPTIMAL_CHUNKS = (3, 5)
+"""From how many to how many relevant chunks a context is about right."""
+
+HEALTH_ALERTS = (
+    ("LOW_RELEVANCE", "high", "relevance", 0.6),
+    ("LOW_USAGE", "medium", "usage", 0.4),
+    ("MISSING_CONTEXT", "high", "missing", 0.3),
+)
+"""Name, severity, figure and limit; missing context above its limit, the others below."""
+
+
+def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> RagHealth:
+    """RAG health, from the verdicts on chunks, use and missing context.
+
+    Alerts go by the mean: LOW_RELEVANCE below 0.6, LOW_USAGE below 0.4, MISSING_CONTEXT above 0.3; each says
+    whether the whole interval is on that side.
+    """
+    grid = open_matrix(source)
+    seen = chunks or load_chunks(grid.run)
+    groups = seen.clusters
+    judged = np.bincount(seen.trace_index[seen.judged], minlength=seen.trace_count)
+    total = np.bincount(
+        seen.trace_index[seen.judged], seen.relevance[seen.judged], minlength=seen.trace_count
+    )
+    relevant = np.bincount(seen.trace_index[seen.relevant], minlength=seen.trace_count)
+    some, looked = judged > 0, seen.missing >= 0
+    own = grid.clusters
+    optimal = (relevant >= OPTIMAL_CHUNKS[0]) & (relevant <= OPTIMAL_CHUNKS[1])
+    rated = some | ((seen.counts == 0) & some.any())
+    ranked = grid.column_index("context_ranking")
+    figures = {
+        "relevance": estimate_mean(total[some] / judged[some], None if own is None else own[some]),
+        "usage": estimate_mean(seen.used[seen.use_judged], groups[seen.use_judged]),
+        "missing": estimate_mean(seen.missing[looked] > 0, None if own is None else own[looked]),
+        "ranking": None
+        if ranked is None
+        else estimate_mean(*grid.scored_values(ranked), grid.measures[ranked]),
+        "optimal": estimate_mean(optimal[rated], None if own is None else own[rated]),
+    }
+    return RagHealth(**figures, alerts=_raise_alerts(figures))
+
+
+def _raise_alerts(figures: dict[str, Interval | None]) -> tuple[HealthAlert, ...]:
+    found = []
+    for name, severity, figure, limit in HEALTH_ALERTS:
+        value = figures[figure]
+        if value is None:
+            continue
+        above = name == "MISSING_CONTEXT"
+        if (value.mean > limit) if above else (value.mean < limit):
+            certain = value.low > limit if above else value.high < limit
+            found.append(
+                HealthAlert(name=name, severity=severity, value=value.mean, limit=limit, certain=certain)  # type: ignore[arg-type]
+            )
+    return tuple(found)

@@ -1,0 +1,157 @@
+"""Commands `convert`, `export` and `demo`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ragfault.cli.options.settings import add_trace_options, parse_column_map
+from ragfault.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.evaluation import BadLineWriter
+    from ragfault.records import Trace
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault convert ragas.jsonl traces.jsonl
+  ragfault convert traces.jsonl traces.parquet
+  ragfault convert traces.jsonl deepeval.json --to deepeval
+  ragfault convert traces.jsonl shared.jsonl --redact all
+  ragfault convert traces.jsonl run.trec --to trec --to-qrels qrels.txt"""
+)
+@click.argument("traces", nargs=-1, required=True)
+@click.argument("out", type=click.Path())
+@add_trace_options
+@click.option("--to", default="ragfault", show_default=True, help="The shape to write.")
+@click.option(
+    "--redact",
+    help="Replace email, phone, card, key (a,b), or all, by placeholders. With RAGFAULT_REDACT_KEY set, "
+    "ids that are replaced are so in the same way each time.",
+)
+@click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
+)
+@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+def convert(
+    traces: tuple[str, ...],
+    out: str,
+    maps: tuple[str, ...],
+    shape: str | None,
+    qrels: str | None,
+    redact: str | None,
+    to: str,
+    to_qrels: str | None,
+    skip_bad: bool,
+    force: bool,
+) -> None:
+    """Read TRACES in any format that `evaluate` reads, and write them to OUT.
+
+    The format follows the name of OUT: .jsonl, .json, .csv, .parquet, also with .gz or .zst.
+    """
+    from ragfault.evaluation import BadLineWriter
+    from ragfault.io import read_traces, write_traces
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    with BadLineWriter(Path(out).with_name(Path(out).name + ".bad.jsonl"), say) as side:
+        found = read_traces(
+            list(traces) if len(traces) > 1 else traces[0],
+            map=parse_column_map(maps, {}),
+            shape=shape,
+            qrels=qrels,
+            on_bad=side.write if skip_bad else "raise",
+            notice=say,
+        )
+        counts: Counter[str] = Counter()
+        if redact is not None:
+            found = _redact_traces(found, redact, counts)
+        count = write_traces(_require_traces(found, out, side), out, shape=to, qrels=to_qrels, force=force)
+    if redact is not None:
+        say("redacted: " + (", ".join(f"{n:,} {kind}" for kind, n in sorted(counts.items())) or "nothing"))
+    click.echo(f"{count:,} traces in {out}")
+
+
+def _redact_traces(traces: Iterator[Trace], kinds: str, counts: Counter[str]) -> Iterator[Trace]:
+    """The traces without what was to go, which is counted."""
+    from ragfault.io.redaction import Redactor
+
+    redactor = Redactor(kinds, os.environ.get("RAGFAULT_REDACT_KEY"))
+    for trace in traces:
+        made = redactor.redact_trace(trace)
+        counts.update(made.counts)
+        yield made.trace
+
+
+def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> Iterator[Trace]:
+    """The traces; raises InputError at the end where there was none, so that nothing is written."""
+    count = 0
+    for trace in traces:
+        count += 1
+        yield trace
+    if not count:
+        raise InputError(
+            f"{out} is not written: the input holds no trace, and bad lines: {side.count:,}. "
+            "Leave out --skip-bad to see what is wrong with them."
+        )
+
+
+@click.command(
+    epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1"
+)
+@click.argument("folder", type=click.Path(file_okay=False), default="handbook")
+@click.option("--force", is_flag=True, help="Replace files that are there already.")
+def demo(folder: str, force: bool) -> None:
+    """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system."""
+    from ragfault.io.datasets import write_handbook
+
+    written = write_handbook(folder, force=force)
+    for path in written:
+        if path.suffix == ".jsonl":
+            click.echo(path)
+    click.echo(f"\n{len(written)} files. Next: ragfault evaluate {folder}/traces-v1.jsonl -o runs/v1")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault export runs/v1 runs/v2 --to mlflow --experiment handbook
+  ragfault export runs/v1 --to mlflow --uri http://127.0.0.1:5000
+  ragfault export runs/v1 runs/v2 --to wandb -o wandb/"""
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(["mlflow", "wandb"]),
+    help="mlflow: parameters, metrics, table and files of each run. wandb: CSV of a history and a table.",
+)
+@click.option("--uri", help="MLflow's server or store.  [default: what MLFLOW_TRACKING_URI says]")
+@click.option("--experiment", default="ragfault", show_default=True, help="MLflow's experiment.")
+@click.option("-o", "--out", type=click.Path(), help="The folder for the CSV of --to wandb.")
+@click.option("--force", is_flag=True, help="Replace CSV that stand there.")
+def export(
+    runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool
+) -> None:
+    """Hand RUNS on to a tracker of experiments."""
+    from ragfault.reports.experiment_trackers import to_mlflow, write_history
+
+    if to == "wandb":
+        if out is None:
+            raise UsageError("--to wandb writes CSV: name the folder for them with -o.")
+        for path in write_history(runs, out, force=force):
+            click.echo(f"{path}")
+        return
+    if out is not None:
+        raise UsageError("--to mlflow writes to MLflow: name its server or store with --uri, not -o.")
+    for run in runs:
+        click.echo(f"{run}: run {to_mlflow(run, uri=uri, experiment=experiment)} of MLflow")

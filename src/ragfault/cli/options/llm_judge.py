@@ -1,0 +1,195 @@
+"""Options of judges that call a language model, and the estimate of their cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ragfault.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.judges.llm.judge import CostEstimate
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
+LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse")
+"""The options that `asking` adds, as a verb gets them."""
+BUDGET_PATTERN = re.compile(
+    r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE
+)
+MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def add_llm_options(function: F) -> F:
+    """Add the options of a judge that asks a model; each may also stand in the table [llm] of the settings."""
+    for option in reversed(
+        (
+            click.option(
+                "--base-url", metavar="URL", help="Where the model is, up to /v1.  [default: the provider's]"
+            ),
+            click.option(
+                "--temperature", metavar="NUMBER|none", help="none: the service's own.  [default: 0]"
+            ),
+            click.option("--max-tokens", type=click.IntRange(1), help="The longest reply.  [default: 4096]"),
+            click.option("--votes", type=click.IntRange(1), help="Calls for each verdict.  [default: 1]"),
+            click.option(
+                "--concurrency", type=click.IntRange(1), help="Calls at once, at the most.  [default: 16]"
+            ),
+            click.option(
+                "--timeout",
+                type=click.FloatRange(0, min_open=True),
+                help="Seconds for one try.  [default: 120]",
+            ),
+            click.option(
+                "--budget",
+                multiple=True,
+                metavar="AMOUNT",
+                help='What calls may come to, never passed: 5 (US$) or "200000 tokens". Repeatable.',
+            ),
+            click.option("--price", metavar="IN,OUT", help="US$ for a million tokens sent and received."),
+            click.option("--cache", metavar="FILE|none", help="Keeps replies that were paid for."),
+            click.option(
+                "--param",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="A further parameter of the request. Repeatable.",
+            ),
+            click.option(
+                "--reverse", is_flag=True, help="Answer relevance by the questions an answer answers."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def resolve_judge_options(
+    judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a named judge: flags before the table [llm] of the settings; none for one that asks no model.
+
+    Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
+    """
+    given = {name: flags[name] for name in LLM_FLAGS if flags.get(name) not in (None, (), False)}
+    if judge is None or judge.partition(":")[0] != "llm":
+        if given:
+            said = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"{said}: for a judge that asks a model. Name one with --judge llm:MODEL.")
+        return {}
+    made = {**table, **{name: given[name] for name in DIRECT_FLAGS if name in given}}
+    if "temperature" in made:
+        made["temperature"] = _parse_temperature(made["temperature"])
+    if "budget" in given or "budget" in table:
+        made.pop("budget", None)
+        said = given.get("budget") or table["budget"]
+        made |= parse_budgets([said] if isinstance(said, str | int | float) else said)
+    if "price" in given:
+        made["price"] = _parse_price(given["price"])
+    if "param" in given:
+        made["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, given["param"]))}
+    return {**made, **{name: given[name] for name in ("cache", "reverse") if name in given}}
+
+
+def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:
+    """Budgets as they are said, in US$ or tokens.
+
+    >>> parse_budgets(["$2.50", "200k tokens"])
+    {'budget': 2.5, 'budget_tokens': 200000}
+    """
+    made: dict[str, float] = {}
+    for text in amounts:
+        found = BUDGET_PATTERN.fullmatch(str(text).strip())
+        if found is None:
+            raise UsageError(
+                f'the budget "{text}" is no amount. Write --budget 5 (US$), or --budget "200000 tokens".'
+            )
+        amount = float(found[1].replace(",", "").replace("_", "")) * MULTIPLIERS[(found[2] or "").lower()]
+        if (found[3] or "").lower().startswith("token"):
+            made["budget_tokens"] = int(amount)
+        else:
+            made["budget"] = amount
+    return made
+
+
+def _parse_temperature(text: Any) -> float | None:
+    if str(text).lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f'--temperature is a number or none, not "{text}".') from None
+
+
+def _parse_price(text: str) -> tuple[float, float]:
+    try:
+        sent, received = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(
+            f'--price is US$ for a million tokens sent and received, such as 0.15,0.6, not "{text}".'
+        ) from None
+    return sent, received
+
+
+def _parse_parameter(text: str) -> tuple[str, Any]:
+    import msgspec
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f'--param is KEY=VALUE, such as seed=7, not "{text}".')
+    try:
+        return name.strip(), msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name.strip(), value
+
+
+def estimate_cost(traces: Any, judge: str | None, options: Mapping[str, Any], profile: str) -> str:
+    """What judging traces would send and cost, in words; sends nothing."""
+    from ragfault.judges import load_judge
+    from ragfault.judges.llm.judge import LLMJudge
+
+    made = load_judge(judge or "embedded", profile=profile, **options)
+    if not isinstance(made, LLMJudge):
+        raise UsageError(
+            "--dry-run is for a judge that asks a model, and costs. Name one with --judge llm:MODEL."
+        )
+    return _format_estimate(made.estimate(traces), made.fingerprint.split()[1:3])
+
+
+def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
+    """An estimate as a table, and how it was made."""
+    from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
+
+    rows: list[tuple[str, ...]] = [
+        ("calls", "in all", "in the cache", "tokens to send", "to receive", "US$", "at the most")
+    ]
+    for one in estimate.kinds:
+        numbers = (f"{one.calls:,}", f"{one.cached:,}", f"{one.prompt:,}", f"{one.completion:,}")
+        rows.append((one.kind, *numbers, _format_dollars(one.cost), _format_dollars(one.max_cost)))
+    total = [sum(one[at] for one in estimate.kinds) for at in range(1, 5)]  # type: ignore[misc]
+    costs = [[one.cost for one in estimate.kinds], [one.max_cost for one in estimate.kinds]]
+    sums = [_format_dollars(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
+    rows.append(("together", *(f"{number:,}" for number in total), *sums))
+    wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            [row[0].ljust(wide[0]), *(cell.rjust(size) for cell, size in zip(row[1:], wide[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    size = ", ".join(f"{REPLY_TOKENS[one.kind]} tokens for {one.kind}" for one in estimate.kinds)
+    lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
+    return (
+        f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"
+        + "\n".join(line.rstrip() for line in lines)
+        + f"\n\nTokens are estimated: {CHARACTERS_PER_TOKEN} characters to one, and replies of {size}. At the most: were every "
+        f"reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on top.{lost}"
+    )
+
+
+def _format_dollars(amount: float | None) -> str:
+    return "unknown" if amount is None else f"{amount:,.4f}" if amount < 1 else f"{amount:,.2f}"

@@ -1,0 +1,113 @@
+"""Options of commands that compare two runs: margins, a rejudged baseline and human labels."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ragfault.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.analysis import HumanLabels
+    from ragfault.io.runs import Run
+
+
+PROFILE_PATTERN = re.compile(r" lens=([^\s:]+):")
+"""The lens in the fingerprint of a judge."""
+
+
+def parse_margins(texts: Sequence[str]) -> dict[str, float]:
+    """Margins by metric, of texts such as `latency=50`; the value stands after the last "=".
+
+    Raises UsageError for anything else.
+
+    >>> parse_margins(["latency=50", "noise_sensitivity(chunks=all)=0.1"])
+    {'latency': 50.0, 'noise_sensitivity(chunks=all)': 0.1}
+    """
+    found = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        try:
+            margin = float(value)
+        except ValueError:
+            margin = math.nan
+        if not name.strip() or not 0 < margin < math.inf:
+            raise UsageError(
+                f"--margins {text}: write METRIC=VALUE with a value above 0, such as latency=50."
+            )
+        found[name.strip()] = margin
+    return found
+
+
+def rejudge_baseline(old: Run, new: Run, folder: Path) -> Run:
+    """The baseline with the judge and the metrics of the candidate, in a folder."""
+    from ragfault.evaluation import evaluate, rescore
+    from ragfault.judges import JUDGES, load_judge
+    from ragfault.judges.domain.profile import PROFILES
+
+    wanted = new.manifest.judge
+    metrics = [measure.name for measure in new.manifest.metrics]
+    place = folder / (old.path.name or "baseline")
+    if old.manifest.judge == wanted:
+        if metrics == [measure.name for measure in old.manifest.metrics]:
+            return old
+        return rescore(old, place, metrics=metrics)
+    name = wanted.partition("/")[0]
+    lens = PROFILE_PATTERN.search(wanted)
+    known = name in JUDGES and (lens is None or lens[1] in PROFILES)
+    there = load_judge(name, profile=lens[1] if lens else "general") if known else None
+    if there is None or there.fingerprint != wanted:
+        here = f"the judge here is {there.fingerprint}" if there else _explain_missing_judge(name, lens)
+        raise UsageError(
+            f"{old.path} cannot be judged again as {new.path} was, by {wanted}: {here}. "
+            "Evaluate both with one judge, or compare them all the same with --anyway."
+        )
+    click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {wanted}", err=True)
+    return evaluate(old.traces(), place, judge=there, metrics=metrics)
+
+
+def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
+    """Why there is no such judge: by its name, and by its lens where that is one of a user."""
+    if name == "llm":
+        return "a judge that asks a model is paid for, and asks only where --judge names it"
+    return (
+        f'there is none here with the lens "{profile[1]}"' if profile else f"there is none here called {name}"
+    )
+
+
+human_labels_option = click.option(
+    "--rectify",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="PATH",
+    help="Put figures right by labels of some traces: of people, or the run of a stronger judge.",
+)
+
+
+def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
+    """What was said of a run, told on standard error; None where that was not asked for."""
+    from ragfault.evaluation.agreement.human_scores import load_human_scores
+
+    if len(paths) > 1:
+        raise UsageError(
+            f"--rectify was given {len(paths)} times, and there is one run: put the labels in one file."
+        )
+    return load_human_scores(paths[0], run, notice=_print_notice) if paths else None
+
+
+def load_paired_labels(
+    paths: Sequence[str], old: Run, new: Run
+) -> tuple[HumanLabels | None, HumanLabels | None]:
+    """What was said of a baseline and of a candidate: one file for both, or one for each."""
+    from ragfault.evaluation.agreement.human_scores import load_paired_scores
+
+    return load_paired_scores(paths, (old, new), notice=_print_notice)
+
+
+def _print_notice(text: str) -> None:
+    click.echo(text, err=True)

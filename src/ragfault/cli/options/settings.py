@@ -1,0 +1,219 @@
+"""Shared options for input, executor and configuration, and the settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import click
+import msgspec
+from msgspec import Meta
+
+from ragfault.errors import InputError, UnknownName, UsageError
+
+SETTINGS_FILE = "ragfault.toml"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NonEmptyText = Annotated[str, Meta(min_length=1, description="a text")]
+PositiveInt = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+TextList = Annotated[str | list[str], Meta(description="a text or a list of texts")]
+ClosedShare = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+OpenShare = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1")]
+PositiveNumber = Annotated[float, Meta(gt=0, description="a number above 0")]
+MarginTable = Annotated[
+    dict[str, PositiveNumber], Meta(description="a table of metrics, each with a number above 0")
+]
+RouteTable = Annotated[
+    dict[str, str | list[str]], Meta(description="a table of routes, each with a bar or a list of bars")
+]
+
+SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
+    "evaluate": {
+        "judge": NonEmptyText,
+        "lens": NonEmptyText,
+        "metrics": TextList,
+        "workers": PositiveInt,
+        "ray": NonEmptyText,
+        "batch": PositiveInt,
+        "shape": NonEmptyText,
+    },
+    "map": {},
+    "llm": {
+        "model": NonEmptyText,
+        "provider": NonEmptyText,
+        "base_url": NonEmptyText,
+        "temperature": Annotated[float | str, Meta(description='a number or "none"')],
+        "max_tokens": PositiveInt,
+        "parameters": Annotated[dict[str, Any], Meta(description="a table of parameters of the request")],
+        "votes": PositiveInt,
+        "context": PositiveInt,
+        "images": Annotated[Literal["none", "data", "url"], Meta(description='"none", "data" or "url"')],
+        "structured": Annotated[
+            Literal["auto", "schema", "object", "none"],
+            Meta(description='"auto", "schema", "object" or "none"'),
+        ],
+        "reverse": Annotated[bool, Meta(description="true or false")],
+        "concurrency": PositiveInt,
+        "timeout": PositiveNumber,
+        "tries": PositiveInt,
+        "budget": Annotated[
+            float | str | list[str],
+            Meta(description='US$, or a text such as "200000 tokens", or a list of both'),
+        ],
+        "price": Annotated[
+            tuple[float, float], Meta(description="a list of US$ for a million tokens sent and received")
+        ],
+        "cache": NonEmptyText,
+    },
+    "gate": {
+        "bars": TextList,
+        "coverage": ClosedShare,
+        "max_drop": OpenShare,
+        "alpha": OpenShare,
+        "power": OpenShare,
+        "margins": MarginTable,
+    },
+    "compare": {"margin": OpenShare, "alpha": OpenShare, "power": OpenShare, "margins": MarginTable},
+    "targets": {"bars": TextList, "routes": RouteTable},
+}
+"""Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""
+
+
+def add_trace_options(function: F) -> F:
+    """Add the options that say how traces are read."""
+    for option in (
+        click.option("--qrels", type=click.Path(), help="Relevance judgements beside a TREC run."),
+        click.option("--shape", help="Read as this shape instead of recognising it (ragas, deepeval, …)."),
+        click.option(
+            "--map",
+            "maps",
+            multiple=True,
+            metavar="FIELD=COLUMN|FILE",
+            help="Read FIELD from COLUMN (dots go into objects); or a TOML file of such lines. Repeatable.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def add_executor_options(function: F) -> F:
+    """Add the options that say where the work is done."""
+    for option in (
+        click.option(
+            "--ray",
+            metavar="ADDRESS|local",
+            help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
+        ),
+        click.option(
+            "-w",
+            "--workers",
+            type=click.IntRange(1),
+            help="Processes; with --ray, tasks at once.  [default: 1; with --ray every processor]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Where the work is done, in the form that `evaluate` takes; takes the workers out of what is asked."""
+    if ray is None:
+        return {}
+    from ragfault.evaluation import RayExecutor
+
+    return {"executor": RayExecutor(ray, asked.pop("workers", None))}
+
+
+def add_config_option(function: F) -> F:
+    """Add the option that names the settings file."""
+    return click.option(
+        "--config",
+        type=click.Path(dir_okay=False),
+        help=f"Settings file; ./{SETTINGS_FILE} is read where it exists.",
+    )(function)
+
+
+def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[str, str] | str | None:
+    """The column map of the flags, else of the settings, in the form that `read_traces` takes."""
+    pairs = {}
+    for text in maps:
+        field, equals, column = text.partition("=")
+        if not equals:
+            if len(maps) > 1:
+                raise UsageError(
+                    f"--map {text}: a map file is given alone. Write --map FIELD=COLUMN, or one file."
+                )
+            return text
+        pairs[field.strip()] = column.strip()
+    return pairs or dict(table) or None
+
+
+def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
+    """The settings file that was named, or the one that lies here, or nothing: table → key → value.
+
+    Only what the file says is there; a lone text stands as a list where a list is meant, and the map is flat.
+    Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table or key
+    that does not exist.
+    """
+    import tomllib
+
+    place = Path(path or SETTINGS_FILE)
+    if path is None and not place.is_file():
+        return {}
+    try:
+        found = tomllib.loads(place.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{place} is not TOML: {error}") from None
+    return {name: _check_table(place, name, table) for name, table in found.items()}
+
+
+def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
+    """A table of the settings file, each value checked."""
+    if name not in SETTINGS_SCHEMA:
+        raise UnknownName(f"table of {path}", name, SETTINGS_SCHEMA)
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
+    if name == "map":
+        from ragfault.io.formats.record_shapes import flatten_map
+
+        return {
+            key: _check_value(path, name, key, value, NonEmptyText)
+            for key, value in flatten_map(table).items()
+        }
+    for key in table:
+        if name == "llm" and "key" in key.lower():
+            raise UsageError(f"{path}: keys are read from the environment alone. Leave {key} out of [llm].")
+        if key not in SETTINGS_SCHEMA[name]:
+            raise UnknownName(f"key of [{name}] in {path}", key, SETTINGS_SCHEMA[name])
+    return {
+        key: _check_value(path, name, key, value, SETTINGS_SCHEMA[name][key]) for key, value in table.items()
+    }
+
+
+def _check_value(path: Path, name: str, key: str, value: Any, kind: Any) -> Any:
+    """The value of a key, in the one form that it has."""
+    try:
+        made = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        said = kind.__metadata__[0].description
+        raise InputError(f"{path}: {key} of [{name}] should be {said}, not {_format_value(value)}.") from None
+    if kind is TextList:
+        return _as_list(made)
+    return {route: _as_list(bars) for route, bars in made.items()} if kind is RouteTable else made
+
+
+def _as_list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _format_value(value: Any) -> str:
+    """A value as a settings file would have it, as far as there is room."""
+    try:
+        text = str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

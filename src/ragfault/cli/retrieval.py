@@ -1,0 +1,386 @@
+"""Commands `tune`, `lint`, `savings` and `relevance`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.cli.options.settings import add_trace_options, parse_column_map
+from ragfault.cli.report import supports_color
+from ragfault.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.errors import InputFault
+    from ragfault.io.error_collector import OnBad
+    from ragfault.tuning import TuningResult
+    from ragfault.tuning.relevance import RelevanceComparison
+    from ragfault.tuning.savings import Savings
+
+
+OUTPUT_FILES = ("pipeline.toml", "tuning.json", "tuning.md", "tuning.html")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault tune handbook/ questions.jsonl -o tuned
+  ragfault tune docs.jsonl questions.jsonl -o tuned --subject-to "latency_p95<=200" --subject-to "tokens<=2000"
+  ragfault tune docs/ questions.jsonl -o tuned --baseline pipeline.toml --budget 10m --embedders latent,minilm
+  ragfault tune docs/ questions.jsonl -o tuned --from runs/today"""
+)
+@click.argument("corpus", type=click.Path())
+@click.argument("questions", type=click.Path())
+@click.option(
+    "-o", "--out", required=True, type=click.Path(file_okay=False), help="The folder for what is found."
+)
+@click.option(
+    "--metric", default="ndcg@10", show_default=True, help="What is made best; a metric of chunks and gold."
+)
+@click.option(
+    "--subject-to",
+    multiple=True,
+    metavar="BOUND",
+    help="A bound to keep to: latency_p95, latency, tokens (<=), recall, precision, iou (>=). Repeatable.",
+)
+@click.option("--budget", metavar="TIME", help="End with the best so far: 10m, 90s, 1h.  [default: no end]")
+@click.option(
+    "--baseline", type=click.Path(dir_okay=False), help="The present configuration, a pipeline.toml."
+)
+@click.option("--embedders", default="latent", show_default=True, help="Embedders to try (latent,minilm).")
+@click.option("--chunkers", multiple=True, metavar="CHUNKER", help="Only these chunkers. Repeatable.")
+@click.option(
+    "--from", "run_", type=click.Path(), metavar="RUN", help="Search only what the diagnosis of RUN blames."
+)
+@click.option("--holdout", default=0.5, show_default=True, help="The share of the questions that measures.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the division and the tests."
+)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that index.")
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out documents and questions that cannot be read; name each."
+)
+@click.option("--json", "as_json", is_flag=True, help="What was found as JSON.")
+@click.option("--force", is_flag=True, help="Replace what an earlier tuning wrote to OUT.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@add_trace_options
+def tune(
+    corpus: str, questions: str, out: str, as_json: bool, force: bool, quiet: bool, **given: Any
+) -> None:
+    """Search for the pipeline that finds best what QUESTIONS ask of CORPUS, and prove its gain.
+
+    QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
+    measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; what is computed is kept in OUT/cache, so
+    that the same command goes on where it was stopped.
+    """
+    from ragfault.reports.terminal.tuning import encode_tuning, render_tuning_terminal
+
+    place = Path(out)
+    _check_folder(place, force)
+    with _show_progress(quiet) as progress:
+        found = _search_pipeline(corpus, questions, place, progress, given)
+    _write_outputs(found, place)
+    if as_json:
+        click.echo(encode_tuning(found), nl=False)
+        return
+    screen = sys.stdout.isatty()
+    click.echo(
+        render_tuning_terminal(found, width=None if screen else 140, color=screen and supports_color()),
+        nl=False,
+    )
+    click.echo(
+        f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES if (place / name).is_file())}"
+    )
+
+
+def _search_pipeline(
+    corpus: str, questions: str, folder: Path, progress: Callable[[str, int, int], Any], given: dict[str, Any]
+) -> TuningResult:
+    """What the search finds, by the options as they were given."""
+    from msgspec.structs import replace
+
+    from ragfault.io import read_traces
+    from ragfault.io.documents import read_documents
+    from ragfault.tuning import default_space, tune
+
+    space = default_space(name.strip() for name in given["embedders"].split(",") if name.strip())
+    on_bad: OnBad = _report_skipped if given["skip_bad"] else "raise"
+    same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed", "workers")
+    reading = {"map": parse_column_map(given["maps"], {}), "shape": given["shape"], "qrels": given["qrels"]}
+    return tune(
+        read_documents(corpus, notice=_print_notice, on_bad=on_bad),
+        read_traces(questions, notice=_print_notice, on_bad=on_bad, **reading),
+        space=replace(space, chunkers=given["chunkers"]) if given["chunkers"] else space,
+        run=given["run_"],
+        cache=folder / "cache",
+        progress=progress,
+        notice=_print_notice,
+        **{name: given[name] for name in same},
+    )
+
+
+def _print_notice(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _report_skipped(fault: InputFault) -> None:
+    _print_notice(f"left out: {fault}")
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    """Refuse a place where an earlier tuning has written what it found."""
+    if not force and (folder / OUTPUT_FILES[0]).exists():
+        raise OutputError(
+            f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force."
+        )
+
+
+def _write_outputs(result: TuningResult, folder: Path) -> None:
+    """The files of what was found; the page is left out, with a word, where nothing can draw its charts."""
+    from ragfault.errors import MissingExtra
+    from ragfault.reports.html.tuning import write_tuning_html
+    from ragfault.reports.output import write_report_file
+    from ragfault.reports.terminal.tuning import (
+        describe_tuning_terms,
+        encode_tuning,
+        render_tuning_markdown,
+        summarize_tuning,
+    )
+    from ragfault.retrieval.pipeline_config import format_pipeline_config
+
+    folder.mkdir(parents=True, exist_ok=True)
+    said = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
+    write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, said), force=True)
+    write_report_file(folder / "tuning.json", encode_tuning(result), force=True)
+    write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
+    try:
+        write_tuning_html(result, folder / "tuning.html", force=True)
+    except MissingExtra as error:
+        _print_notice(f"tuning.html is left out: {error}")
+
+
+@contextlib.contextmanager
+def _show_progress(quiet: bool) -> Iterator[Callable[[str, int, int], Any]]:
+    """A bar for the step that is searched, on standard error; nothing where that is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def advance(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total)
+
+        yield advance
+
+
+PREVIEW_LENGTH = 60
+"""Characters of a chunk that are shown."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault lint pipeline.toml --index index/
+  ragfault lint runs/today --json
+
+Exit 0: none was found; 1: one was."""
+)
+@click.argument("target", type=click.Path(exists=True))
+@click.option(
+    "--index", type=click.Path(), help="The index that the pipeline searches, to hold its embedder against."
+)
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+def lint(target: str, index: str | None, as_json: bool) -> int:
+    """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run.
+
+    Lost in the middle, static chunk size, dense only, filter after retrieval, nothing monitored, embedder changed
+    without embedding the corpus again: each with what was seen of it.
+    """
+    import msgspec
+
+    from ragfault.reports.format import clean_text
+    from ragfault.tuning.pitfalls import lint as look
+
+    found = look(Path(target), index)
+    bad = [one for one in found if one.detected]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return 1 if bad else 0
+    for one in found:
+        click.echo(f"{'✗' if one.detected else '·'} {one.name}: {clean_text(one.evidence)}")
+        if one.detected:
+            click.echo(f"    {one.remedy}")
+    click.echo(f"\n{len(bad)} of {len(found)} pitfalls found.")
+    return 1 if bad else 0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault savings --precision 0.60 0.85 --recall 0.65 0.75 --cost 0.05 --queries 100000
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini"""
+)
+@click.option("--precision", nargs=2, type=float, metavar="BEFORE AFTER", help="Precision, from 0 to 1.")
+@click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
+@click.option(
+    "--runs", nargs=2, type=click.Path(), metavar="OLD NEW", help="Precision, recall and tokens of two runs."
+)
+@click.option("--queries", type=click.FloatRange(0), required=True, help="Queries a month.")
+@click.option("--cost", type=click.FloatRange(0), help="US$ a query before; of runs: by the price catalogue.")
+@click.option("--model", help="Whose price counts, where the traces do not say.")
+@click.option(
+    "--extra", type=float, default=0.0, show_default=True, help="US$ that each query costs more afterwards."
+)
+@click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
+def savings(
+    precision: tuple[float, float] | None,
+    recall: tuple[float, float] | None,
+    runs: tuple[str, str] | None,
+    queries: float,
+    cost: float | None,
+    model: str | None,
+    extra: float,
+    as_json: bool,
+) -> None:
+    """Say what better retrieval is worth a month and a year.
+
+    From precision and recall before and after, tokens are taken to fall by 0.3 of the relative gain in precision; from
+    two runs they are measured.
+    """
+    import msgspec
+
+    from ragfault.io.runs import Run
+    from ragfault.tuning import savings
+
+    if runs and not (precision or recall):
+        old, new = map(Run.open, runs)
+        found = savings.compute_run_savings(old, new, queries=queries, cost=cost, model=model, extra=extra)
+    elif precision and recall and not runs and cost is not None:
+        found = savings.compute_savings(precision, recall, cost=cost, queries=queries, extra=extra)
+    else:
+        raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
+    click.echo(
+        msgspec.json.format(msgspec.json.encode(found)).decode()
+        if as_json
+        else "\n".join(_format_savings(found))
+    )
+
+
+def _format_savings(savings: Savings) -> list[str]:
+    before, after = savings.monthly
+    return [
+        *savings.basis,
+        f"precision {savings.precision[0]:.3f} → {savings.precision[1]:.3f}, "
+        f"recall {savings.recall[0]:.3f} → {savings.recall[1]:.3f}",
+        f"quality (their harmonic mean) {savings.quality[0]:.3f} → {savings.quality[1]:.3f}, {savings.gain:+.1f} %",
+        *_list_warnings(savings),
+        f"tokens × {savings.tokens:.3f}",
+        f"a month US$ {before:,.2f} → {after:,.2f}: US$ {savings.saved:,.2f} saved, US$ {savings.yearly:,.2f} a year",
+    ]
+
+
+def _list_warnings(savings: Savings) -> list[str]:
+    """That one of the two fell, which their harmonic mean may hide."""
+    pairs = (("precision", savings.precision), ("recall", savings.recall))
+    return [
+        f"beware: {name} fell; what is saved by that is paid for in answers"
+        for name, (a, b) in pairs
+        if b < a
+    ]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault relevance "When does the last ferry leave?" handbook/*.md
+  ragfault relevance "May dogs travel?" docs/ --judge embedded --judge lexical --judge llm:gpt-4o-mini"""
+)
+@click.argument("query")
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--judge", "judges", multiple=True, help="Who scores; several stand side by side.  [default: embedded]"
+)
+@click.option("--chunker", default="sentences(256)", show_default=True, help="How the documents are cut.")
+@click.option("--worst", is_flag=True, help="Chunks on which the judges differ most first.")
+@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Chunks that are shown.")
+@click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read.")
+@click.option("--json", "as_json", is_flag=True, help="Every chunk and value as JSON.")
+def relevance(
+    query: str,
+    files: tuple[str, ...],
+    judges: tuple[str, ...],
+    chunker: str,
+    worst: bool,
+    limit: int,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Score the documents in FILES against QUERY, by chunk, with one judge or several side by side.
+
+    Shows model, time and cost of each judge, and how far they differ.
+    """
+    import msgspec
+
+    from ragfault.io.documents import read_documents
+    from ragfault.tuning.relevance import compare_relevance
+
+    documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
+    found = compare_relevance(query, documents, judges or ("embedded",), chunker)
+    if as_json:
+        held: dict[str, Any] = {"found": found, "gaps": found.gaps, "documents": found.documents}
+        click.echo(msgspec.json.format(msgspec.json.encode(held), indent=2).decode())
+        return
+    width = 100 if not sys.stdout.isatty() else None
+    click.echo(_render_scores(found, limit, worst, width), nl=False)
+
+
+def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, width: int | None) -> str:
+    """The chunks with each judge's value, then the judges."""
+    import shutil
+
+    from rich.table import Table
+
+    from ragfault.reports.format import clean_text, clip_text
+    from ragfault.reports.terminal.scorecard import render_rich
+
+    several = len(relevance.scored) > 1
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for head in (
+        *(one.judge for one in relevance.scored),
+        *(["difference"] if several else []),
+        "document",
+        "text",
+    ):
+        table.add_column(clean_text(head), overflow="fold")
+    first, gaps = relevance.scored[0].values, relevance.gaps
+    order = sorted(range(len(first)), key=lambda at: -(gaps if worst else first)[at])[:limit]
+    for at in order:
+        values = [f"{one.values[at]:.3f}" for one in relevance.scored]
+        chunk = relevance.chunks[at]
+        shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
+        table.add_row(
+            *values, *([f"{gaps[at]:.3f}"] if several else []), clean_text(chunk.document or ""), shown
+        )
+    lines = [
+        f"{clean_text(one.judge)}: {clean_text(one.fingerprint)}, {one.seconds:.2f} s, "
+        + ("no known price" if one.cost is None else f"US$ {one.cost:.6g}")
+        for one in relevance.scored
+    ]
+    count = f"{len(first):,} chunks of {len(relevance.documents):,} documents"
+    return render_rich(
+        [table, "", count, *lines], width=width or shutil.get_terminal_size((100, 24)).columns, color=False
+    )

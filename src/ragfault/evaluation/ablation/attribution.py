@@ -1,0 +1,369 @@
+"""Attribution: the effect of each part on each metric, with intervals, tests and a verdict in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.compare import MARGIN, POWER, RELATIVE_MARGIN
+from ragfault.analysis.comparison.records import ChangeState
+from ragfault.evaluation.ablation.design import ExperimentDesign
+from ragfault.evaluation.ablation.experiment_cache import ANSWER_FREE_VERDICTS
+from ragfault.evaluation.ablation.parts import System
+from ragfault.evaluation.ablation.records import MetricAttribution, PartEffect
+from ragfault.io.runs import MetricInfo
+from ragfault.metrics import Metric
+from ragfault.records import Trace
+from ragfault.stats import (
+    Difference,
+    SignificanceTest,
+    equivalence_test,
+    holm_adjust,
+    paired_differences,
+    required_equivalence_pairs,
+    required_pairs,
+    sign_flip_tests,
+)
+from ragfault.stats.clusters import Clusters, FloatArray
+from ragfault.stats.significance import MAX_PERMUTATION_CLUSTERS
+from ragfault.stats.significance import RESAMPLES as FLIPS
+
+
+def add_verdict(attribution: MetricAttribution) -> MetricAttribution:
+    """The attribution with its verdict."""
+    return replace(attribution, verdict=f"{'. '.join(_verdict_sentences(attribution))}.")
+
+
+def _verdict_sentences(attribution: MetricAttribution) -> list[str]:
+    if attribution.total is None:
+        lost = f", though {attribution.lost:,} are in some" if attribution.lost else ""
+        return [f"No query is scored in every configuration{lost}"]
+    movers = [share for share in attribution.shares if share.moved]
+    open_ = [share for share in attribution.shares if share.state == "cannot tell"]
+    same = [share.parts[0] for share in attribution.shares if share.identical]
+    rest = [share.parts[0] for share in attribution.shares if share.state == "steady" and not share.identical]
+    told = [_moved_text(movers, attribution)] if movers else []
+    if open_:
+        told.append(_undecided_text(open_))
+    if rest:
+        told.append(f"{_join_names(rest)} did not move it by more than {attribution.margin:.2g}")
+    if same:
+        told.append(f"{_join_names(same)} changed nothing that it reads")
+    return told + [_interaction_text(pair) for pair in attribution.interactions if pair.moved]
+
+
+def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) -> str:
+    """Who moved it, the strongest first."""
+    assert attribution.total is not None
+    order = sorted(movers, key=lambda share: -abs(share.difference.mean))
+    pieces = []
+    for share in order:
+        verb = "raised" if share.difference.mean > 0 else "lowered"
+        pieces.append(f"{share.parts[0]} {verb} it by {abs(share.difference.mean):.3f}")
+    return f"{_join_names(pieces)}, of a whole change of {attribution.total.difference.mean:+.3f}".replace(
+        "-", "−"
+    )
+
+
+def _undecided_text(shares: Sequence[PartEffect]) -> str:
+    """For whom it cannot be told, and how many queries would tell."""
+    names = _join_names([share.parts[0] for share in shares])
+    needs = [share.needed for share in shares]
+    known = [need for need in needs if need is not None]
+    enough = f"; about {max(known):,} scored queries would" if len(known) == len(needs) else ""
+    return f"Of {names} it cannot be told{enough}"
+
+
+def _interaction_text(pair: PartEffect) -> str:
+    size = f"{pair.difference.mean:+.3f}".replace("-", "−")
+    return f"{_join_names(pair.parts)} depend on each other: swapped together they do {size} more than one by one"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """Names in a row.
+
+    >>> _join_names(["a"]), _join_names(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"})
+"""The fields that an answer does not change."""
+
+
+def hash_retrieval(traces: Sequence[Trace]) -> tuple[int, ...]:
+    """What was retrieved for every query, and what should have been, as hashes."""
+    return tuple(
+        hash(repr(([(chunk.id, chunk.text) for chunk in trace.chunks or ()], trace.gold))) for trace in traces
+    )
+
+
+def list_fixed_parts(
+    metrics: Sequence[Metric],
+    baseline: System,
+    candidate: System,
+    retrieval_hashes: Mapping[int, tuple[int, ...]],
+) -> list[list[int]]:
+    """For each metric the parts that cannot move it.
+
+    A part that is one and the same callable in both systems moves nothing. A part whose swap never changed a
+    chunk moves no metric that reads query, chunks and answer key alone.
+    """
+    one = {at for at, name in enumerate(baseline) if baseline[name] is candidate[name]}
+    blind = {at for at in range(len(baseline)) if _keeps_chunks(at, retrieval_hashes)}
+    return [sorted(one | (blind if _ignores_answer(metric) else set())) for metric in metrics]
+
+
+def _ignores_answer(metric: Metric) -> bool:
+    """Whether a metric reads nothing of the answer."""
+    kind = metric.definition
+    return (
+        kind.layer == "retrieval"
+        and ANSWER_FREE_FIELDS.issuperset(kind.fields)
+        and set(ANSWER_FREE_VERDICTS).issuperset(kind.verdicts)
+    )
+
+
+def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) -> bool:
+    """Whether swapping a part left the chunks of every query as they were, in all configurations run."""
+    bit = 1 << part
+    return all(
+        retrieval_hashes[mask] == retrieval_hashes.get(mask | bit, retrieval_hashes[mask])
+        for mask in retrieval_hashes
+    )
+
+
+pass  # self-import
+
+
+ROUNDING_SLACK = 1e-12
+"""Relative size below which an effect on a query is rounding."""
+
+Mask = NDArray[np.bool_]
+
+
+class EffectTest(Struct, frozen=True):
+    """An effect with its interval and its test."""
+
+    difference: Difference
+    sign_flip: SignificanceTest
+    testable: bool
+    """Whether it is other than 0 on some query, so that it could be significant."""
+
+
+class EffectOptions(Struct, frozen=True, kw_only=True):
+    """On what terms effects are told."""
+
+    confidence: float = 0.95
+    resamples: int | None = None
+    seed: int = 0
+    margin: float = MARGIN
+    power: float = POWER
+
+    @property
+    def alpha(self) -> float:
+        """The level of the tests."""
+        return 1 - self.confidence
+
+    def margin_for(self, measure: MetricInfo, mean: float) -> float:
+        """The smallest effect that matters for a metric, in its units."""
+        if measure.low is not None and measure.high is not None:
+            return self.margin * (measure.high - measure.low)
+        return max(RELATIVE_MARGIN * abs(mean), 1e-9)
+
+
+def attribute_change(
+    values: FloatArray,
+    measures: Sequence[MetricInfo],
+    parts: Sequence[str],
+    design: ExperimentDesign,
+    clusters: Clusters | None,
+    *,
+    fixed_parts: Sequence[Sequence[int]] = (),
+    options: EffectOptions | None = None,
+) -> tuple[MetricAttribution, ...]:
+    """Divide the change of every metric among the parts.
+
+    `values` are configurations by queries by metrics, NaN where a query is not scored; only queries that are
+    scored in every configuration count. Every effect is computed query by query; its interval is that of
+    a paired difference (BCa over resampled clusters, the same resamples for all effects and metrics) and its
+    p that of the sign-flip test. Holm's correction takes the whole changes of all metrics as one family, and
+    the shares and interactions of all metrics as another; effects that are 0 on every query cannot be
+    significant whatever the signs, and are not counted (Tarone 1990). `same` names, for each metric, the parts
+    that cannot move it.
+
+    >>> from ragfault.evaluation.ablation.design import factorial_design
+    >>> rng = np.random.default_rng(0)
+    >>> queries = rng.normal(0.5, 0.1, size=(1, 50, 1))
+    >>> effects = np.array([0.0, 0.0, -0.2, -0.2])[:, None, None] + rng.normal(0, 0.01, size=(4, 50, 1))
+    >>> found = attribute_change(queries + effects, [MetricInfo("m", "generation")], ["r", "g"], factorial_design(2), None)[0]
+    >>> found.made, [round(share.difference.mean, 2) for share in found.shares]
+    (('g',), [0.0, -0.2])
+    """
+    options = options or EffectOptions()
+    scored = np.isfinite(values)
+    kept: Mask = np.asarray(scored.all(axis=0))
+    lost = (np.asarray(scored.any(axis=0)) & ~kept).sum(axis=0).tolist()
+    groups = [(), *((i,) for i in range(len(parts))), *((i, j) for i, j, _ in design.interactions)]
+    weights = np.vstack([design.total, design.shares, *(row for _, _, row in design.interactions)])
+    tests = _test_effects(np.where(kept, values, 0.0), kept, weights, measures, clusters, options)
+    adjusted = _adjust_p(tests)
+    family = max(1, sum(test is not None and test.testable for row in tests for test in row[1:]))
+    found = []
+    for at, measure in enumerate(measures):
+        means = values[:, kept[:, at], at].mean(axis=1).tolist() if kept[:, at].any() else []
+        margin = options.margin_for(measure, means[0] if means else 0.0)
+        null = _null_effects(groups, set(fixed_parts[at]) if fixed_parts else set(), len(parts))
+        effects = [
+            _build_effect(tuple(parts[i] for i in group), test, p, margin, still, options, family)
+            for group, test, p, still in zip(groups, tests[at], adjusted[at], null, strict=True)
+            if test is not None
+        ]
+        found.append(
+            _build_attribution(measure, means, int(kept[:, at].sum()), lost[at], margin, effects, len(parts))
+        )
+    return tuple(found)
+
+
+def _build_attribution(
+    measure: MetricInfo,
+    means: list[float],
+    n: int,
+    lost: int,
+    margin: float,
+    effects: Sequence[PartEffect],
+    k: int,
+) -> MetricAttribution:
+    return add_verdict(
+        MetricAttribution(
+            metric=measure.name,
+            layer=measure.layer,
+            better=measure.better,
+            means=tuple(means),
+            n=n,
+            lost=lost,
+            margin=margin,
+            total=effects[0] if effects else None,
+            shares=tuple(effects[1 : k + 1]),
+            interactions=tuple(effects[k + 1 :]),
+        )
+    )
+
+
+def _null_effects(groups: Sequence[tuple[int, ...]], fixed: set[int], k: int) -> list[bool]:
+    """Which effects are nothing for certain: a part of them (for the whole change: every part) cannot move it."""
+    return [any(part in fixed for part in group) if group else len(fixed) == k for group in groups]
+
+
+def _test_effects(
+    values: FloatArray,
+    complete: Mask,
+    weights: FloatArray,
+    measures: Sequence[MetricInfo],
+    clusters: Clusters | None,
+    options: EffectOptions,
+) -> list[list[EffectTest | None]]:
+    """Metric by metric, each effect with its interval and its test."""
+    count = len(weights)
+    after = np.einsum("ec,cqm->qme", np.maximum(weights, 0), values)
+    before = np.einsum("ec,cqm->qme", np.maximum(-weights, 0), values)
+    rounding = np.abs(after - before) <= ROUNDING_SLACK * (np.abs(after) + np.abs(before))
+    after = np.where(rounding, before, after)
+    left, right = (side.reshape(len(side), -1) for side in (before, after))
+    defined = np.repeat(complete, count, axis=1)
+    bounds = [
+        (-math.inf if m.low is None else m.low * size, math.inf if m.high is None else m.high * size)
+        for m in measures
+        for size in np.maximum(weights, 0).sum(axis=1).tolist()
+    ]
+    differences = paired_differences(
+        left,
+        right,
+        clusters,
+        defined=defined,
+        bounds=bounds,
+        confidence=options.confidence,
+        resamples=options.resamples,
+        seed=options.seed,
+    )
+    flips = sign_flip_tests(
+        left,
+        right,
+        clusters,
+        defined=defined,
+        resamples=_count_resamples(left != right, options),
+        seed=options.seed,
+    )
+    found = [
+        None if change is None or flip is None else EffectTest(change, flip, counts)
+        for change, flip, counts in zip(differences, flips, (left != right).any(axis=0).tolist(), strict=True)
+    ]
+    return [found[at : at + count] for at in range(0, len(found), count)]
+
+
+def _count_resamples(moved: Mask, options: EffectOptions) -> int | None:
+    """Random sign patterns enough for the smallest p to stay below the level after correction; None: the usual."""
+    least = math.ceil(2 * int(moved.any(axis=0).sum()) / options.alpha)
+    return None if least <= FLIPS or len(moved) > MAX_PERMUTATION_CLUSTERS else least
+
+
+def _adjust_p(tests: list[list[EffectTest | None]]) -> list[list[float]]:
+    """Holm's p for every effect: one family for the whole changes, one for all else."""
+    adjusted = [[1.0] * len(row) for row in tests]
+    for inner in (False, True):
+        places = [
+            (at, effect, test.sign_flip.p)
+            for at, row in enumerate(tests)
+            for effect, test in enumerate(row)
+            if test is not None and test.testable and (effect > 0) == inner
+        ]
+        for (at, effect, _), p in zip(places, holm_adjust([p for *_, p in places]), strict=True):
+            adjusted[at][effect] = p
+    return adjusted
+
+
+def _build_effect(
+    parts: tuple[str, ...],
+    test: EffectTest,
+    adjusted: float,
+    margin: float,
+    identical: bool,
+    options: EffectOptions,
+    family: int,
+) -> PartEffect:
+    difference = test.difference
+    steadiness = equivalence_test(difference, margin, options.alpha).p
+    state: ChangeState = "cannot tell"
+    if identical or steadiness <= options.alpha:
+        state = "steady"
+    elif adjusted <= options.alpha:
+        state = "rose" if difference.mean > 0 else "dropped"
+    return PartEffect(
+        parts=parts,
+        difference=difference,
+        p=test.sign_flip.p,
+        adjusted=adjusted,
+        equivalence_p=steadiness,
+        state=state,
+        identical=identical,
+        needed=_needed_queries(difference, margin, options, family) if state == "cannot tell" else None,
+    )
+
+
+def _needed_queries(difference: Difference, margin: float, options: EffectOptions, family: int) -> int | None:
+    """About how many queries would tell an effect of the margin, corrected, from none, at the present spread."""
+    spread, size = difference.deviation, difference.cluster_size
+    if not math.isfinite(spread) or spread <= 0:
+        return None
+    enough = [
+        required_pairs(margin, spread, size, power=options.power, alpha=options.alpha / family),
+        required_equivalence_pairs(margin, spread, size, power=options.power, alpha=options.alpha),
+    ]
+    known = [n for n in enough if n is not None]
+    return max(known) if known else None

@@ -1,0 +1,161 @@
+"""Finished work of an experiment, for reuse: verdicts on known inputs, and the folder of finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import OutputError, RunError
+from ragfault.io.runs import MetricInfo, Run
+from ragfault.io.runs.directory import convert_write_errors
+from ragfault.judges.observation import observe_traces
+from ragfault.protocols import Judge, VerdictKind
+from ragfault.records import Trace, Verdicts
+
+ANSWER_FREE_VERDICTS: tuple[VerdictKind, ...] = ("chunk", "missing", "recall")
+"""The kinds of verdict that are made without sight of the answer."""
+
+
+class CachedJudge:
+    """A judge that asks another one, once for each query, chunks and answer.
+
+    Verdicts on the chunks are made without sight of the answer, so those on the same query and chunks are
+    kept across answers: a judge that is noisy adds no noise to what a generator cannot change. A verdict
+    that was lost to a failure is not kept.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self._by_answer: dict[bytes, Verdicts] = {}
+        self._by_chunks: dict[bytes, Verdicts] = {}
+
+    @property
+    def offers(self) -> frozenset[VerdictKind]:
+        """What the judge that is asked offers."""
+        return self.judge.offers
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the judge that is asked."""
+        return self.judge.fingerprint
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """The verdicts on each trace: remembered, or asked for."""
+        found = [self._by_answer.get(_verdict_key(trace)) for trace in traces]
+        new = [trace for trace, seen in zip(traces, found, strict=True) if seen is None]
+        asked = iter(observe_traces(self.judge, new)) if new else iter(())
+        return [
+            self._remember(trace, next(asked)) if seen is None else seen
+            for trace, seen in zip(traces, found, strict=True)
+        ]
+
+    def add_run(self, run: Run) -> None:
+        """Take in the verdicts of a run."""
+        for trace, seen in zip(run.traces(), run.verdicts(), strict=True):
+            self._remember(trace, seen)
+
+    def _remember(self, trace: Trace, verdicts: Verdicts) -> Verdicts:
+        """The verdicts with those on the chunks that are known already, taken into memory."""
+        known = self._by_chunks.get(_verdict_key(trace, with_answer=False))
+        if known is not None:
+            parts = {part: getattr(known, part) for part in ANSWER_FREE_VERDICTS}
+            lost = {name: why for name, why in verdicts.failures.items() if parts.get(name) is None}  # type: ignore[call-overload]
+            verdicts = replace(verdicts, **{n: v for n, v in parts.items() if v is not None}, failures=lost)
+        if not verdicts.failures:
+            self._by_chunks.setdefault(_verdict_key(trace, with_answer=False), verdicts)
+            self._by_answer.setdefault(_verdict_key(trace), verdicts)
+        return verdicts
+
+
+def _verdict_key(trace: Trace, *, with_answer: bool = True) -> bytes:
+    """What the verdicts on a trace are made from, as a hash; without the answer, what those on its chunks are."""
+    chunks = trace.chunks and [(chunk.id, chunk.text, chunk.kind, chunk.document) for chunk in trace.chunks]
+    parts: list[object] = [trace.id, trace.query, chunks, trace.reference, trace.facts, trace.gold]
+    if with_answer:
+        parts += [trace.answer, _as_tuples(trace.citations)]
+    coded = msgspec.msgpack.encode(parts, order="deterministic")
+    return blake2b(coded, digest_size=16).digest()
+
+
+def _as_tuples(items: Iterable[msgspec.Struct] | None) -> list[tuple[object, ...]] | None:
+    return None if items is None else [msgspec.structs.astuple(item) for item in items]
+
+
+PLAN_FILE = "isolation.json"
+
+
+class ExperimentPlan(Struct, frozen=True, kw_only=True):
+    """What must be equal for an experiment to be taken up again."""
+
+    ragfault: str
+    parts: tuple[str, ...]
+    steps: tuple[str, ...]
+    """What the parts call themselves, those of the baseline first; a change within a part is not seen."""
+    judge: str
+    metrics: tuple[MetricInfo, ...]
+    queries: str
+    """A hash of the queries with their answer keys."""
+
+
+class ExperimentFolder:
+    """A folder that holds the runs of one experiment and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path, plan: ExperimentPlan) -> Self:
+        """Begin an experiment, or take up the one that was begun here with the same plan.
+
+        Raises OutputError where the folder holds something else or cannot be written, RunError where it
+        holds another experiment.
+        """
+        file = path / PLAN_FILE
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            with convert_write_errors(path):
+                path.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+            return cls(path)
+        if not file.is_file():
+            raise OutputError(f"{path} exists and holds no experiment. Choose another folder.")
+        try:
+            begun = msgspec.json.decode(file.read_bytes(), type=ExperimentPlan)
+        except (msgspec.MsgspecError, OSError) as error:
+            raise RunError(f"{file} cannot be read: {error}. Choose another folder.") from None
+        if begun != plan:
+            differing = [
+                name for name in plan.__struct_fields__ if getattr(begun, name) != getattr(plan, name)
+            ]
+            raise RunError(
+                f"{path} holds another experiment: {', '.join(differing)} differ. "
+                "Choose another folder, or remove that one."
+            )
+        return cls(path)
+
+    def run_path(self, name: str) -> Path:
+        """Where the run of a configuration stands."""
+        return self.path / name
+
+    @property
+    def calls_path(self) -> Path:
+        """Where every call of a part is written down."""
+        return self.path / "calls.jsonl"
+
+    def open_run(self, name: str) -> Run:
+        """The run of a configuration."""
+        return Run.open(self.run_path(name))
+
+    def finished_run(self, name: str, traces: int) -> Run | None:
+        """The run of a configuration if it is finished; RunError where another stands in its place."""
+        if not self.run_path(name).exists():
+            return None
+        run = self.open_run(name)
+        if run.manifest.traces != traces:
+            raise RunError(f"{run.path} holds {run.manifest.traces:,} traces, not {traces:,}. Remove it.")
+        return run

@@ -1,0 +1,270 @@
+"""Parts of a RAG system as callables, and the runner that calls each part once on the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import update_wrapper
+from hashlib import blake2b
+from pathlib import Path
+from re import fullmatch
+from threading import Lock
+from types import TracebackType
+from typing import Self, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import UsageError
+from ragfault.io.field_values import make_content_id
+from ragfault.io.normalization import normalize_trace
+from ragfault.io.runs.directory import convert_write_errors
+from ragfault.records import Chunk, Trace
+
+SystemPart = Callable[[Trace], Trace]
+"""A part that can be run: it takes the trace as the parts before it left it, and returns it with its own work added."""
+
+System = Mapping[str, SystemPart]
+"""Part name → part, in the order in which they run."""
+
+AnswerFunction = Callable[[str, tuple[Chunk, ...]], str | Trace]
+"""A generator as a plain function of query and chunks."""
+
+RESERVED_NAMES = ("baseline", "candidate", "made")
+
+
+def retriever(function: Callable[[str], Iterable[Chunk | str]]) -> SystemPart:
+    """The part that retrieves: a function from a query to chunks, as a part of a system.
+
+    Chunks may be plain strings; their id is then made from their text.
+
+    >>> part = retriever(lambda query: ["The last ferry leaves at 22:40."])
+    >>> part(Trace(id="1", query="When does the last ferry leave?")).chunks[0].text
+    'The last ferry leaves at 22:40.'
+    """
+
+    def retrieve(trace: Trace) -> Trace:
+        return replace(trace, chunks=tuple(map(_as_chunk, function(trace.query))))
+
+    return cast(SystemPart, update_wrapper(retrieve, function))
+
+
+def generator(function: AnswerFunction) -> SystemPart:
+    """The part that answers: a function from query and chunks to an answer, as a part of a system.
+
+    It may return a trace instead of a text; answer, citations, model, latency, tokens and error are taken
+    from it.
+
+    >>> part = generator(lambda query, chunks: chunks[0].text)
+    >>> part(Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At noon."),))).answer
+    'At noon.'
+    """
+
+    def generate(trace: Trace) -> Trace:
+        given = function(trace.query, trace.chunks or ())
+        if isinstance(given, str):
+            return replace(trace, answer=given)
+        if not isinstance(given, Trace):
+            raise TypeError(f"it returned {type(given).__name__}, not an answer or a Trace")
+        return replace(
+            trace,
+            answer=given.answer,
+            citations=given.citations,
+            model=given.model or trace.model,
+            latency=given.latency or trace.latency,
+            tokens=given.tokens or trace.tokens,
+            error=given.error,
+        )
+
+    return cast(SystemPart, update_wrapper(generate, function))
+
+
+def check_part_names(baseline: System, candidate: System) -> tuple[str, ...]:
+    """The names of the parts of two systems, which must be the same in the same order.
+
+    Raises UsageError where they are not, or cannot name a folder.
+
+    >>> check_part_names({"retriever": str}, {"reader": str})
+    Traceback (most recent call last):
+    ragfault.errors.UsageError: the systems have other parts: the baseline has retriever, the candidate reader. ...
+    """
+    left, right = tuple(baseline), tuple(candidate)
+    if left != right:
+        raise UsageError(
+            f"the systems have other parts: the baseline has {', '.join(left) or 'none'}, "
+            f"the candidate {', '.join(right) or 'none'}. Give both the same names in the same order; "
+            "a part that one system lacks is a function that returns the trace as it came."
+        )
+    if not left:
+        raise UsageError("the systems have no part. Give at least one, by name.")
+    for name in left:
+        if not fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name) or name in RESERVED_NAMES:
+            raise UsageError(
+                f'a part cannot be named "{name}": use letters, digits, "_", "-" and ".", '
+                f"and none of {', '.join(RESERVED_NAMES)}."
+            )
+    return left
+
+
+def part_label(step: object) -> str:
+    """What a part calls itself, as far as it does."""
+    return str(getattr(step, "__qualname__", type(step).__qualname__))
+
+
+def _as_chunk(given: Chunk | str) -> Chunk:
+    if isinstance(given, Chunk):
+        return given
+    if not isinstance(given, str):
+        raise TypeError(f"it returned {type(given).__name__}, not a Chunk or a text")
+    return Chunk(id=make_content_id(given), text=given)
+
+
+pass  # self-import
+
+
+def strip_outputs(trace: Trace) -> Trace:
+    """A trace as it is before any part ran: the query, its answer key and its circumstances.
+
+    >>> trace = strip_outputs(Trace(id="1", query="When?", answer="At noon.", reference="At noon."))
+    >>> trace.answer, trace.reference
+    (None, 'At noon.')
+    """
+    return replace(
+        trace, chunks=None, answer=None, citations=None, model=None, latency=None, tokens=None, error=None
+    )
+
+
+class _PartCall(Struct, frozen=True):
+    """A call of a part, as it is written down."""
+
+    part: str
+    side: int
+    input: str
+    trace: Trace
+
+
+class PartRunner:
+    """Runs the parts of two systems, and writes down what each part made of what.
+
+    A part that gets the same trace in another configuration is not run again, nor when an experiment that
+    was killed goes on: parts that draw at random draw the same there, so that they add no noise to the
+    effect of others.
+    """
+
+    def __init__(self, baseline: System, candidate: System, calls_path: Path) -> None:
+        self.names = tuple(baseline)
+        self._systems = (baseline, candidate)
+        self._calls_path, self._lock = calls_path, Lock()
+        self._results: dict[tuple[str, int, str], Trace] = {}
+
+    def __enter__(self) -> Self:
+        good = 0
+        with convert_write_errors(self._calls_path):
+            self._file = self._calls_path.open("a+b")
+            self._file.seek(0)
+            for line in self._file:
+                try:
+                    call = msgspec.json.decode(line, type=_PartCall)
+                except msgspec.MsgspecError:
+                    break
+                if not line.endswith(b"\n"):
+                    break
+                self._results[call.part, call.side, call.input] = call.trace
+                good += len(line)
+            self._file.truncate(good)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trail: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def run(self, mask: int, start: Trace) -> Trace:
+        """Fold a query through the parts of a configuration; a part that fails leaves a trace that says so."""
+        trace = start
+        for at, name in enumerate(self.names):
+            trace = self._run_part(name, mask >> at & 1, trace)
+            if trace.error:
+                break
+        return _finish_trace(trace, start)
+
+    def _run_part(self, name: str, side: int, trace: Trace) -> Trace:
+        """What a part makes of a trace: remembered, or made now."""
+        step = self._systems[side][name]
+        digest = _input_digest(trace)
+        key = (name, 0 if step is self._systems[0][name] else side, digest or "")
+        if digest and key in self._results:
+            return self._results[key]
+        made = _call_part(name, step, trace)
+        if digest:
+            with self._lock:
+                self._store_result(key, made)
+        return made
+
+    def _store_result(self, key: tuple[str, int, str], result: Trace) -> None:
+        self._results[key] = result
+        try:
+            line = msgspec.json.encode(_PartCall(*key, result))
+        except (TypeError, ValueError, OverflowError):
+            return
+        with convert_write_errors(self._calls_path):
+            self._file.write(line + b"\n")
+            self._file.flush()
+
+
+def _call_part(name: str, step: SystemPart, trace: Trace) -> Trace:
+    """What a part makes of a trace; of a failure, a trace that says so."""
+    try:
+        made = step(trace)
+        if not isinstance(made, Trace):
+            raise TypeError(f"it returned {type(made).__name__}, not a Trace")
+    except Exception as error:  # noqa: BLE001 - the door to parts that users write: one failed query, not a lost experiment
+        return replace(trace, error=f"{name}: {type(error).__name__}: {error}")
+    return made
+
+
+def _input_digest(trace: Trace) -> str | None:
+    """Stands for the input of a part; None where it holds what cannot be written down."""
+    try:
+        coded = msgspec.msgpack.encode(trace, order="deterministic")
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return blake2b(coded, digest_size=16).hexdigest()
+
+
+def _finish_trace(trace: Trace, start: Trace) -> Trace:
+    """The trace as it is judged: of the user's query, and as it can be written down."""
+    try:
+        whole = normalize_trace(replace(trace, id=start.id, query=start.query), check=True)
+        return msgspec.json.decode(msgspec.json.encode(whole), type=Trace)
+    except (TypeError, ValueError, OverflowError) as error:
+        return replace(start, error=f"the parts made a trace that cannot be written down: {error}")
+
+
+def run_configuration(
+    runner: PartRunner,
+    mask: int,
+    queries: Sequence[Trace],
+    *,
+    threads: int = 1,
+    advance: Callable[[int], None],
+) -> list[Trace]:
+    """The traces of a configuration, in the order of the queries."""
+    made = []
+    for trace in _map_threads(lambda start: runner.run(mask, start), queries, threads):
+        made.append(trace)
+        advance(1)
+    return made
+
+
+def _map_threads(function: SystemPart, items: Sequence[Trace], threads: int) -> Iterator[Trace]:
+    """The results in order, made on some threads."""
+    if threads == 1:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield from pool.map(function, items)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

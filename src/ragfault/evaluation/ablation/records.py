@@ -1,0 +1,128 @@
+"""Records of an ablation: configurations, effects of parts with their tests, and attributions by metric."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.analysis.comparison.records import ChangeState
+from ragfault.records import Layer
+from ragfault.stats import Difference
+
+
+class SystemConfiguration(Struct, frozen=True, kw_only=True):
+    """A system put together from parts of the baseline and of the candidate, and how it ran."""
+
+    name: str
+    """"baseline", "candidate", or the parts taken from the candidate joined by "+"."""
+    parts: tuple[str, ...]
+    """The parts taken from the candidate; the others are the baseline's."""
+    errors: int = 0
+    """Queries on which a part failed."""
+    error: str | None = None
+    """The first of these errors."""
+    reused: bool = False
+    """Whether it was found finished in the folder and not run again."""
+    run: str | None = None
+    """Where its run lies; None where no folder was given."""
+
+
+class PartEffect(Struct, frozen=True, kw_only=True):
+    """What some parts do to a metric, over the queries that are scored in every configuration."""
+
+    parts: tuple[str, ...]
+    """One part: its share of the change. Two: their interaction. None: the whole change."""
+    difference: Difference
+    """The effect with its interval."""
+    p: float
+    """Of the sign-flip test that there is no effect."""
+    adjusted: float
+    """The same, corrected by Holm: the whole changes over the metrics, all other effects over metrics and effects."""
+    equivalence_p: float
+    """The p of the equivalence test: that the true effect is at least the margin."""
+    state: ChangeState
+    identical: bool = False
+    """Steady for certain: swapping changed nothing that the metric reads."""
+    needed: int | None = None
+    """Where it cannot be told: about how many scored queries would tell; None where no number is known."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is shown to have raised or lowered the metric."""
+        return self.state in ("dropped", "rose")
+
+
+class MetricAttribution(Struct, frozen=True, kw_only=True):
+    """One metric: its change from baseline to candidate, divided among the parts."""
+
+    metric: str
+    layer: Layer
+    better: Literal["higher", "lower"]
+    means: tuple[float, ...]
+    """Its mean in each configuration, in the order of the configurations; empty where no query counts."""
+    n: int
+    """Queries scored in every configuration; only these count, so that the shares add up."""
+    lost: int
+    """Queries scored in some configuration but not in every one."""
+    margin: float
+    """The smallest effect that matters, in the metric's units."""
+    total: PartEffect | None
+    """The whole change, candidate less baseline; None where no query counts."""
+    shares: tuple[PartEffect, ...] = ()
+    """Each part's Shapley share of it, in the order of the parts; they sum to the whole change."""
+    interactions: tuple[PartEffect, ...] = ()
+    """Each pair of parts: how far the effect of one depends on the other. Empty where not every swap was run."""
+    verdict: str = ""
+    """Which part made the change, in words."""
+
+    @property
+    def moving_parts(self) -> tuple[str, ...]:
+        """The parts that are shown to have moved the metric."""
+        return tuple(share.parts[0] for share in self.shares if share.moved)
+
+    @property
+    def result(self) -> ChangeState:
+        """What became of the whole: dropped, rose, steady or cannot tell."""
+        return "cannot tell" if self.total is None else self.total.state
+
+    def share_of(self, part: str) -> PartEffect | None:
+        """The share of a part; None where no query counts or there is no such part."""
+        return next((found for found in self.shares if found.parts == (part,)), None)
+
+
+class Ablation(Struct, frozen=True, kw_only=True):
+    """Which part made the change between two systems: every metric, divided among the parts."""
+
+    parts: tuple[str, ...]
+    """In the order in which they run."""
+    queries: int
+    configurations: tuple[SystemConfiguration, ...]
+    """The systems that were run, the baseline first and the candidate last."""
+    attributions: tuple[MetricAttribution, ...]
+    """In the order of the metrics."""
+    judge: str
+    """The judge's fingerprint."""
+    permutations: int | None
+    """How many orders of swapping the shares are a mean of; None: all of them, exactly."""
+    confidence: float
+    seed: int
+    warnings: tuple[str, ...] = ()
+    """What keeps the experiment from being fully trusted, in words."""
+
+    @property
+    def worsened_by(self) -> dict[str, tuple[str, ...]]:
+        """For each part, the metrics that it is shown to have made worse."""
+        return {part: tuple(self._worsened_metrics(part)) for part in self.parts}
+
+    def _worsened_metrics(self, part: str) -> list[str]:
+        bad = {"higher": "dropped", "lower": "rose"}
+        return [
+            found.metric
+            for found in self.attributions
+            if (share := found.share_of(part)) is not None and share.state == bad[found.better]
+        ]
+
+    def attribution_of(self, metric: str) -> MetricAttribution | None:
+        """What was found of the metric that prints so; None where it was not asked for."""
+        return next((found for found in self.attributions if found.metric == metric), None)

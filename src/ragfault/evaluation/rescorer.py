@@ -1,0 +1,210 @@
+"""Recompute the metrics of a run from its stored verdicts, without judging again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ragfault.errors import RunError
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.executors import ProcessExecutor
+from ragfault.evaluation.jobs import compute_scores, import_modules, list_metric_modules
+from ragfault.io.remote_paths import AnyPath, open_for_arrow
+from ragfault.io.runs import Manifest, Run
+from ragfault.io.runs.directory import check_free, convert_write_errors, parse_output, publish_run
+from ragfault.io.runs.run import BATCH_TRACES
+from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
+from ragfault.metrics import Metric, parse_metric, select_metrics
+from ragfault.protocols import Executor
+from ragfault.records import Trace, Verdicts
+from ragfault.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def rescore(
+    run: str | AnyPath | Run,
+    out: str | AnyPath,
+    *,
+    metrics: str | Sequence[str] | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
+    force: bool = False,
+) -> Run:
+    """Compute metrics on the verdicts of a run, and leave the result as another run.
+
+    `metrics`, `workers` and `executor` as for `evaluate`; None computes the metrics of the run again. Nothing is
+    judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts which the
+    run's judge did not make is undefined, and says so.
+
+    Raises RunError where there is no run, OutputError where the place is taken, and what `choose` raises.
+
+    >>> import tempfile
+    >>> from ragfault import Chunk, Trace, evaluate
+    >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At noon."),), answer="At noon.")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = evaluate([trace], f"{folder}/run", metrics=["redundancy"])
+    ...     again = rescore(run, f"{folder}/again", metrics=["redundancy(threshold=0.5)"])
+    ...     [(score.metric, score.value) for score in again.scores()]
+    [('redundancy(threshold=0.5)', 0.0)]
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    out = parse_output(out)
+    check_free(out, force=force)
+    chosen = select_metrics(metrics if metrics is not None else [made.name for made in run.manifest.metrics])
+    by = executor or (ProcessExecutor(workers) if workers != 1 else None)
+    with (
+        convert_write_errors(out),
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=_prepare_parent(out)) as folder,
+    ):
+        draft, parts = Path(folder, "run"), Path(folder, "parts")
+        draft.mkdir()
+        parts.mkdir()
+        for name in ("traces", "verdicts"):
+            _copy_table(run.path / f"{name}.parquet", draft / f"{name}.parquet")
+        tables = _compute_tables(run, chosen) if by is None else _distribute_groups(run, chosen, by, parts)
+        states = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
+        write_manifest(draft, _make_manifest(run.manifest, chosen, states))
+        publish_run(draft, out, force=force)
+    return Run.open(out)
+
+
+def _prepare_parent(out: AnyPath) -> Path | None:
+    """The folder in which the run is made: that of its place, for an object store one of this machine's own."""
+    if not isinstance(out, Path):
+        return None
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.parent
+
+
+def _copy_table(source: AnyPath, target: Path) -> None:
+    """Copy a table of a run, wherever it lies."""
+    if isinstance(source, Path):
+        shutil.copyfile(source, target)
+        return
+    with source.open("rb") as file, target.open("wb") as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+
+
+def _make_manifest(old: Manifest, metrics: Sequence[Metric], states: dict[str, int]) -> Manifest:
+    """The manifest of a run that is scored anew."""
+    return msgspec.structs.replace(
+        old,
+        ragfault=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        metrics=tuple(map(describe_metric, metrics)),
+        scored=states.get("scored", 0),
+        undefined=states.get("undefined", 0),
+        failed=states.get("failed", 0),
+    )
+
+
+def _compute_tables(run: Run, metrics: Sequence[Metric]) -> Iterator[pa.Table]:
+    """The scores as tables, a bounded number of traces at a time."""
+    from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
+
+    held = []
+    for number, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True), 1):
+        held += compute_scores(metrics, trace, verdicts)
+        if number % BATCH_TRACES == 0:
+            yield records_to_table(held, SCORE_SCHEMA)
+            held = []
+    if held:
+        yield records_to_table(held, SCORE_SCHEMA)
+
+
+# --- by an executor --------------------------------------------------------------------------------
+
+
+class RescoreJob(NamedTuple):
+    """What a worker needs to know."""
+
+    run: Run
+    metrics: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+class RowGroupScores(NamedTuple):
+    """The scores of one row group, as the bytes of a Parquet file; None where the run was not seen."""
+
+    number: int
+    scores: bytes | None
+
+
+def _distribute_groups(
+    run: Run, metrics: Sequence[Metric], executor: Executor, folder: Path
+) -> Iterator[pa.Table]:
+    """The scores as tables, in order, each row group worked on wherever the executor has it done."""
+    import pyarrow.parquet as pq
+
+    count = _count_row_groups(run)
+    if count is None:
+        yield from _compute_tables(run, metrics)
+        return
+    job = RescoreJob(run, tuple(map(str, metrics)), list_metric_modules(metrics))
+    unseen = []
+    for number, scores in executor.map_unordered(partial(_rescore_group, job), range(count)):
+        if scores is None:
+            unseen.append(number)
+        else:
+            (folder / f"{number}").write_bytes(scores)
+    for number in range(count):
+        table = folder / f"{number}"
+        if number in unseen:
+            table.write_bytes(_score_row_group(job, number))
+        with pq.ParquetFile(table) as file:
+            yield file.read()
+        table.unlink()
+
+
+def _count_row_groups(run: Run) -> int | None:
+    """How many row groups a run has; None where those of traces and verdicts do not hold the same traces."""
+    import pyarrow.parquet as pq
+
+    sizes = []
+    for name in ("traces", "verdicts"):
+        with pq.ParquetFile(open_for_arrow(run.path / f"{name}.parquet")) as file:
+            told = file.metadata
+            sizes.append([told.row_group(number).num_rows for number in range(told.num_row_groups)])
+    return len(sizes[0]) if sizes[0] == sizes[1] else None
+
+
+def _rescore_group(job: RescoreJob, number: int) -> RowGroupScores:
+    """The scores of one row group, where the run is seen."""
+    import_modules(job.modules)
+    with contextlib.suppress(RunError):
+        if Run.open(job.run.path).manifest == job.run.manifest:
+            return RowGroupScores(number, _score_row_group(job, number))
+    return RowGroupScores(number, None)
+
+
+def _score_row_group(job: RescoreJob, number: int) -> bytes:
+    """The scores of one row group, as the bytes of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table, table_to_records
+    from ragfault.io.formats.arrow import table_to_traces as traces_of
+
+    found = []
+    for name in ("traces", "verdicts"):
+        with pq.ParquetFile(open_for_arrow(job.run.path / f"{name}.parquet")) as file:
+            found.append(file.read_row_group(number))
+    metrics = [parse_metric(text) for text in job.metrics]
+    pairs: Iterator[tuple[Trace, Verdicts]] = zip(
+        traces_of(found[0]), table_to_records(found[1], Verdicts), strict=True
+    )
+    rows = list(chain.from_iterable(compute_scores(metrics, trace, verdicts) for trace, verdicts in pairs))
+    file = io.BytesIO()
+    pq.write_table(records_to_table(rows, SCORE_SCHEMA), file, compression="lz4")
+    return file.getvalue()

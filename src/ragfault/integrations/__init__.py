@@ -1,0 +1,1 @@
+"""Integrations with other tools; each module is loaded by the tool it belongs to."""

@@ -1,0 +1,148 @@
+"""Haystack integration: runs of a pipeline become traces."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+from uuid import uuid4
+
+try:
+    from haystack.tracing.tracer import Span, Tracer
+except ImportError:
+    from ragfault.errors import MissingExtra
+
+    raise MissingExtra("ragfault.integrations.haystack", "haystack", "pip install haystack-ai") from None
+
+from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
+from ragfault.io.otel.recorded_content import extract_question
+
+COMPONENT_KINDS = {
+    "Retriever": "RETRIEVER",
+    "WebSearch": "RETRIEVER",
+    "Joiner": "RERANKER",
+    "Ranker": "RERANKER",
+}
+"""What the class of a component that gives documents is called → what it does."""
+
+
+class _HaystackSpan(Span):
+    """A run of a pipeline or a component, with what it was given and gave."""
+
+    def __init__(self, key: str, tags: Mapping[str, Any]) -> None:
+        self.key, self.tags = key, dict(tags)
+
+    def set_tag(self, key: str, value: Any) -> None:
+        """Keep a tag."""
+        self.tags[key] = value
+
+    set_content_tag = set_tag  # traces are made of texts, whatever HAYSTACK_CONTENT_TRACING_ENABLED says
+
+
+_active_span: ContextVar[_HaystackSpan | None] = ContextVar("active", default=None)
+
+
+class HaystackTracer(Tracer):
+    """A tracer of Haystack that makes a trace of each run of a pipeline, for a background, a function or a file.
+
+    `haystack.tracing.enable_tracing(TraceTracer(background))`; `haystack.tracing.disable_tracing()` ends it. The
+    trace holds query, documents, answer, model, tokens, times and errors, of plain and async pipelines.
+    """
+
+    def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
+        self._recorder = TraceRecorder(sink, route)
+        self.delivery: TraceDelivery = self._recorder.delivery
+
+    @contextlib.contextmanager
+    def trace(
+        self, operation_name: str, tags: dict[str, Any] | None = None, parent_span: Span | None = None
+    ) -> Iterator[Span]:
+        """One run of a pipeline or a component."""
+        step = _HaystackSpan(uuid4().hex, tags or {})
+        above = parent_span if isinstance(parent_span, _HaystackSpan) else _active_span.get()
+        name = step.tags.get("haystack.component.name") or operation_name
+        self._recorder.begin(step.key, str(name), None if above is None else above.key)
+        token, error = _active_span.set(step), None
+        try:
+            yield step
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            with contextlib.suppress(
+                ValueError
+            ):  # where a pipeline that streams is ended from another context
+                _active_span.reset(token)
+            self._end_span(step, error)
+
+    def current_span(self) -> Span | None:
+        """The run that is under way here."""
+        return _active_span.get()
+
+    def _end_span(self, span: _HaystackSpan, error: BaseException | None) -> None:
+        held: dict[str, Any] = {}
+        try:
+            held = _describe_component(span.tags)
+        except Exception as fault:  # noqa: BLE001 - whatever a component gave, its pipeline goes on
+            self.delivery.reject(fault)
+        self._recorder.end(span.key, held, error)
+
+
+def _describe_component(tags: dict[str, Any]) -> dict[str, Any]:
+    """What a run says of itself, in the words of OpenInference and gen_ai."""
+    given, made = tags.get("haystack.component.input") or {}, tags.get("haystack.component.output") or {}
+    if "haystack.component.type" not in tags:
+        return _describe_pipeline(
+            tags.get("haystack.pipeline.input_data") or {}, tags.get("haystack.pipeline.output_data") or {}
+        )
+    kind = next(
+        (kind for end, kind in COMPONENT_KINDS.items() if end in str(tags["haystack.component.type"])), None
+    )
+    if kind is not None:
+        found = to_documents(made["documents"]) if "documents" in made else None
+        return {
+            "openinference.span.kind": kind,
+            "input.value": _extract_query(given),
+            "gen_ai.retrieval.documents": found,
+        }
+    return _describe_generation(given, made) if "replies" in made else {}
+
+
+def _describe_generation(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a generator was asked, said and took."""
+    prompt = inputs.get("messages") or inputs.get("prompt")
+    prompts = prompt if isinstance(prompt, list) else [prompt or ""]
+    first = next(iter(outputs["replies"]), "")
+    meta = getattr(first, "meta", None) or next(iter(outputs.get("meta") or ()), None) or {}
+    usage = meta.get("usage") or {}
+    return {
+        "openinference.span.kind": "LLM",
+        "gen_ai.input.messages": [_to_message(one) for one in prompts],
+        "gen_ai.output.messages": [_to_message(first, "assistant")],
+        "gen_ai.response.model": meta.get("model"),
+        "gen_ai.usage.input_tokens": usage.get("prompt_tokens") or usage.get("input_tokens"),
+        "gen_ai.usage.output_tokens": usage.get("completion_tokens") or usage.get("output_tokens"),
+    }
+
+
+def _describe_pipeline(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a pipeline was asked, and what it answered where a component builds answers."""
+    parts = [part for part in inputs.values() if isinstance(part, Mapping)]
+    query = next((found for part in (*parts, inputs) if (found := _extract_query(part))), None)
+    answers = [
+        one for part in outputs.values() if isinstance(part, Mapping) for one in part.get("answers") or ()
+    ]
+    said = next((one.data for one in answers if isinstance(getattr(one, "data", None), str)), None)
+    return {"openinference.span.kind": "CHAIN", "input.value": query, "output.value": said}
+
+
+def _extract_query(inputs: Mapping[str, Any]) -> str | None:
+    return extract_question({key: value for key, value in inputs.items() if isinstance(value, str)})
+
+
+def _to_message(message: Any, role: str = "user") -> dict[str, str]:
+    return {
+        "role": getattr(getattr(message, "role", None), "value", role),
+        "content": str(getattr(message, "text", message) or ""),
+    }

@@ -1,0 +1,153 @@
+"""LangChain integration: runs of a chain become traces, and a retriever is scored in the background."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+try:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.messages import BaseMessage
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.tracers.base import BaseTracer
+    from langchain_core.tracers.schemas import Run
+except ImportError:
+    from ragfault.errors import MissingExtra
+
+    raise MissingExtra("ragfault.integrations.langchain", "langchain", "pip install langchain-core") from None
+
+from ragfault.evaluation.online import BackgroundScorer
+from ragfault.evaluation.online.instrumentation import build_failed_trace, submit_retrieval
+from ragfault.integrations.recorder import TraceDelivery, TraceSink
+from ragfault.io.otel import OtelSpan
+from ragfault.io.otel import build_trace as joined
+from ragfault.io.otel.tracing_platforms import read_langsmith_run
+from ragfault.records import Trace
+
+
+class LangChainTraceHandler(BaseTracer):
+    """A callback handler that makes a trace of each outermost run, and hands it to a background, a function or a file.
+
+    `chain.invoke(question, config={"callbacks": [TraceHandler(background)]})`. The trace holds query, documents,
+    answer, model, tokens, times and errors; a thread or session of the metadata is its conversation. Plain, async,
+    batched and streamed calls alike; nothing that goes wrong here reaches the caller.
+    """
+
+    run_inline = True
+    """Steps of async chains come in their order."""
+
+    def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
+        super().__init__()
+        self.delivery = TraceDelivery(sink, route)
+
+    def _persist_run(self, run: Run) -> None:
+        """Hand on the trace of an outermost run, and forget the order of what was in it."""
+        try:
+            found = _to_operations(run)
+        except Exception as error:  # noqa: BLE001 - whatever a run holds, its caller goes on
+            self.delivery.reject(error)
+            return
+        finally:
+            _clear_order(run, self.order_map)
+        self.delivery.deliver_operations(found)
+
+
+def to_trace(run: Run) -> Trace | None:
+    """The trace of a run that a tracer of LangChain collected, with the runs within it; None where it is none of RAG.
+
+    For runs in a file, as LangSmith exports them: `ragfault evaluate runs.jsonl`. Raises `Wrong`, a ValueError, where
+    the run holds no query.
+    """
+    return joined(_to_operations(run))
+
+
+def _to_operations(run: Run) -> tuple[OtelSpan, ...]:
+    return read_langsmith_run(_export_run(run))
+
+
+def _export_run(run: Run) -> dict[str, Any]:
+    """A run as LangSmith would export it: inputs and outputs as plain objects."""
+    return {
+        "id": run.id,
+        "parent_run_id": None,
+        "name": run.name,
+        "run_type": run.run_type,
+        "start_time": run.start_time,
+        "end_time": run.end_time,
+        "error": run.error,
+        "inputs": _to_plain(run.inputs),
+        "outputs": _to_plain(run.outputs),
+        "extra": _to_plain(run.extra),
+        "tags": run.tags,
+        "child_runs": [_export_run(child) for child in run.child_runs],
+    }
+
+
+def _to_plain(value: Any) -> Any:
+    """The value as plain objects: documents and messages by their fields, what else is no plain value left out."""
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(part) for part in value]
+    if isinstance(value, Document):
+        return {"id": value.id, "page_content": value.page_content, "metadata": _to_plain(value.metadata)}
+    if isinstance(value, BaseMessage):
+        names = ("type", "content", "usage_metadata", "response_metadata")
+        return {name: _to_plain(getattr(value, name, None)) for name in names}
+    if hasattr(value, "messages"):
+        return _to_plain(value.messages)
+    return None
+
+
+def _clear_order(run: Run, order_map: dict[Any, Any]) -> None:
+    order_map.pop(run.id, None)
+    for child in run.child_runs:
+        _clear_order(child, order_map)
+
+
+class MeasuredLangChainRetriever(BaseRetriever):
+    """A retriever of LangChain that hands on what another one finds, and has it scored in the background.
+
+    It stands in chains wherever the other one stood: `MeasuredRetriever(retriever=…, background=…)`. Documents come
+    back unchanged, errors are raised as they were; both also reach the background.
+    """
+
+    retriever: BaseRetriever
+    background: Any
+    """A `ragfault.evaluation.online.BackgroundScorer`."""
+    route: str | None = None
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        begin = time.perf_counter()
+        try:
+            found = self.retriever.invoke(query, config={"callbacks": run_manager.get_child()})
+        except Exception as error:
+            self._scorer.submit(build_failed_trace(query, error, begin, self.route))
+            raise
+        submit_retrieval(self._scorer, query, found, begin, self.route)
+        return found
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        begin = time.perf_counter()
+        try:
+            found = await self.retriever.ainvoke(query, config={"callbacks": run_manager.get_child()})
+        except Exception as error:
+            self._scorer.submit(build_failed_trace(query, error, begin, self.route))
+            raise
+        submit_retrieval(self._scorer, query, found, begin, self.route)
+        return found
+
+    @property
+    def _scorer(self) -> BackgroundScorer:
+        made: BackgroundScorer = self.background
+        return made

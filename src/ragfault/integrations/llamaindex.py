@@ -1,0 +1,253 @@
+"""LlamaIndex integration: queries become traces, and a retriever is scored in the background."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import Any, Self
+
+try:
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined, unused-ignore]
+    from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+    from llama_index.core.instrumentation.events import BaseEvent
+    from llama_index.core.instrumentation.span import BaseSpan
+    from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
+    from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+except ImportError:
+    from ragfault.errors import MissingExtra
+
+    raise MissingExtra(
+        "ragfault.integrations.llamaindex", "llamaindex", "pip install llama-index-core"
+    ) from None
+
+from ragfault.evaluation.online import BackgroundScorer
+from ragfault.evaluation.online.instrumentation import build_failed_trace, submit_retrieval
+from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
+
+
+class MeasuredLlamaIndexRetriever(BaseRetriever):
+    """A retriever of LlamaIndex that hands on what another one finds, and has it scored in the background.
+
+    It stands in query engines wherever the other one stood. Nodes come back unchanged, errors are raised as they were;
+    both also reach the background.
+    """
+
+    def __init__(
+        self, retriever: BaseRetriever, background: BackgroundScorer, *, route: str | None = None
+    ) -> None:
+        super().__init__()
+        self._retriever, self._background, self._route = retriever, background, route
+
+    def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """What the other one finds; the way round `_retrieve` would do all the work of a retrieval twice."""
+        begin = time.perf_counter()
+        try:
+            found = self._retriever.retrieve(str_or_query_bundle)
+        except Exception as error:
+            self._background.submit(
+                build_failed_trace(_get_query_text(str_or_query_bundle), error, begin, self._route)
+            )
+            raise
+        submit_retrieval(self._background, _get_query_text(str_or_query_bundle), found, begin, self._route)
+        return found
+
+    async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """The same, awaited."""
+        begin = time.perf_counter()
+        try:
+            found = await self._retriever.aretrieve(str_or_query_bundle)
+        except Exception as error:
+            self._background.submit(
+                build_failed_trace(_get_query_text(str_or_query_bundle), error, begin, self._route)
+            )
+            raise
+        submit_retrieval(self._background, _get_query_text(str_or_query_bundle), found, begin, self._route)
+        return found
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self.retrieve(query_bundle)
+
+
+def _get_query_text(query: QueryType) -> str:
+    return query.query_str if isinstance(query, QueryBundle) else query
+
+
+class LlamaIndexTraceHandler:
+    """Makes a trace of every outermost query, retrieval or chat of LlamaIndex, from its instrumentation.
+
+    `with TraceHandler(background): engine.query(…)`, or `TraceHandler("traces.jsonl").attach()` for the life of a
+    program. The trace holds query, nodes, answer, model, times and errors, of plain and async calls. An answer that is
+    streamed is not seen: score it with `ragfault.evaluation.online.score_response` when it is whole.
+    """
+
+    def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
+        recorder = TraceRecorder(sink, route)
+        self.delivery: TraceDelivery = recorder.delivery
+        self._spans, self._events = _LlamaIndexSpans(recorder), _LlamaIndexEvents(recorder)
+
+    def attach(self) -> Self:
+        """Listen from now on."""
+        root = get_dispatcher()
+        root.add_span_handler(self._spans)
+        root.add_event_handler(self._events)
+        return self
+
+    def detach(self) -> None:
+        """Listen no more."""
+        root = get_dispatcher()
+        root.span_handlers = [one for one in root.span_handlers if one is not self._spans]
+        root.event_handlers = [one for one in root.event_handlers if one is not self._events]
+
+    def __enter__(self) -> Self:
+        return self.attach()
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+
+class _LlamaIndexSpans(BaseSpanHandler[BaseSpan]):
+    """Tells a recorder when calls begin and end."""
+
+    def __init__(self, recorder: TraceRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    _recorder: TraceRecorder
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        name = id_.partition("-")[0]
+        if instance is not None:
+            name = f"{type(instance).__name__}.{name.rpartition('.')[2]}"
+        given = next(
+            (text for value in bound_args.arguments.values() if (text := _extract_query(value))), None
+        )
+        held = (
+            {"openinference.span.kind": "CHAIN", "input.value": given}
+            if parent_span_id is None and given
+            else {}
+        )
+        self._recorder.begin(_get_span_key(id_), name, _get_span_key(parent_span_id), held)
+
+    def prepare_to_exit_span(self, id_: str, *_: Any, result: Any = None, **__: Any) -> None:
+        said = getattr(result, "response", None)
+        self._recorder.end(
+            _get_span_key(id_), {"output.value": said} if isinstance(said, str) and said else {}
+        )
+
+    def prepare_to_drop_span(self, id_: str, *_: Any, err: BaseException | None = None, **__: Any) -> None:
+        self._recorder.end(_get_span_key(id_), error=err)
+
+
+class _LlamaIndexEvents(BaseEventHandler):
+    """Tells a recorder what happened within a call."""
+
+    def __init__(self, recorder: TraceRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    _recorder: TraceRecorder
+
+    def handle(self, event: BaseEvent, **_: Any) -> None:
+        read = EVENT_READERS.get(type(event).__name__)
+        if read is not None:
+            self._recorder.update(_get_span_key(event.span_id), read(event))
+
+
+def _get_span_key(name: str | None) -> str:
+    """The unique part of a span's name: `RetrieverQueryEngine.query-UUID`."""
+    return (name or "")[-36:]
+
+
+def _extract_query(value: Any) -> str | None:
+    """The words of a query or a message."""
+    found = (
+        value
+        if isinstance(value, str)
+        else getattr(value, "query_str", None) or getattr(value, "content", None)
+    )
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def _describe_prompt(event: Any) -> dict[str, Any]:
+    """What a model is asked, and which one."""
+    model = event.model_dict or {}
+    messages = getattr(event, "messages", None)
+    said = (
+        [{"role": "user", "content": getattr(event, "prompt", "")}]
+        if messages is None
+        else _to_messages(messages)
+    )
+    return {
+        "openinference.span.kind": "LLM",
+        "gen_ai.input.messages": said,
+        "gen_ai.request.model": model.get("model") or model.get("model_name"),
+    }
+
+
+def _describe_completion(event: Any) -> dict[str, Any]:
+    """What a model said, and what it took."""
+    response = event.response
+    if response is None:
+        return {}
+    message = getattr(response, "message", None)
+    said = message.content if message is not None else response.text
+    usage = getattr(response.raw, "usage", None) or (
+        response.raw.get("usage") if isinstance(response.raw, dict) else None
+    )
+    return {
+        "gen_ai.output.messages": [{"role": "assistant", "content": said or ""}],
+        "gen_ai.usage.input_tokens": _get_count(usage, "prompt_tokens", "input_tokens"),
+        "gen_ai.usage.output_tokens": _get_count(usage, "completion_tokens", "output_tokens"),
+    }
+
+
+def _get_count(usage: Any, *names: str) -> int | None:
+    values = (usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _to_messages(messages: Any) -> list[dict[str, Any]]:
+    return [
+        {"role": str(getattr(one.role, "value", one.role)), "content": one.content or ""} for one in messages
+    ]
+
+
+def _make_document_reader(kind: str) -> Any:
+    return lambda event: {
+        "openinference.span.kind": kind,
+        "gen_ai.retrieval.documents": to_documents(event.nodes),
+    }
+
+
+EVENT_READERS: dict[str, Any] = {
+    "QueryStartEvent": lambda event: {
+        "openinference.span.kind": "CHAIN",
+        "input.value": _extract_query(event.query),
+    },
+    "QueryEndEvent": lambda event: {"output.value": getattr(event.response, "response", None)},
+    "RetrievalStartEvent": lambda event: {
+        "openinference.span.kind": "RETRIEVER",
+        "input.value": _extract_query(event.str_or_query_bundle),
+    },
+    "RetrievalEndEvent": _make_document_reader("RETRIEVER"),
+    "ReRankStartEvent": lambda event: {
+        "openinference.span.kind": "RERANKER",
+        "input.value": _extract_query(event.query),
+    },
+    "ReRankEndEvent": _make_document_reader("RERANKER"),
+    "EmbeddingStartEvent": lambda _: {"openinference.span.kind": "EMBEDDING"},
+    "LLMChatStartEvent": _describe_prompt,
+    "LLMChatEndEvent": _describe_completion,
+    "LLMCompletionStartEvent": _describe_prompt,
+    "LLMCompletionEndEvent": _describe_completion,
+}
+"""Event → what it tells of the call in which it happened, in the words of OpenInference and gen_ai."""

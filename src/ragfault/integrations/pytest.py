@@ -1,0 +1,406 @@
+"""The pytest plugin: tests assert thresholds of a run, or no regression against a baseline.
+
+pytest loads it by itself where ragfault is installed. It offers the fixture `ragfault`, the marker `ragfault`, and
+the options `--ragfault-…`; what is heavy is imported when a test first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import pytest
+
+from ragfault.errors import RagfaultError, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.analysis import GateResult
+    from ragfault.evaluation.online import ScoredTrace
+    from ragfault.io.runs import Run
+    from ragfault.records import Trace
+
+    Traces = str | Path | Sequence[str | Path] | Iterable[Trace]
+
+
+UnsureOutcome = Literal["fail", "skip", "pass"]
+"""What becomes of a test where the data cannot tell."""
+
+REPORT_WIDTH = 100
+READ_OPTIONS = ("map", "shape", "qrels")
+"""The options of an evaluation that say how traces are read."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("ragfault", "ragfault: evaluation of RAG systems")
+    group.addoption(
+        "--ragfault-baseline",
+        metavar="PATH",
+        help="A run that must not get worse, or a folder of runs by name.",
+    )
+    group.addoption("--ragfault-out", metavar="DIR", help="Keep the runs here, each under its name.")
+    group.addoption("--ragfault-report", metavar="DIR", help="Write HTML and Markdown reports here.")
+    group.addoption(
+        "--ragfault-unsure",
+        choices=get_args(UnsureOutcome),
+        default="fail",
+        help="What becomes of a test where the data cannot tell: fail (the default), skip or pass.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers",
+        "ragfault(traces, bars=(), baseline=False, evaluate={}, unsure=None, **terms): evaluate these traces and hold "
+        "the run against bars, a baseline (a path; True: the one of --ragfault-baseline), or both.",
+    )
+    config.addinivalue_line(
+        "markers",
+        "ragfault_traces(traces, **evaluate): run the test once for each trace, which the fixture `scored` gives "
+        "with its verdicts and scores; all are evaluated together, once.",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each trace, under its id; nothing is judged yet. Where they cannot be read, one test says so."""
+    mark = metafunc.definition.get_closest_marker("ragfault_traces")
+    if mark is None or "scored" not in metafunc.fixturenames:
+        return
+    from ragfault.io import read_traces
+
+    (traces,), options = mark.args, mark.kwargs
+    where = metafunc.config.rootpath / traces if isinstance(traces, str | Path) else list(traces)
+    reading = {name: options[name] for name in READ_OPTIONS if name in options}
+    try:
+        found = read_traces(where, **reading) if isinstance(where, Path) else where
+        made = [pytest.param((where, options, trace.id), id=trace.id) for trace in found]
+    except RagfaultError as error:
+        made = [pytest.param(_format_error(error, metafunc.config), id="unread")]
+    metafunc.parametrize("scored", made, indirect=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give a marked test the fixture, whether it names it or not."""
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("ragfault") is None:
+        return
+    if "ragfault" not in item.fixturenames:
+        item.fixturenames.append("ragfault")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember the test that runs, so that reports are attached to it."""
+    item.config.stash[_CURRENT_ITEM] = item
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Do what the markers of a test ask for; the body runs after it."""
+    for mark in reversed(list(item.iter_markers("ragfault"))):
+        checks: RagfaultFixture = item.funcargs["ragfault"]  # type: ignore[attr-defined]
+        wrong = None
+        try:
+            checks._run_marker(*mark.args, **mark.kwargs)
+        except AssertionError as error:
+            wrong = str(error)
+        except RagfaultError as error:
+            wrong = _format_error(error, item.config)
+        if wrong is not None:
+            pytest.fail(wrong, pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say where the reports are."""
+    checks = config.stash.get(_FIXTURE, None)
+    if checks is not None and checks.written_reports:
+        terminalreporter.section("ragfault")
+        for path in sorted(checks.written_reports):
+            terminalreporter.write_line(str(path))
+
+
+@pytest.fixture(scope="session")
+def ragfault(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RagfaultFixture:
+    """Evaluates traces, and asserts bars or that nothing got worse."""
+    checks = pytestconfig.stash[_FIXTURE] = RagfaultFixture(pytestconfig, tmp_path_factory)
+    return checks
+
+
+@pytest.fixture
+def scored(request: pytest.FixtureRequest, ragfault: RagfaultFixture) -> ScoredTrace:
+    """One trace of the marker `ragfault_traces` with its verdicts, scores and values; they are attached to the test."""
+    if not hasattr(request, "param"):
+        raise UsageError('which traces? Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
+    if isinstance(request.param, str):
+        pytest.fail(request.param, pytrace=False)
+    where, options, name = request.param
+    found = ragfault._evaluate_traces(where, options)[name]
+    from ragfault.analysis import diagnose
+
+    said = {one.metric: one.reason if one.value is None else f"{one.value:.6g}" for one in found.scores}
+    request.node.user_properties.extend((f"ragfault {metric}", value) for metric, value in said.items())
+    problems = [
+        f"  {problem.kind}: {problem.text}" for problem in diagnose(found.trace, found.verdicts).problems
+    ]
+    lines = [found.trace.query, *(f"  {metric} = {value}" for metric, value in said.items()), *problems]
+    request.node.add_report_section("setup", "ragfault", "\n".join(map(_strip_control, lines)))
+    return found
+
+
+class RagfaultFixture:
+    """What the fixture `ragfault` gives: it evaluates traces, holds runs against bars or a baseline, and reports.
+
+    Every report is attached to the test that asked for it: as properties, which JUnit XML holds, and as the message
+    of its failure; what did not fail it, as a section.
+    """
+
+    def __init__(self, config: pytest.Config, temporary_folders: pytest.TempPathFactory) -> None:
+        self._config, self._temporary_folders = config, temporary_folders
+        self._runs: dict[tuple[str, str], tuple[Run, Mapping[str, Any]]] = {}
+        self._pages: dict[Path, Path] = {}
+        self._notes: dict[str, list[str]] = {}
+        self._runs_by_list: dict[int, Run] = {}
+        self._scored_traces: dict[Path, dict[str, ScoredTrace]] = {}
+        self.written_reports: set[Path] = set()
+        """The reports that were written."""
+
+    def evaluate(self, traces: Traces, *, name: str | None = None, **options: Any) -> Run:
+        """Evaluate traces, as `ragfault.evaluate` does with these options, and give the run.
+
+        The run is kept under its name in `--ragfault-out`, replacing the one there, else in pytest's temporary
+        folder. Its name is that of the file, unless given. The same file with the same options is evaluated once
+        in a session.
+        """
+        from ragfault.evaluation import evaluate
+
+        key = None
+        if isinstance(traces, str | Path):
+            key = (str(Path(traces).absolute()), repr(sorted(options.items())))
+        if key is not None and key in self._runs:
+            return self._runs[key][0]
+        kept = self._get_path("out")
+        folder = kept or self._temporary_folders.mktemp("ragfault")
+        taken = {run.path.name for run, _ in self._runs.values()}
+        run = evaluate(
+            traces, folder / _make_unique(name or _name_run(traces), taken), force=kept is not None, **options
+        )
+        self._runs[key or (f"run {len(self._runs)}", "")] = (run, options)
+        return run
+
+    def assert_thresholds(
+        self,
+        run: Run | str | Path,
+        *thresholds: str,
+        coverage: float = 0.5,
+        unsure: UnsureOutcome | None = None,
+    ) -> GateResult:
+        """Assert that a run reaches every bar, `groundedness>=0.85`, as `ragfault gate` decides it."""
+        __tracebackhide__ = True
+        return self._check_run(run, thresholds, False, unsure, coverage=coverage)
+
+    def assert_no_drop(
+        self,
+        run: Run | str | Path,
+        baseline: Run | str | Path | None = None,
+        *,
+        max_drop: float = 0.02,
+        unsure: UnsureOutcome | None = None,
+        **terms: Any,
+    ) -> GateResult:
+        """Assert that no metric of a run got worse than in a baseline by more than its margin.
+
+        `baseline` is a run, or None for that of `--ragfault-baseline`; where there is none the test is skipped.
+        `terms` are those of `ragfault gate --baseline`: metrics, margins, alpha, power, coverage, anyway, seed.
+        """
+        __tracebackhide__ = True
+        return self._check_run(
+            run, (), True if baseline is None else baseline, unsure, max_drop=max_drop, **terms
+        )
+
+    def _evaluate_traces(self, traces: Traces, options: Mapping[str, Any]) -> Mapping[str, ScoredTrace]:
+        """Id → the trace with its verdicts and scores, of all traces, which are evaluated once."""
+        from itertools import groupby
+
+        from ragfault.evaluation.online import ScoredTrace
+
+        key = None if isinstance(traces, Path) else id(traces)
+        run = self._runs_by_list.get(key) if key else None
+        if run is None:
+            run = self.evaluate(traces, **options)
+            if key:
+                self._runs_by_list[key] = run
+        if run.path not in self._scored_traces:
+            seen = zip(
+                run.traces(), run.verdicts(), groupby(run.scores(), lambda one: one.trace), strict=True
+            )
+            self._scored_traces[run.path] = {
+                trace.id: ScoredTrace(trace, verdicts, tuple(scores)) for trace, verdicts, (_, scores) in seen
+            }
+        return self._scored_traces[run.path]
+
+    def _run_marker(
+        self,
+        traces: Traces,
+        *,
+        thresholds: str | Sequence[str] = (),
+        baseline: Run | str | Path | bool = False,
+        evaluate: Mapping[str, Any] | None = None,
+        unsure: UnsureOutcome | None = None,
+        **terms: Any,
+    ) -> None:
+        """Do what a marker asks for; its paths begin at the root of the tests."""
+        __tracebackhide__ = True
+        root = self._config.rootpath
+        run = self.evaluate(root / traces if isinstance(traces, str | Path) else traces, **(evaluate or {}))
+        if isinstance(baseline, str | Path):
+            baseline = root / baseline
+        self._check_run(
+            run, [thresholds] if isinstance(thresholds, str) else thresholds, baseline, unsure, **terms
+        )
+
+    def _check_run(
+        self,
+        run: Run | str | Path,
+        thresholds: Sequence[str],
+        baseline: Run | str | Path | bool,
+        unsure: UnsureOutcome | None,
+        **terms: Any,
+    ) -> GateResult:
+        """Hold a run against bars and a baseline, attach the report, and let the test fail, skip or go on."""
+        __tracebackhide__ = True
+        from ragfault.analysis import gate
+        from ragfault.io.runs import Run
+
+        run = Run.open(run) if isinstance(run, str | Path) else run
+        against, missing = self._resolve_baseline(run, baseline)
+        if missing and not thresholds:
+            pytest.skip(missing)
+        if missing:
+            terms = {key: value for key, value in terms.items() if key == "coverage"}
+        found = gate(run, thresholds, baseline=against, **terms)
+        self._attach_report(run, found)
+        self._apply_result(found, unsure or self._config.getoption("ragfault_unsure"))
+        if missing:
+            pytest.skip(f"the bars are passed; {missing}")
+        return found
+
+    def _resolve_baseline(self, run: Run, baseline: Run | str | Path | bool) -> tuple[Run | None, str | None]:
+        """The run to hold against, or why there is none."""
+        from ragfault.io.runs import Run
+
+        if isinstance(baseline, Run):
+            return baseline, None
+        if baseline is False:
+            return None, None
+        place = self._get_path("baseline") if baseline is True else Path(baseline)
+        if place is None:
+            return None, "no baseline: give a run, or --ragfault-baseline PATH"
+        if (place / "manifest.json").is_file() or not any(place.glob("*/manifest.json")):
+            return Run.open(place), None
+        if not (place / run.path.name / "manifest.json").is_file():
+            return None, f"no baseline: {place} holds runs, but none called {run.path.name}"
+        return Run.open(place / run.path.name), None
+
+    def _attach_report(self, run: Run, result: GateResult) -> None:
+        """Attach what was decided to the test that runs, and write the reports that were asked for."""
+        from ragfault.reports.terminal import gate as report
+
+        item = self._config.stash[_CURRENT_ITEM]
+        item.user_properties.extend(report.list_gate_properties(result))
+        folder = self._get_path("report")
+        if folder is None:
+            return
+        from ragfault.reports.output import write_report_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        notes = self._notes.setdefault(item.nodeid, [])
+        notes.append(report.render_gate_markdown(result))
+        text = f"## {_to_file_name(item.nodeid)}\n\n" + "\n".join(notes)
+        self.written_reports.add(
+            write_report_file(folder / f"{_to_file_name(item.nodeid)[-120:]}.md", text, force=True)
+        )
+        item.user_properties.append(("ragfault report", str(self._write_page(run, folder))))
+
+    def _write_page(self, run: Run, folder: Path) -> Path:
+        """The HTML report of a run, written once."""
+        place = run.path.resolve()
+        if place not in self._pages:
+            from ragfault.reports.html.report import write_run_html
+
+            taken = {path.stem for path in self._pages.values()}
+            self._pages[place] = write_run_html(
+                run, folder / f"{_make_unique(_to_file_name(run.path.name), taken)}.html", force=True
+            )
+            self.written_reports.add(self._pages[place])
+        return self._pages[place]
+
+    def _apply_result(self, result: GateResult, unsure: UnsureOutcome) -> None:
+        __tracebackhide__ = True
+        from ragfault.reports.terminal import gate as report
+
+        if unsure not in get_args(UnsureOutcome):
+            raise UsageError(f'unsure="{unsure}" is none of: {", ".join(get_args(UnsureOutcome))}.')
+        text = report.render_gate_terminal(result, width=REPORT_WIDTH).rstrip()
+        if result.result == "fail":
+            raise AssertionError(text)
+        if result.result == "pass" or unsure != "fail":
+            self._config.stash[_CURRENT_ITEM].add_report_section("call", "ragfault", text)
+        if result.result == "pass" or unsure == "pass":
+            return
+        if unsure == "skip":
+            pytest.skip(f"ragfault: {text.splitlines()[-1]}")
+        raise AssertionError(
+            f"{text}\n\nThe data cannot tell, and that is no pass. Give more traces, a wider margin, "
+            "or let it by with --ragfault-unsure=skip (or pass)."
+        )
+
+    def _get_path(self, name: str) -> Path | None:
+        """The path that an option gives, from where pytest was called."""
+        value = self._config.getoption(f"ragfault_{name}")
+        return None if value is None else self._config.invocation_params.dir / value
+
+
+_CURRENT_ITEM = pytest.StashKey[pytest.Item]()
+_FIXTURE = pytest.StashKey[RagfaultFixture]()
+
+
+def _format_error(error: RagfaultError, config: pytest.Config) -> str:
+    """An error as the report of a test says it; where a file is missing, with the folder that paths begin at."""
+    text = f"{type(error).__name__}: {error}"
+    more = f"Paths begin at pytest's root folder, {config.rootpath}. Is it not the one you meant? Write options with =."
+    return f"{text}\n{more}" if "there is no file" in text else text
+
+
+def _name_run(traces: object) -> str:
+    """A run's name after what it is made from: that of the file, without its suffixes."""
+    if isinstance(traces, str | Path):
+        return _to_file_name(Path(traces).name.split(".")[0]) or "traces"
+    return "traces"
+
+
+def _strip_control(text: str) -> str:
+    """A text of a trace without what would steer a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _to_file_name(text: str) -> str:
+    """A text that can be a file's name.
+
+    >>> _to_file_name("tests/test_rag.py::test_bars[v1]")
+    'tests-test_rag.py-test_bars-v1'
+    """
+    return "-".join("".join(sign if sign.isalnum() or sign in "_." else " " for sign in text).split())
+
+
+def _make_unique(name: str, taken: Iterable[str]) -> str:
+    """The name, or the first after it that is not taken.
+
+    >>> _make_unique("v1", ["v1", "v1-2"])
+    'v1-3'
+    """
+    used, number, found = set(taken), 1, name
+    while found in used:
+        number += 1
+        found = f"{name}-{number}"
+    return found

@@ -1,0 +1,20 @@
+"""Read traces and documents from files of many formats and shapes, and write traces back."""
+
+from ragfault.io.documents import read_documents
+from ragfault.io.files import MAX_LINE
+from ragfault.io.formats.json_schema import build_trace_schema
+from ragfault.io.formats.record_shapes import SHAPES
+from ragfault.io.trace_reader import InputSummary, TraceDigest, read_traces, summarize_input
+from ragfault.io.trace_writer import write_traces
+
+__all__ = [
+    "MAX_LINE",
+    "SHAPES",
+    "InputSummary",
+    "TraceDigest",
+    "build_trace_schema",
+    "read_documents",
+    "read_traces",
+    "summarize_input",
+    "write_traces",
+]

@@ -1,0 +1,119 @@
+"""Demo data: a ferry handbook, questions about it, and the traces of two versions of a RAG system.
+
+Version 2 is the worse release: its chunks are too small, and its prompt makes the model invent details.
+`training/handbook.py` records the traces; every text is written for this purpose.
+
+The second version is the release that got worse: its chunks are too small, and its prompt makes it embroider.
+The traces are recorded by `training/handbook.py`; every text is written for this purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import OutputError
+from ragfault.records import Trace
+
+__all__ = ["Handbook", "load_handbook", "write_handbook"]
+
+
+class Handbook(Struct, frozen=True, kw_only=True):
+    """The demo data in memory: a corpus, questions with an answer key, and what two versions made of them.
+
+    >>> load_handbook().traces["v2"][0].model
+    'gpt-4o-mini'
+    """
+
+    documents: Mapping[str, str]
+    """File name → Markdown; the spans of the gold count characters of these texts."""
+    questions: tuple[Trace, ...]
+    """Traces that nobody has answered: query, route, and (but for six) reference, facts and gold spans."""
+    traces: Mapping[str, tuple[Trace, ...]]
+    """Version ("v1", the decent one, and "v2", the worse one) → its traces in the order of time."""
+
+
+def load_handbook() -> Handbook:
+    """Return the demo data: 71 sections in 11 documents, 104 questions, two versions of a RAG system.
+
+    It reads only files of the package and raises nothing of its own.
+
+    >>> data = load_handbook()
+    >>> question = data.questions[1]
+    >>> question.query
+    'Can I pay the purser in cash?'
+    >>> span = question.gold.spans[0]
+    >>> data.documents[span.document][span.start : span.end]
+    'The purser takes cards only; cash has not been accepted on board since 1 March 2023.'
+    """
+    source = {file.name: file for file in _list_files()}
+    return Handbook(
+        documents={name: _read_text(file) for name, file in source.items() if name.endswith(".md")},
+        questions=_decode_traces(source["questions.jsonl"]),
+        traces={version: _decode_traces(source[f"traces-{version}.jsonl"]) for version in ("v1", "v2")},
+    )
+
+
+def write_handbook(folder: str | PathLike[str], *, force: bool = False) -> list[Path]:
+    """Write the demo data as plain files into a folder, which is made where it is missing, and return their paths.
+
+    The documents lie in its folder `documents`, beside `questions.jsonl`, `traces-v1.jsonl` and `traces-v2.jsonl`.
+    Raises `OutputError` when one of the files exists and `force` is not set, or when one cannot be written; in the
+    first case nothing is written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     paths = write_handbook(folder)
+    >>> [path.name for path in paths if path.suffix == ".jsonl"]
+    ['questions.jsonl', 'traces-v1.jsonl', 'traces-v2.jsonl']
+    """
+    root = Path(folder)
+    goals = {
+        root / "documents" / file.name if file.name.endswith(".md") else root / file.name: file
+        for file in _list_files()
+    }
+    if not force:
+        _refuse_to_overwrite(list(goals))
+    try:
+        (root / "documents").mkdir(parents=True, exist_ok=True)
+        for path, file in goals.items():
+            path.write_bytes(_read_text(file).encode())
+    except OSError as error:
+        raise OutputError(
+            f"the handbook cannot be written to {root}: {error}. Name a folder that can."
+        ) from error
+    return list(goals)
+
+
+def _refuse_to_overwrite(paths: list[Path]) -> None:
+    """Raise where one of the files exists already."""
+    there = [path for path in paths if path.exists()]
+    if there:
+        more = f" and {len(there) - 1} more of its files exist" if len(there) > 1 else " exists"
+        raise OutputError(
+            f"{there[0]}{more} already. Name another folder, or overwrite them with --force (in Python: force=True)."
+        )
+
+
+def _list_files() -> list[Traversable]:
+    """The files of the demo data in the package, by name."""
+    room = files("ragfault.io.datasets") / "handbook"
+    return sorted(
+        (f for f in room.iterdir() if f.name.endswith((".md", ".jsonl"))), key=lambda file: file.name
+    )
+
+
+def _read_text(file: Traversable) -> str:
+    """The text of a file with plain line ends, as the spans count them."""
+    return file.read_text(encoding="utf-8")
+
+
+def _decode_traces(file: Traversable) -> tuple[Trace, ...]:
+    """The traces of a JSONL file."""
+    return tuple(msgspec.json.decode(line, type=Trace) for line in _read_text(file).splitlines())

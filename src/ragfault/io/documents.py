@@ -1,0 +1,463 @@
+"""Reader of corpus documents: Markdown, text, HTML, JSON and tables from files and folders."""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import io
+import os
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ragfault.errors import BadDocuments, InputError, UnknownName
+from ragfault.io import document_parsers, files
+from ragfault.io.decoder import NoticeCallback
+from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.files import MAX_LINE, InputPaths
+from ragfault.io.formats import json_stream, tables
+from ragfault.records import Document
+
+DOCUMENT_KINDS = {
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".txt": "plain",
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".jsonl": "lines",
+    ".ndjson": "lines",
+    ".csv": "csv",
+    ".tsv": "tsv",
+}
+"""What a file name promises, also before .gz and .zst."""
+
+
+class CorpusFile(NamedTuple):
+    """A file of a corpus."""
+
+    path: str
+    id: str
+    """Its path relative to the folder that was named."""
+    problem: str = ""
+    """Why it is not read."""
+
+
+def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[CorpusFile]:
+    """The files that a path, a glob, a folder or a list of these stands for."""
+    parts = [where] if isinstance(where, (str, os.PathLike)) else where
+    found: list[CorpusFile] = []
+    for part in parts:
+        name = os.fspath(part)
+        path = Path(name)
+        if path.is_dir():
+            found += _list_corpus_folder(path, notice)
+        elif path.exists():
+            if files.get_format_suffix(name) not in DOCUMENT_KINDS:
+                raise InputError(
+                    f"{name} is of no known kind; there are: {', '.join(DOCUMENT_KINDS)} (also .gz, .zst)"
+                )
+            found.append(CorpusFile(name, path.name))
+        else:
+            found += _match_pattern(name)
+    if not found:
+        raise InputError("no file was named to read documents from")
+    return found
+
+
+def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[CorpusFile]:
+    """The documents in a folder and below it."""
+    found: list[CorpusFile] = []
+    other = 0
+    for file in sorted(_walk_corpus(folder), key=lambda file: file.id):
+        known = files.get_format_suffix(file.path) in DOCUMENT_KINDS and not files.BAD_LINES_FILE.search(
+            file.path
+        )
+        if known or file.problem:
+            found.append(file)
+        else:
+            other += 1
+    if other and notice is not None:
+        notice(f"passed over {other:,} files of other kinds in {folder}")
+    if not found:
+        raise InputError(
+            f"the folder {folder} holds no document ({', '.join(DOCUMENT_KINDS)}; also .gz, .zst)"
+        )
+    return found
+
+
+def _walk_corpus(folder: Path) -> Iterator[CorpusFile]:
+    """Every file that is not hidden; a link to a folder is not followed."""
+    home = folder.resolve()
+    lost: list[OSError] = []
+    for place, folders, names in os.walk(folder, onerror=lost.append):
+        above = Path(place)
+        for name in [*names, *(name for name in folders if (above / name).is_symlink())]:
+            path = above / name
+            problem = _check_link(path, home)
+            if not name.startswith(".") and (problem or path.is_file()):
+                yield CorpusFile(str(path), path.relative_to(folder).as_posix(), problem)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    for error in lost:
+        yield CorpusFile(str(error.filename), str(error.filename), f"cannot be read: {error.strerror}")
+
+
+def _check_link(path: Path, home: Path) -> str:
+    """What is wrong with a link that leads out of the folder or to nothing."""
+    if not path.is_symlink():
+        return ""
+    try:
+        goal = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return "a link that leads nowhere"
+    return "" if goal.is_relative_to(home) else "a link that leads out of the folder"
+
+
+def _match_pattern(pattern: str) -> list[CorpusFile]:
+    """The files that match a glob, named from its last part without a wildcard on."""
+    if not glob.has_magic(pattern):
+        raise InputError(f"there is no file {pattern}")
+    parts = Path(pattern).parts
+    first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+    root = Path(*parts[:first])
+    names = sorted(glob.glob(pattern, recursive=True))
+    found = [
+        Path(name)
+        for name in names
+        if files.get_format_suffix(name) in DOCUMENT_KINDS and Path(name).is_file()
+    ]
+    if not found:
+        raise InputError(f"no document matches {pattern}")
+    home = root.resolve()
+    strays = (
+        "" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in found
+    )
+    return [
+        CorpusFile(str(path), path.relative_to(root).as_posix(), stray)
+        for path, stray in zip(found, strays, strict=True)
+    ]
+
+
+pass  # self-import
+
+
+MAX_PROBED_ELEMENTS = 16
+"""So many elements of a JSON document are looked at for one that has a text."""
+HEADING_PATTERN = re.compile(r"^ {0,3}#[ \t]+(\S[^\n]{0,300})", re.MULTILINE)
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""The byte order marks that files begin with, the longer before those that they begin with."""
+
+
+class DocumentOptions(NamedTuple):
+    """How files are read."""
+
+    text_column: str | None
+    encoding: str | None
+    notice: NoticeCallback | None
+    limit: int
+
+    def notify(self, text: str) -> None:
+        if self.notice is not None:
+            self.notice(text)
+
+
+def read_documents(
+    where: InputPaths,
+    *,
+    text: str | None = None,
+    encoding: str | None = None,
+    on_bad: OnBad = "raise",
+    notice: NoticeCallback | None = None,
+    limit: int = MAX_LINE,
+) -> Iterator[Document]:
+    """Every document of one or many files, in the order of their names, as a stream.
+
+    `where` is a file, a folder, a glob, or a list of these: Markdown, plain text, HTML, JSON, JSON Lines, CSV, TSV,
+    also packed (gzip, Zstandard). A file of text is a document whose id is its path relative to the folder that was
+    named (of a glob: to its part without wildcards; of a single file: its name), with / between the parts. A line of
+    JSON Lines, a row of a table and an object in a JSON array are documents where they have a column `text` (or
+    `content`, `page_content`, `body`, `passage`, or the one that is named); their id is the column `id`, else
+    FILE#LINE, and columns of no other use are metadata. JSON of any other shape is one document, a list of messages
+    is a chat, and a table without texts one document that is a Markdown table.
+
+    Spans of gold count the characters of `Document.text`: that is the file after its front matter, with plain line
+    ends and without a byte order mark; of HTML the Markdown that is made of it (no script, no style, nothing is
+    fetched). A span that was counted in an HTML file itself does not fit.
+
+    Files are UTF-8 unless they begin with a byte order mark, an HTML file names its encoding, or `encoding` does.
+    What is hidden in a folder is passed over, and so are files of other kinds; both how many those were and odd
+    encodings are told to `notice`. Faults never stop the reading: undecodable bytes, an empty document, a link that
+    leads out of the folder, an id that stands twice, more than `limit` bytes. `on_bad="raise"` gives every good
+    document and then raises `BadDocuments` with the first 20 faults and the count of all; a callable gets each fault
+    as it comes; "skip" passes them over.
+
+    Raises `InputError` before the first document where nothing is there or a file that was named is of no known kind,
+    and after the last where there was none; `UnknownName` for an encoding that does not exist.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "dogs.md").write_text("---\\nlanguage: en\\n---\\n# Dogs\\n\\nOn a lead.\\n")
+    >>> [document] = read_documents(folder)
+    >>> document.id, document.title, document.text, document.metadata
+    ('dogs.md', 'Dogs', '# Dogs\\n\\nOn a lead.\\n', {'language': 'en'})
+    """
+    if not callable(on_bad) and on_bad not in ("raise", "skip"):
+        raise UnknownName("way to treat bad documents", str(on_bad), ["raise", "skip", "a callable"])
+    if encoding is not None and _look_up_codec(encoding) is None:
+        raise UnknownName(
+            "encoding", encoding, ["utf-8", "utf-16", "latin-1", "cp1252", "shift_jis", "gb18030"]
+        )
+    way = DocumentOptions(text, encoding, notice, limit)
+    return _read_corpus(expand_corpus(where, notice), way, ErrorCollector(on_bad, error_type=BadDocuments))
+
+
+def _read_corpus(
+    corpus: list[CorpusFile], options: DocumentOptions, collector: ErrorCollector
+) -> Iterator[Document]:
+    for file in corpus:
+        if file.problem:
+            collector.report(file.path, 1, file.problem, b"")
+            continue
+        for line, item in _read_file(file, options):
+            problem = str(item) if isinstance(item, InvalidRecord) else _check_document(item)
+            if problem:
+                collector.report(file.path, line, problem, item if isinstance(item, InvalidRecord) else b"")
+            elif collector.accept(item, file.path, line, b""):
+                yield item
+    collector.raise_errors([file.path for file in corpus])
+
+
+def _check_document(document: Document) -> str:
+    """What is wrong with a document, if anything is."""
+    if not document.text.strip():
+        return "the document is empty"
+    if "\0" in document.text:
+        return "it holds zero bytes: this is no text"
+    try:
+        document.text.encode()
+    except UnicodeEncodeError:
+        return "a text holds half a character (a lone surrogate, as in \\ud800)"
+    return ""
+
+
+# --- what a file gives -----------------------------------------------------------------------------
+
+
+def _read_file(file: CorpusFile, options: DocumentOptions) -> Iterator[tuple[int, Any]]:
+    """Lines with the documents that begin there, or with what is wrong there."""
+    kind = DOCUMENT_KINDS[files.get_format_suffix(file.path)]
+    try:
+        stream = files.open_bytes(file.path)
+        with stream.body:
+            if kind in ("markdown", "plain", "html"):
+                yield 1, _build_text_document(file, kind, _read_bytes(stream, options), options)
+            else:
+                yield from _read_records(file, kind, stream, options)
+    except InvalidRecord as wrong:
+        yield 1, wrong
+    except InputError as error:
+        yield 1, InvalidRecord(str(error))
+
+
+def _read_bytes(stream: files.InputStream, options: DocumentOptions) -> bytes:
+    """The bytes of a file; raises `Wrong` where they are too many or break off."""
+    data = stream.body.read(options.limit + 1)
+    if len(data) > options.limit:
+        raise InvalidRecord(f"the document is longer than {options.limit:,} bytes")
+    if stream.read_error:
+        raise InvalidRecord(stream.read_error)
+    return data
+
+
+def _build_text_document(file: CorpusFile, kind: str, data: bytes, options: DocumentOptions) -> Document:
+    """The document that a file of text is."""
+    text = _decode_text(file, kind, data, options)
+    if kind == "html":
+        title, text = document_parsers.parse_html(text)
+        return Document(id=file.id, text=text, title=title or _extract_heading(text))
+    if kind != "markdown":
+        return Document(id=file.id, text=text)
+    metadata, end, strange = document_parsers.parse_markdown_header(text)
+    if strange:
+        options.notify(f"{file.path}: passed over in its front matter: {'; '.join(strange[:3])[:200]}")
+    title = metadata.pop("title", None)
+    text = text[end:]
+    return Document(
+        id=file.id, text=text, title=str(title) if title else _extract_heading(text), metadata=metadata
+    )
+
+
+def _extract_heading(text: str) -> str | None:
+    found = HEADING_PATTERN.search(text)
+    return found[1].rstrip().rstrip("#").rstrip() or None if found else None
+
+
+def _read_records(
+    file: CorpusFile, kind: str, stream: files.InputStream, options: DocumentOptions
+) -> Iterator[tuple[int, Any]]:
+    """The documents of a file of many; where the stream breaks, what came before."""
+    body = _recode_to_utf8(file, stream, options)
+    if kind == "json":
+        yield from _read_json(file, body, options)
+    elif kind == "lines":
+        for number, line, whole in files.iterate_lines(body, options.limit):
+            if not whole:
+                yield number, LineTooLong(line, options.limit)
+            elif not line.isspace() and not (stream.read_error and not line.endswith(b"\n")):
+                yield number, _decode_record(file, number, line, options)
+    else:
+        yield from _read_table(
+            file, tables.read_csv_rows(body, file.path, kind == "tsv", options.limit), options
+        )
+    if stream.read_error:
+        yield 1, InvalidRecord(stream.read_error)
+
+
+def _decode_record(
+    file: CorpusFile, number: int, record: Any, options: DocumentOptions
+) -> Document | InvalidRecord:
+    try:
+        held = document_parsers.decode_object(record) if isinstance(record, bytes) else record
+        return document_parsers.build_document(held, f"{file.id}#{number}", options.text_column)
+    except InvalidRecord as wrong:
+        return (
+            wrong if wrong.text else InvalidRecord(str(wrong), record if isinstance(record, bytes) else b"")
+        )
+
+
+def _read_json(
+    file: CorpusFile, body: io.BufferedReader, options: DocumentOptions
+) -> Iterator[tuple[int, Any]]:
+    """The objects of a JSON document that have texts; else the document as it stands."""
+    elements = json_stream.iterate_elements(
+        body, options.limit, lambda names: document_parsers.choose_text_column(list(names)) is not None
+    )
+    first = list(islice(elements, MAX_PROBED_ELEMENTS))
+    if not any(_has_text(item, options) for _, item, _ in first):
+        yield 1, _read_json_document(file, options)
+        return
+    for number, item, whole in chain(first, elements):
+        if isinstance(item, InvalidRecord):
+            yield number, item
+        else:
+            yield (
+                number,
+                _decode_record(file, number, item, options) if whole else LineTooLong(item, options.limit),
+            )
+
+
+def _has_text(item: bytes | InvalidRecord, options: DocumentOptions) -> bool:
+    """Whether a piece of JSON is an object with a text, and not what somebody said in a chat."""
+    try:
+        held = document_parsers.decode_object(item) if isinstance(item, bytes) else {}
+        return not document_parsers.format_chat([held]) and bool(
+            document_parsers.build_document(held, "-", options.text_column).text
+        )
+    except InvalidRecord:
+        return False
+
+
+def _read_json_document(file: CorpusFile, options: DocumentOptions) -> Document:
+    """The document that a JSON file as a whole is: its text, or the chat that it holds."""
+    import msgspec
+
+    stream = files.open_bytes(file.path)
+    with stream.body:
+        text = _decode_text(file, "json", _read_bytes(stream, options), options)
+    try:
+        held = msgspec.json.decode(text.encode()) if text.strip() else None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidRecord(f"malformed JSON: {error}") from None
+    return Document(id=file.id, text=document_parsers.format_chat(held) or text)
+
+
+def _read_table(
+    file: CorpusFile, rows: Iterator[tuple[int, Any]], options: DocumentOptions
+) -> Iterator[tuple[int, Any]]:
+    """The rows that are documents; a table without texts is one document."""
+    number, header = next(rows, (0, []))
+    while isinstance(header, InvalidRecord):
+        yield number, header
+        number, header = next(rows, (0, []))
+    if document_parsers.choose_text_column(header, options.text_column) or options.text_column:
+        for number, row in rows:
+            yield (
+                number,
+                row if isinstance(row, InvalidRecord) else _decode_record(file, number, row, options),
+            )
+        return
+    cells: list[list[str]] = [header]
+    for number, row in rows:
+        if isinstance(row, InvalidRecord):
+            yield number, row
+        else:
+            cells.append([cell or "" for cell in row.values()])
+    if len(cells) > 1:
+        options.notify(
+            f"{file.path}: read as one table, as none of its columns is {', '.join(document_parsers.TEXT_COLUMNS)}"
+        )
+    yield (
+        1,
+        Document(id=file.id, text=document_parsers.format_markdown_table(cells) if len(cells) > 1 else ""),
+    )
+
+
+# --- encodings -------------------------------------------------------------------------------------
+
+
+def _look_up_codec(name: str) -> str | None:
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return None
+
+
+def _detect_encoding(file: CorpusFile, kind: str, head: bytes, options: DocumentOptions) -> str:
+    """The encoding of a file by its first bytes; raises `Wrong` where it names one that does not exist."""
+    marked = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
+    named = (
+        marked
+        or options.encoding
+        or (document_parsers.detect_charset(head) if kind == "html" else None)
+        or "utf-8"
+    )
+    known = _look_up_codec(named)
+    if known is None:
+        raise InvalidRecord(
+            f"it names the encoding {named}, which does not exist; name the right one: encoding="
+        )
+    if known != "utf-8":
+        options.notify(f"{file.path}: read as {known}")
+    return known
+
+
+def _decode_text(file: CorpusFile, kind: str, data: bytes, options: DocumentOptions) -> str:
+    """The text of bytes, with plain line ends."""
+    known = _detect_encoding(file, kind, data[:4096], options)
+    try:
+        text = data.decode(known).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(
+            f"byte {error.start + 1:,} is no {known.upper()}; name the encoding that it is: encoding="
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _recode_to_utf8(
+    file: CorpusFile, stream: files.InputStream, options: DocumentOptions
+) -> io.BufferedReader:
+    """The stream as it is, or recoded where it is not UTF-8."""
+    known = _detect_encoding(file, "rows", stream.body.peek(4)[:4], options)
+    if known == "utf-8":
+        return stream.body
+    text = _decode_text(file, "rows", _read_bytes(stream, options), options._replace(notice=None))
+    return io.BufferedReader(io.BytesIO(text.encode()))

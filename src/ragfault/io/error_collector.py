@@ -1,0 +1,165 @@
+"""Collection of the faults of an input: bad lines and duplicate ids, reported together at the end.
+
+Ids are kept as 64-bit hashes, about nine bytes each; two ids among a hundred million collide with a chance of
+about 1 in 4,000.
+
+Only a 64-bit hash of each id is kept: recent ones in a set, the rest in sorted arrays, one for each of 256 ranges
+of hashes, so that taking more in copies one range at a time. Two ids among a hundred million are taken for the same
+with a chance of about 1 in 4,000.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from ragfault.errors import MAX_FAULTS_SHOWN, BadTraces, InputError, InputFault
+from ragfault.io.field_values import InvalidRecord, make_content_id
+from ragfault.records import Document, Trace
+
+HASH_RANGES, RANGE_SHIFT = 256, 56
+"""Ranges of hashes, told apart by their highest eight bits."""
+
+RECENT_CAPACITY = 2**16
+"""How many hashes the set holds at least before they move to the array."""
+
+
+class IdSet:
+    """A set of ids that only grows.
+
+    >>> seen = IdSet()
+    >>> seen.add("a"), seen.add("b"), seen.add("a")
+    (True, True, False)
+    """
+
+    def __init__(self) -> None:
+        self.recent: set[int] = set()
+        self.sorted_ranges: list[Any] = [memoryview(b"").cast("B")] * HASH_RANGES
+        self.recent_capacity = RECENT_CAPACITY
+
+    def __len__(self) -> int:
+        return len(self.recent) + sum(map(len, self.sorted_ranges))
+
+    def __contains__(self, item_id: str) -> bool:
+        key = hash(item_id)
+        return key in self.recent or self._is_in_ranges(key)
+
+    def add(self, item_id: str) -> bool:
+        """Take the id in; False where it was in already."""
+        key = hash(item_id)
+        if key in self.recent or self._is_in_ranges(key):
+            return False
+        self.recent.add(key)
+        if len(self.recent) >= self.recent_capacity:
+            self._merge_recent()
+        return True
+
+    def _is_in_ranges(self, key: int) -> bool:
+        old = self.sorted_ranges[(key >> RANGE_SHIFT) + HASH_RANGES // 2]
+        if not old:
+            return False
+        place = bisect_left(old, key)
+        return place < len(old) and old[place] == key
+
+    def _merge_recent(self) -> None:
+        import numpy as np
+
+        new = np.fromiter(self.recent, np.int64, len(self.recent))
+        new.sort()
+        ends = np.searchsorted(new >> RANGE_SHIFT, np.arange(HASH_RANGES) - HASH_RANGES // 2, side="right")
+        for at, part in enumerate(np.split(new, ends[:-1])):
+            kept = np.concatenate([np.asarray(self.sorted_ranges[at], np.int64), part])
+            kept.sort(kind="stable")
+            self.sorted_ranges[at] = memoryview(kept.data).cast("B").cast("q")
+        self.recent.clear()
+        self.recent_capacity = max(RECENT_CAPACITY, len(self) // 64)
+
+
+pass  # self-import
+
+
+OnBad = Literal["raise", "skip"] | Callable[[InputFault], object]
+
+TraceLocations = dict[str, tuple[str, int]]
+"""Trace id → the file and line that it stands on."""
+
+MAX_FAULT_TEXT = 2**16
+"""How much of a bad line a collected fault keeps."""
+
+
+class LineTooLong(InvalidRecord):
+    """A line that is longer than may be read, with its beginning."""
+
+    def __init__(self, text: bytes, limit: int) -> None:
+        super().__init__(f"the line is longer than {limit:,} bytes", text[:MAX_FAULT_TEXT])
+
+
+class ErrorCollector:
+    """Where traces are counted and faults are handed in."""
+
+    def __init__(
+        self, on_bad: OnBad, locations: TraceLocations | None = None, error_type: type[BadTraces] = BadTraces
+    ) -> None:
+        self.on_bad, self.locations, self.error_type = on_bad, locations, error_type
+        self.faults: list[InputFault] = []
+        self.bad_count = self.good_count = 0
+        self.seen_ids = IdSet()
+        self.next_numbers: dict[str, int] = {}
+
+    def accept(self, trace: Trace | Document, file: str, line: int, payload: Any) -> bool:
+        """Count a trace in; False where its id has been met before."""
+        if self.seen_ids.add(trace.id):
+            self.good_count += 1
+            if self.locations is not None:
+                self.locations[trace.id] = (file, line)
+            return True
+        self.report(file, line, f'the id "{trace.id[:80]}" stands twice', payload)
+        return False
+
+    def assign_id(self, trace: Trace) -> Trace:
+        """The trace with an id made of its query, numbered from the second of the same query on."""
+        plain = make_content_id(trace.query, "q-")
+        name, turn = plain, self.next_numbers.get(plain, 1)
+        while name in self.seen_ids:
+            turn += 1
+            name = f"{plain}#{turn}"
+        if turn > 1:
+            self.next_numbers[plain] = turn
+        return msgspec.structs.replace(trace, id=name)
+
+    def report(self, file: str, line: int, problem: str, payload: Any) -> None:
+        """Hand in what is wrong with one line."""
+        wanted = callable(self.on_bad) or len(self.faults) < MAX_FAULTS_SHOWN
+        self.add_fault(InputFault(file, line, problem, _get_payload_text(payload) if wanted else ""))
+
+    def add_fault(self, fault: InputFault) -> None:
+        self.bad_count += 1
+        if callable(self.on_bad):
+            self.on_bad(fault)
+        if len(self.faults) < MAX_FAULTS_SHOWN:
+            self.faults.append(fault._replace(text=fault.text[:MAX_FAULT_TEXT]))
+
+    def raise_errors(self, files: list[str]) -> None:
+        """Raise what there is to raise at the end."""
+        if self.bad_count and self.on_bad == "raise":
+            raise self.error_type(self.faults, self.good_count, self.bad_count)
+        if not self.good_count and not self.bad_count:
+            raise InputError(
+                f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: empty, "
+                f"there is no {self.error_type.noun[:-1]} in it"
+            )
+
+
+def _get_payload_text(payload: Any) -> str:
+    """The line of a payload, as far as it can be told."""
+    if isinstance(payload, InvalidRecord):
+        payload = payload.text
+    if isinstance(payload, bytes):
+        return payload.decode("utf-8", "replace").rstrip("\r\n")
+    try:
+        return msgspec.json.encode(payload).decode()
+    except (TypeError, ValueError, RecursionError):
+        return str(payload)

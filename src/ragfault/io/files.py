@@ -1,0 +1,308 @@
+"""Input files: expand paths, detect formats, and open byte streams.
+
+Compression (gzip, Zstandard) is recognized by its first bytes. A stream that breaks off ends quietly and
+records the error, so that everything before it is kept.
+
+Compression is recognised by its first bytes (gzip, Zstandard), never by the name alone, and undone as a
+stream. A stream that breaks off (a truncated download) ends quietly here and says so in `broken`, so that
+what came before it is kept.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, cast
+
+from ragfault.errors import InputError
+from ragfault.io.formats.tables import describe_memory_table, is_memory_table
+from ragfault.io.remote_paths import RemotePath, is_remote
+
+MAX_LINE = 64 * 2**20
+"""The longest line that is read, in bytes; a longer one is a fault."""
+
+FileFormat = Literal["json", "csv", "tsv", "parquet", "trec"]
+InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".trec": "trec",
+    ".run": "trec",
+}
+"""What a file name promises; `json` stands for one object a line and for one array alike."""
+
+COMPRESSION_SUFFIXES = (".gz", ".zst")
+READ_SIZE = 2**16
+"""How much is asked of a stream at once: of one that breaks off, what came with its last piece is lost."""
+
+BAD_LINES_FILE = re.compile(r"\.bad(-\d+)?\.jsonl$")
+"""The name of a side file, which holds the lines of an input that are no traces."""
+
+TREC_LINE = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
+
+
+class InputStream(NamedTuple):
+    """An open file: its uncompressed bytes, and what broke them off, if anything did."""
+
+    body: io.BufferedReader
+    raw: _ReadErrorGuard
+    is_compressed: bool = False
+    """Whether the file is compressed."""
+
+    @property
+    def read_error(self) -> str | None:
+        return self.raw.read_error
+
+
+# --- which files -----------------------------------------------------------------------------------
+
+
+def describe_input(where: object) -> tuple[str, ...]:
+    """An input as it was named: files, or traces in memory.
+
+    >>> describe_input("traces.jsonl"), describe_input(iter(()))
+    (('traces.jsonl',), ('traces in memory',))
+    """
+    if isinstance(where, str | Path):
+        return (str(where),)
+    if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
+        return tuple(map(str, where))
+    return (describe_memory_table(where) if is_memory_table(where) else "traces in memory",)
+
+
+def expand_paths(where: InputPaths) -> list[str]:
+    """The files that a path, a glob, a directory, or a list of these stands for, each as it was named.
+
+    A directory stands for its files (and those below it) of a known ending, in the order of their names;
+    hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth, and
+    the bad lines that were kept of an input (`*.bad.jsonl`). A run stands for its traces where it is named;
+    runs below a directory are passed over. What begins as `s3://`, `gs://` or `az://` is looked for in that
+    store. Raises `InputError` where nothing is there.
+    """
+    parts = [where] if isinstance(where, (str, os.PathLike)) else where
+    found: list[str] = []
+    for part in parts:
+        name = os.fspath(part)
+        try:
+            found += _expand_remote_path(RemotePath(name)) if is_remote(name) else _expand_local_path(name)
+        except OSError as error:
+            raise InputError(f"{part} cannot be read: {error.strerror or error}") from None
+    if not found:
+        raise InputError("no file was named to read traces from")
+    return found
+
+
+def _expand_local_path(name: str) -> list[str]:
+    if name == "-":
+        return [name]
+    path = Path(name)
+    if path.is_dir():
+        return _list_folder(path)
+    if path.exists():
+        return [name]
+    if glob.has_magic(name):
+        found = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
+        if found:
+            return found
+        raise InputError(f"no file matches {name}")
+    raise InputError(f"there is no file {name}")
+
+
+def _expand_remote_path(path: RemotePath) -> list[str]:
+    """The files that a name in an object store stands for."""
+    if glob.has_magic(path.url) and not path.is_file():
+        found = [str(one) for one in path.glob()]
+        if found:
+            return found
+        raise InputError(f"no file matches {path}")
+    if path.is_file():
+        return [str(path)]
+    if (path / "manifest.json").is_file() and (path / "traces.parquet").is_file():
+        return [str(path / "traces.parquet")]
+    found = [
+        str(one)
+        for one in path.list_files()
+        if get_format_suffix(one.name) in FORMATS_BY_SUFFIX and not BAD_LINES_FILE.search(one.name)
+    ]
+    if not found:
+        raise InputError(f"there is no file {path}, and none of traces below it")
+    return found
+
+
+def _list_folder(folder: Path) -> list[str]:
+    if _is_run_folder(folder):
+        return [str(folder / "traces.parquet")]
+    names = sorted(_walk_folder(folder))
+    if any(_get_stem(path) == "response" for path in names):
+        names = [path for path in names if _get_stem(path) != "source_info"]
+    if not names:
+        raise InputError(
+            f"the directory {folder} holds no file of traces ({', '.join(FORMATS_BY_SUFFIX)}; also {', '.join(COMPRESSION_SUFFIXES)}); "
+            "a run below it has to be named itself"
+        )
+    return [str(path) for path in names]
+
+
+def _walk_folder(folder: Path) -> Iterator[Path]:
+    """The files of traces in a folder and below it."""
+    for place, folders, names in os.walk(folder):
+        above = Path(place)
+        folders[:] = [
+            name
+            for name in folders
+            if not (name.startswith(".") or _is_finished_or_partial_run(above / name))
+        ]
+        for name in names:
+            known = (
+                get_format_suffix(name) in FORMATS_BY_SUFFIX
+                and not name.startswith(".")
+                and not BAD_LINES_FILE.search(name)
+            )
+            if known and (above / name).is_file():
+                yield above / name
+
+
+def _is_finished_or_partial_run(folder: Path) -> bool:
+    """Whether a folder is a run, or one in the making."""
+    return folder.suffix == ".partial" or _is_run_folder(folder)
+
+
+def _is_run_folder(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "traces.parquet").is_file()
+
+
+def get_format_suffix(name: str) -> str:
+    """The ending that names the form: `.jsonl` of `traces.jsonl.gz`."""
+    path = Path(name)
+    return (
+        Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSION_SUFFIXES else path.suffix.lower()
+    )
+
+
+def _get_stem(path: Path) -> str:
+    return path.name.split(".", 1)[0]
+
+
+# --- which form ------------------------------------------------------------------------------------
+
+
+def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
+    """The form of an open file: what its name promises, else what its first bytes look like.
+
+    Raises `InputError` where neither tells.
+    """
+    head = _peek_head(body)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    promised = FORMATS_BY_SUFFIX.get(get_format_suffix(name))
+    if promised:
+        return promised
+    if head.lstrip()[:1] in (b"{", b"["):
+        return "json"
+    first = head.split(b"\n", 1)[0]
+    if TREC_LINE.fullmatch(first):
+        return "trec"
+    names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first)}
+    if names & {b"query", b"question", b"user_input", b"input"}:
+        return "tsv" if b"\t" in first else "csv"
+    raise InputError(
+        f"{name}: neither its name nor its beginning says what it is; "
+        f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"
+    )
+
+
+def _peek_head(body: io.BufferedReader) -> bytes:
+    head = body.peek(4096)
+    return head.removeprefix(b"\xef\xbb\xbf")
+
+
+# --- bytes -----------------------------------------------------------------------------------------
+
+
+class _ReadErrorGuard(io.RawIOBase):
+    """A raw stream that ends, and keeps the reason, where the stream beneath it breaks."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.read_error: str | None = None
+        self.read_available = getattr(inner, "read1", inner.read)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self.read_available(min(len(buffer), READ_SIZE))
+        except EOFError:
+            self.read_error = "the compressed data breaks off here: the file is truncated"
+        except (OSError, zlib.error, ValueError) as error:
+            self.read_error = f"the data cannot be read further: {error}"
+        else:
+            buffer[: len(data)] = data
+            return len(data)
+        return 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self.inner.close()
+        super().close()
+
+
+def open_bytes(name: str) -> InputStream:
+    """The bytes of a file (`-` is standard input), uncompressed.
+
+    Raises `InputError` where the file is not there or may not be read.
+    """
+    try:
+        raw = RemotePath(name).open() if is_remote(name) else _open_local_file(name)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {name}") from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
+    guard = _ReadErrorGuard(raw)
+    plain = io.BufferedReader(guard, 2**18)
+    magic = plain.peek(4)[:4]
+    if magic.startswith(b"\x1f\x8b"):
+        guard = _ReadErrorGuard(gzip.GzipFile(fileobj=plain))
+    elif magic == b"\x28\xb5\x2f\xfd":
+        import pyarrow as pa
+
+        guard = _ReadErrorGuard(pa.CompressedInputStream(pa.PythonFile(plain, mode="r"), "zstd"))
+    else:
+        return InputStream(cast("io.BufferedReader", plain), guard)
+    return InputStream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard, is_compressed=True)
+
+
+def _open_local_file(name: str) -> IO[bytes]:
+    return open(0 if name == "-" else name, "rb", closefd=name != "-")
+
+
+def iterate_lines(body: io.BufferedReader, limit: int = MAX_LINE) -> Iterator[tuple[int, bytes, bool]]:
+    """Each line with its number and whether it is whole; of one longer than `limit` only the beginning comes.
+
+    >>> list(iterate_lines(io.BufferedReader(io.BytesIO(b"one\\ntwo and more\\nlast")), limit=4))
+    [(1, b'one\\n', True), (2, b'two ', False), (3, b'last', True)]
+    """
+    number = 0
+    while line := body.readline(limit + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if len(line) <= limit or line.endswith(b"\n"):
+            yield number, line, True
+            continue
+        while (rest := body.readline(2**20)) and not rest.endswith(b"\n"):
+            pass
+        yield number, line[:limit], False

@@ -1,0 +1,421 @@
+"""Arrow tables of traces, verdicts and scores: the schemas of the Parquet files, and conversion both ways.
+
+A round trip changes three things: a `time` comes back in UTC, a `reference` that is a tuple of one comes back as
+a string, and metadata that JSON cannot hold comes back as msgspec writes it.
+
+Each field of a trace is a column; chunks, citations and gold nest; `metadata` is one column of JSON text,
+so that it keeps whatever was in it and the difference between 1 and 1.0. What a round trip changes, and
+all that it changes:
+
+- a `time` comes back in UTC, the same instant; one without an offset is taken as UTC;
+- a `reference` that is a tuple of one comes back as that one string;
+- in `metadata`, what JSON cannot hold comes back as msgspec writes it (a date as text, NaN as null).
+
+A record becomes a struct, a tuple a list, a dict of texts a map; None becomes null. Every field is written,
+also where it has its default, so that any Parquet reader sees it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ragfault.errors import InputError
+from ragfault.records import Chunk, Citation, Gold, Latency, Score, Span, Timing, TokenCounts, Trace, Verdicts
+
+TRACES_PER_BATCH = 1024
+"""Traces to a record batch."""
+
+ColumnTypes = dict[str, pa.DataType]
+
+CHUNK_COLUMNS: ColumnTypes = {
+    "id": pa.string(),
+    "text": pa.string(),
+    "score": pa.float64(),
+    "document": pa.string(),
+    "start": pa.int64(),
+    "end": pa.int64(),
+    "kind": pa.string(),
+    "metadata": pa.string(),
+}
+CITATION_COLUMNS: ColumnTypes = {"chunk": pa.string(), "quote": pa.string(), "claim": pa.string()}
+GRADE_COLUMNS: ColumnTypes = {"id": pa.string(), "grade": pa.float64()}
+SPAN_COLUMNS: ColumnTypes = {
+    "document": pa.string(),
+    "start": pa.int64(),
+    "end": pa.int64(),
+    "grade": pa.float64(),
+}
+LATENCY_COLUMNS: ColumnTypes = dict.fromkeys(("retrieval", "generation", "total"), pa.float64())
+TIMING_COLUMNS: ColumnTypes = {
+    "name": pa.string(),
+    "start": pa.float64(),
+    "took": pa.float64(),
+    "chunks": pa.int64(),
+}
+TOKENS_COLUMNS: ColumnTypes = dict.fromkeys(("prompt", "completion"), pa.int64())
+
+
+def _make_struct_type(columns: ColumnTypes) -> pa.DataType:
+    return pa.struct(list(columns.items()))
+
+
+def _make_list_type(columns: ColumnTypes) -> pa.DataType:
+    return pa.list_(_make_struct_type(columns))
+
+
+TRACE_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("query", pa.string(), nullable=False),
+        ("chunks", _make_list_type(CHUNK_COLUMNS)),
+        ("answer", pa.string()),
+        ("citations", _make_list_type(CITATION_COLUMNS)),
+        ("reference", pa.list_(pa.string())),
+        ("facts", pa.list_(pa.string())),
+        (
+            "gold",
+            pa.struct([("chunks", _make_list_type(GRADE_COLUMNS)), ("spans", _make_list_type(SPAN_COLUMNS))]),
+        ),
+        ("route", pa.string()),
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("conversation", pa.string()),
+        ("turn", pa.int64()),
+        ("model", pa.string()),
+        ("latency", _make_struct_type(LATENCY_COLUMNS)),
+        ("timings", _make_list_type(TIMING_COLUMNS)),
+        ("tokens", _make_struct_type(TOKENS_COLUMNS)),
+        ("error", pa.string()),
+        ("metadata", pa.string()),
+    ]
+)
+"""The columns of a table of traces."""
+
+
+def traces_to_table(traces: Iterable[Trace]) -> pa.Table:
+    """The table that holds the traces, one row each, in `TRACE_SCHEMA`.
+
+    The whole table is in memory: for many traces, make one table for each thousand or so.
+
+    >>> table = traces_to_table([Trace(id="1", query="When?", chunks=(Chunk(id="a", text="In 1040."),))])
+    >>> table.num_rows, table["chunks"][0].as_py()[0]["text"]
+    (1, 'In 1040.')
+    """
+    traces = iter(traces)
+    batches: list[pa.RecordBatch] = []
+    while part := list(islice(traces, TRACES_PER_BATCH)):
+        batches += _build_batches(part)
+    return pa.Table.from_batches(batches, TRACE_SCHEMA)
+
+
+def table_to_traces(table: pa.Table) -> Iterator[Trace]:
+    """The traces that a table in `TRACE_SCHEMA` holds, in order.
+
+    A column that is absent reads as absent in every trace, columns of other names are passed over.
+    Raises `InputError` where `id` or `query` is absent or null, or a column is of another type.
+
+    >>> trace = Trace(id="1", query="When?", answer="In 1040.", metadata={"shop": 3})
+    >>> list(table_to_traces(traces_to_table([trace]))) == [trace]
+    True
+    """
+    names = [name for name in TRACE_SCHEMA.names if name in table.column_names]
+    lacking = [name for name in ("id", "query") if name not in names or table[name].null_count]
+    if lacking:
+        raise InputError(f"no {' and '.join(f'`{name}`' for name in lacking)} in every row of the table")
+    table = table.select(names)
+    wanted = pa.schema([TRACE_SCHEMA.field(name) for name in names])
+    if table.schema.types != wanted.types:
+        try:
+            table = table.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            raise InputError(f"the columns are not those of a table of traces: {error}") from None
+    for batch in table.to_batches(max_chunksize=TRACES_PER_BATCH):
+        yield from _read_batch(batch)
+
+
+# --- from records to columns -----------------------------------------------------------------------
+
+
+def _build_batches(traces: Sequence[Trace]) -> list[pa.RecordBatch]:
+    """One batch, or several where the texts together pass the 2 GiB that one array can hold."""
+    try:
+        return [_build_batch(traces)]
+    except pa.ArrowCapacityError:
+        if len(traces) == 1:
+            raise
+        middle = len(traces) // 2
+        return _build_batches(traces[:middle]) + _build_batches(traces[middle:])
+
+
+def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
+    columns = {
+        "chunks": _build_record_lists(
+            [trace.chunks for trace in traces], CHUNK_COLUMNS, {"metadata": _encode_metadata}
+        ),
+        "citations": _build_record_lists([trace.citations for trace in traces], CITATION_COLUMNS),
+        "reference": _build_text_lists([None if t.reference is None else t.references for t in traces]),
+        "facts": _build_text_lists([trace.facts for trace in traces]),
+        "gold": _build_gold([trace.gold for trace in traces]),
+        "time": _build_array(
+            [_convert_to_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type
+        ),
+        "latency": _build_structs([trace.latency for trace in traces], LATENCY_COLUMNS),
+        "timings": _build_record_lists([trace.timings for trace in traces], TIMING_COLUMNS),
+        "tokens": _build_structs([trace.tokens for trace in traces], TOKENS_COLUMNS),
+        "metadata": _build_array([_encode_metadata(trace.metadata) for trace in traces], pa.string()),
+    }
+    arrays = [
+        columns[field.name]
+        if field.name in columns
+        else _build_array([getattr(trace, field.name) for trace in traces], field.type)
+        for field in TRACE_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=TRACE_SCHEMA)
+
+
+def _build_array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    array = pa.array(values, kind)
+    if isinstance(array, pa.ChunkedArray):
+        raise pa.ArrowCapacityError("more than 2 GiB of text in one array")
+    return array
+
+
+def _build_record_lists(
+    parts: Sequence[Sequence[Any] | None],
+    columns: ColumnTypes,
+    writers: dict[str, Callable[[Any], Any]] | None = None,
+) -> pa.Array:
+    """A column of lists of records; None is a null list, unlike an empty one."""
+    flat = [record for part in parts if part for record in part]
+    writers = writers or {}
+    arrays = []
+    for name, kind in columns.items():
+        values = [getattr(record, name) for record in flat]
+        if name in writers:
+            values = [writers[name](value) for value in values]
+        arrays.append(_build_array(values, kind))
+    return _nest_values(parts, pa.StructArray.from_arrays(arrays, fields=list(_make_struct_type(columns))))
+
+
+def _build_text_lists(parts: Sequence[Sequence[str] | None]) -> pa.Array:
+    return _nest_values(parts, _build_array([text for part in parts if part for text in part], pa.string()))
+
+
+def _nest_values(parts: Sequence[Sequence[Any] | None], values: pa.Array) -> pa.Array:
+    """The values, cut into the lists that they came from."""
+    offsets = [0]
+    for part in parts:
+        offsets.append(offsets[-1] + (len(part) if part else 0))
+    mask = pa.array([part is None for part in parts], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+
+
+def _build_structs(records: list[Any], columns: ColumnTypes) -> pa.Array:
+    arrays = [_build_array([getattr(r, name, None) for r in records], kind) for name, kind in columns.items()]
+    return _build_nullable_struct(arrays, list(_make_struct_type(columns)), records)
+
+
+def _build_gold(golds: list[Gold | None]) -> pa.Array:
+    grades = [tuple(gold.chunks.items()) if gold else None for gold in golds]
+    flat = [pair for part in grades if part for pair in part]
+    pairs = [
+        _build_array([pair[0] for pair in flat], pa.string()),
+        _build_array([pair[1] for pair in flat], pa.float64()),
+    ]
+    chunks = _nest_values(
+        grades, pa.StructArray.from_arrays(pairs, fields=list(_make_struct_type(GRADE_COLUMNS)))
+    )
+    spans = _build_record_lists([gold.spans if gold else None for gold in golds], SPAN_COLUMNS)
+    return _build_nullable_struct([chunks, spans], list(TRACE_SCHEMA.field("gold").type), golds)
+
+
+def _build_nullable_struct(arrays: list[pa.Array], fields: list[pa.Field], records: list[Any]) -> pa.Array:
+    mask = pa.array([record is None for record in records], pa.bool_())
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+
+
+def _encode_metadata(metadata: dict[str, Any]) -> str | None:
+    return msgspec.json.encode(metadata).decode() if metadata else None
+
+
+def _convert_to_utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+# --- from columns to records -----------------------------------------------------------------------
+
+
+def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
+    columns: dict[str, list[Any]] = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        read = COLUMN_READERS.get(name)
+        columns[name] = read(column) if read else column.to_pylist()
+    for values in zip(*columns.values(), strict=True):
+        yield Trace(**dict(zip(columns, values, strict=True)))
+
+
+def _make_chunk(metadata: str | None, **values: Any) -> Chunk:
+    if values.get("kind") in (None, "text"):
+        values.pop("kind", None)
+    return Chunk(metadata=_decode_metadata(metadata), **values)
+
+
+def _read_record_lists(column: pa.Array, make: Callable[..., Any]) -> list[tuple[Any, ...] | None]:
+    """The lists of a column, each row of them made into a record."""
+    flat = column.flatten()
+    names = [field.name for field in flat.type]
+    fields = [array.to_pylist() for array in flat.flatten()]
+    rows = (make(**dict(zip(names, row, strict=True))) for row in zip(*fields, strict=True))
+    return _split_values(column, rows)
+
+
+def _split_values(column: pa.Array, values: Iterator[Any]) -> list[tuple[Any, ...] | None]:
+    lengths = pc.list_value_length(column).to_pylist()
+    return [None if length is None else tuple(islice(values, length)) for length in lengths]
+
+
+def _read_structs(column: pa.Array, make: Callable[..., Any]) -> list[Any]:
+    return [None if row is None else make(**row) for row in column.to_pylist()]
+
+
+def _read_gold(column: pa.Array) -> list[Gold | None]:
+    grades, spans = column.flatten()
+    pairs = _read_record_lists(grades, lambda id, grade: (id, grade))
+    rows = zip(column.is_valid().to_pylist(), pairs, _read_record_lists(spans, Span), strict=True)
+    return [
+        Gold(chunks=dict(chunks or ()), spans=found or ()) if valid else None for valid, chunks, found in rows
+    ]
+
+
+def _read_references(column: pa.Array) -> list[str | tuple[str, ...] | None]:
+    found = _split_values(column, iter(column.flatten().to_pylist()))
+    return [texts[0] if texts is not None and len(texts) == 1 else texts for texts in found]
+
+
+def _read_times(column: pa.Array) -> list[datetime | None]:
+    """Instants in UTC, by arithmetic: pyarrow would ask for a package of time zones."""
+    micros = column.cast(pa.int64()).to_pylist()
+    return [None if value is None else _convert_to_datetime(value) for value in micros]
+
+
+def _convert_to_datetime(micros: int) -> datetime:
+    seconds, rest = divmod(micros, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+
+
+def _decode_metadata(metadata: str | None) -> dict[str, Any]:
+    return msgspec.json.decode(metadata, type=dict[str, Any]) if metadata else {}
+
+
+COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
+    "chunks": lambda column: _read_record_lists(column, _make_chunk),
+    "citations": lambda column: _read_record_lists(column, Citation),
+    "reference": _read_references,
+    "facts": lambda column: _split_values(column, iter(column.flatten().to_pylist())),
+    "gold": _read_gold,
+    "time": _read_times,
+    "latency": lambda column: _read_structs(column, Latency),
+    "timings": lambda column: _read_record_lists(column, Timing),
+    "tokens": lambda column: _read_structs(column, TokenCounts),
+    "metadata": lambda column: [_decode_metadata(text) for text in column.to_pylist()],
+}
+"""Columns that are more than plain values, and how they become values again."""
+
+
+RecordType = TypeVar("RecordType", bound=msgspec.Struct)
+
+PLAIN_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64(), bool: pa.bool_()}
+
+
+@lru_cache
+def _get_field_types(record: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a record with their types."""
+    hints = get_type_hints(record)
+    return tuple((name, hints[name]) for name in record.__struct_fields__)
+
+
+def _choose_arrow_type(kind: Any) -> pa.DataType:
+    """The Arrow type of an annotation."""
+    if kind in PLAIN_TYPES:
+        return PLAIN_TYPES[kind]
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _choose_arrow_type(next(part for part in inner if part is not type(None)))
+    if origin is Literal:
+        return pa.string()
+    if origin is tuple:
+        return pa.list_(_choose_arrow_type(inner[0]))
+    if origin is dict:
+        return pa.map_(pa.string(), pa.string())
+    return pa.struct([(name, _choose_arrow_type(part)) for name, part in _get_field_types(kind)])
+
+
+VERDICTS_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Verdicts)])
+"""The columns of `verdicts.parquet`."""
+
+SCORE_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Score)])
+"""The columns of `scores.parquet`."""
+
+
+def records_to_table(records: Sequence[msgspec.Struct], schema: pa.Schema) -> pa.Table:
+    """The table that holds the records, one row each.
+
+    >>> row = Score(trace="1", metric="error", layer="operation", status="scored", value=0.0)
+    >>> records_to_table([row], SCORE_SCHEMA)["metric"].to_pylist()
+    ['error']
+    """
+    columns = [
+        _build_column([getattr(record, field.name) for record in records], field.type) for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """The values as an Arrow array, nested as deep as the type is."""
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        parts = [
+            _build_column([None if v is None else getattr(v, name) for v in values], kind.field(name).type)
+            for name in names
+        ]
+        mask = pa.array([value is None for value in values], pa.bool_())
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        return pa.array([None if value is None else list(value.items()) for value in values], kind)
+    if pa.types.is_list(kind):
+        return _build_list_column(values, kind)
+    return pa.array(values, kind)
+
+
+def _build_list_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    offsets, place = [0], 0
+    for value in values:
+        place += len(value) if value else 0
+        offsets.append(place)
+    flat = _build_column([item for value in values if value for item in value], kind.value_type)
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind, mask=mask)
+
+
+def table_to_records(table: pa.Table, record: type[RecordType]) -> Iterator[RecordType]:
+    """The records that a table holds, in order; the inverse of `to_table`.
+
+    >>> verdicts = Verdicts(trace="1", missing=("a date",))
+    >>> list(table_to_records(records_to_table([verdicts], VERDICTS_SCHEMA), Verdicts)) == [verdicts]
+    True
+    """
+    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
+    for batch in table.to_batches(max_chunksize=1024):
+        for row in batch.to_pylist():
+            for name in maps:
+                row[name] = dict(row[name] or ())
+            yield msgspec.convert(row, record)

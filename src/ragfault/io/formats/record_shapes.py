@@ -1,0 +1,416 @@
+"""Record shapes of other tools (Ragas, DeepEval, TruLens, RAGChecker, RAGTruth …), and column maps of users.
+
+A shape is detected by its columns. Where renaming is not enough, `flatten` makes the record flat first.
+
+A shape is known by the columns that mark it. Where a record takes more than renaming (RAGTruth keeps its
+sources in a second file, TruLens its contexts inside a call log), `unfold` makes it flat first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ragfault.errors import InputError, UnknownName
+from ragfault.io.field_values import make_content_id
+from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
+
+TRACE_FIELDS = tuple(Trace.__struct_fields__)
+"""The fields of a trace, in order."""
+
+ColumnMap = dict[str, tuple[str, ...]]
+"""Field → the columns it may stand in, the first that is there wins."""
+
+RawRecord = dict[str, Any]
+
+
+class RecordShape(NamedTuple):
+    """One way to lay out a record."""
+
+    name: str
+    title: str
+    signatures: tuple[frozenset[str], ...]
+    """Sets of columns; all of any one of them mark the shape."""
+    columns: ColumnMap
+    flatten: Callable[[RawRecord], RawRecord] | None = None
+
+
+def _parse_signatures(*sets: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(names.split()) for names in sets)
+
+
+# --- TruLens ---------------------------------------------------------------------------------------
+
+RETRIEVAL_WORDS = ("retriev", "search", "context", "relevant_documents")
+
+
+def _flatten_trulens(record: RawRecord) -> RawRecord:
+    """A row of `get_records_and_feedback()`, or a record of its JSON, with contexts, tokens and times beside."""
+    flat = dict(record)
+    log = _parse_object(flat.pop("record_json", None))
+    whole = {**log, **flat}
+    calls = whole.pop("calls", None)
+    if not any(name in whole for name in ("contexts", "retrieved_contexts")) and isinstance(calls, list):
+        found = _extract_contexts(calls)
+        if found is not None:
+            whole["contexts"] = found
+    for bulk in ("app_json", "feedback_and_future_results", "feedback_results"):
+        whole.pop(bulk, None)
+    cost = _parse_object(whole.pop("cost_json", None)) or _parse_object(whole.pop("cost", None))
+    spent = {
+        "prompt": whole.pop("n_prompt_tokens", cost.get("n_prompt_tokens")),
+        "completion": whole.pop("n_completion_tokens", cost.get("n_completion_tokens")),
+    }
+    if any(value is not None for value in spent.values()):
+        whole["tokens"] = spent
+    expected = whole.pop("expected_chunks", None)
+    if isinstance(expected, list):
+        whole["gold"] = _build_expected_gold(expected)
+    seconds = whole.pop("latency", None)
+    if isinstance(seconds, (int, float)):
+        whole["latency"] = {"total": seconds * 1000}
+    return whole
+
+
+def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
+    """The chunks that a golden set expects, named by their texts as chunks without an id are."""
+    texts = [chunk if isinstance(chunk, dict) else {"text": chunk} for chunk in chunks]
+    return {
+        make_content_id(str(chunk["text"])): chunk.get("expected_score", 1.0)
+        for chunk in texts
+        if "text" in chunk
+    }
+
+
+def _extract_contexts(calls: list[Any]) -> list[Any] | None:
+    """What the last call to something that retrieves gave back."""
+    for call in reversed(calls):
+        stack = call.get("stack") if isinstance(call, dict) else None
+        top = stack[-1] if isinstance(stack, list) and stack else None
+        method = top.get("method") if isinstance(top, dict) else None
+        name = str(method.get("name", "")).lower() if isinstance(method, dict) else ""
+        returned = call.get("rets") if isinstance(call, dict) else None
+        if isinstance(returned, list) and any(word in name for word in RETRIEVAL_WORDS):
+            return returned
+    return None
+
+
+def _parse_object(value: object) -> RawRecord:
+    """The object that a text of JSON is; empty for whatever is none."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+# --- DeepEval --------------------------------------------------------------------------------------
+
+
+def _flatten_deepeval(record: RawRecord) -> RawRecord:
+    """A test case, with the passages of a CSV apart, which stand in one cell with bars between, and times in ms."""
+    flat = dict(record)
+    for name in ("retrieval_context", "retrievalContext"):
+        if isinstance(text := flat.get(name), str) and not text.lstrip().startswith("["):
+            flat[name] = text.split("|")
+    for name in ("completion_time", "completionTime"):
+        if isinstance(seconds := flat.get(name), (int, float)):
+            flat[name] = {"generation": seconds * 1000}
+    return flat
+
+
+# --- the table -------------------------------------------------------------------------------------
+
+SPAN_SHAPES = ("otlp", "langfuse", "langsmith")
+"""The shapes whose records are pieces of traces, which are joined."""
+
+NATIVE_SHAPE = RecordShape(
+    "ragfault", "ragfault", _parse_signatures("query"), {name: (name,) for name in TRACE_FIELDS}
+)
+
+SHAPES: dict[str, RecordShape] = {
+    shape.name: shape
+    for shape in (
+        RecordShape(
+            "ragtruth",
+            "RAGTruth",
+            _parse_signatures("source_id response labels", "source_id response quality"),
+            {
+                "id": ("id",),
+                "query": ("query",),
+                "chunks": ("chunks",),
+                "answer": ("response",),
+                "model": ("model",),
+                "route": ("route",),
+                "metadata.spans": ("labels",),
+            },
+        ),
+        RecordShape(
+            "ragchecker",
+            "RAGChecker",
+            _parse_signatures("query retrieved_context", "query gt_answer"),
+            {
+                "id": ("query_id", "id"),
+                "query": ("query",),
+                "chunks": ("retrieved_context",),
+                "answer": ("response",),
+                "reference": ("gt_answer",),
+            },
+        ),
+        RecordShape(
+            "ragas",
+            "Ragas",
+            _parse_signatures("user_input", "question contexts", "question ground_truth"),
+            {
+                "id": ("id", "sample_id"),
+                "query": ("user_input", "question"),
+                "chunks": ("retrieved_contexts", "contexts"),
+                "chunks.id": ("retrieved_context_ids",),
+                "answer": ("response", "answer"),
+                "reference": ("reference", "ground_truth", "ground_truths"),
+                "gold": ("reference_context_ids",),
+            },
+        ),
+        RecordShape(
+            "deepeval",
+            "DeepEval",
+            _parse_signatures(
+                "input actual_output",
+                "input actualOutput",
+                "input retrieval_context",
+                "input expected_output",
+            ),
+            {
+                "id": ("id",),
+                "query": ("input",),
+                "chunks": ("retrieval_context", "retrievalContext"),
+                "latency": ("completion_time", "completionTime"),
+                "answer": ("actual_output", "actualOutput"),
+                "reference": ("expected_output", "expectedOutput"),
+            },
+            _flatten_deepeval,
+        ),
+        RecordShape(
+            "trulens",
+            "TruLens",
+            _parse_signatures(
+                "record_id input", "record_id main_input", "query expected_response", "query expected_chunks"
+            ),
+            {
+                "id": ("record_id", "query_id"),
+                "query": ("input", "main_input", "query"),
+                "chunks": ("contexts", "retrieved_contexts"),
+                "answer": ("output", "main_output"),
+                "reference": ("expected_response", "ground_truth_output"),
+                "gold": ("gold",),
+                "error": ("main_error",),
+                "time": ("ts",),
+                "latency": ("latency",),
+                "tokens": ("tokens",),
+                "route": ("app_id",),
+            },
+            _flatten_trulens,
+        ),
+        RecordShape(
+            "otlp",
+            "OpenTelemetry spans",
+            _parse_signatures(
+                "resourceSpans",
+                "resourceLogs",
+                "traceId spanId",
+                "trace_id span_id",
+                "context.trace_id context.span_id",
+                "context name start_time",
+                "traceId spans",
+            ),
+            {"query": ()},
+        ),
+        RecordShape(
+            "langfuse",
+            "Langfuse",
+            _parse_signatures(
+                "traceId type startTime",
+                "trace_id type start_time",
+                "id timestamp input output sessionId",
+                "id timestamp input output session_id",
+                "id timestamp observations",
+                "trace observations",
+            ),
+            {"query": ()},
+        ),
+        RecordShape(
+            "langsmith",
+            "runs of LangSmith",
+            _parse_signatures("id run_type inputs", "id run_type child_runs"),
+            {"query": ()},
+        ),
+        RecordShape(
+            "passages",
+            "query and passages",
+            _parse_signatures("query contexts", "query passages", "query passage"),
+            {**NATIVE_SHAPE.columns, "chunks": ("chunks", "contexts", "passages", "passage")},
+        ),
+        NATIVE_SHAPE,
+    )
+}
+"""Every known shape by its name, the most telling first."""
+
+
+def get_shape(name: str) -> RecordShape:
+    """The shape of that name; raises `UnknownName`."""
+    if name not in SHAPES:
+        raise UnknownName("shape", name, SHAPES)
+    return SHAPES[name]
+
+
+def detect_shape(names: Iterable[str]) -> RecordShape | None:
+    """The shape that columns of these names mark, if any.
+
+    >>> detect_shape(["user_input", "response"]).title, detect_shape(["text"])
+    ('Ragas', None)
+    """
+    found = frozenset(names)
+    for shape in SHAPES.values():
+        if any(mark <= found for mark in shape.signatures):
+            return shape
+    return None
+
+
+# --- the map of a user -----------------------------------------------------------------------------
+
+NESTED_RECORDS = {"chunks": Chunk, "latency": Latency, "tokens": TokenCounts, "gold": Gold}
+MAP_KEYS = (
+    *TRACE_FIELDS,
+    *(f"{name}.{part}" for name, kind in NESTED_RECORDS.items() for part in kind.__struct_fields__),
+)
+
+
+def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMap:
+    """The columns that a map names: field → column, or the path of a TOML file that says the same.
+
+    A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` and its like
+    name a column of lists that runs parallel to the chunks. A column may be a path with dots into nested
+    objects and lists (`retrieved.docs`, `choices.0.text`). Tables in the map stand for the dots on the left.
+    Raises `UnknownName` for a field that does not exist, `InputError` for a file that cannot be read.
+
+    >>> parse_column_map({"query": "question", "metadata.task": "task"})
+    {'query': ('question',), 'metadata.task': ('task',)}
+    """
+    if mapping is None:
+        return {}
+    table = load_column_map(mapping)
+    for key, column in table.items():
+        if key not in MAP_KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
+            raise UnknownName("map key", key, [*MAP_KEYS, "metadata.NAME"])
+        if not isinstance(column, str) or not column:
+            raise InputError(f"the map key {key} needs the name of a column, not {column!r}")
+    return {key: (column,) for key, column in table.items()}
+
+
+def load_column_map(mapping: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """The map itself, or the one in the TOML file of that path; nothing in it is checked."""
+    return _load_toml(Path(mapping)) if isinstance(mapping, (str, Path)) else flatten_map(mapping)
+
+
+def _load_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"the map {path} cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"the map {path} is not TOML: {error}") from None
+    return flatten_map(table.get("map", table))
+
+
+def flatten_map(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The map that a table with tables in it stands for: their names joined by dots.
+
+    >>> flatten_map({"query": "question", "latency": {"total": "ms"}})
+    {'query': 'question', 'latency.total': 'ms'}
+    """
+    made: dict[str, Any] = {}
+    for key, value in table.items():
+        made |= (
+            flatten_map(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        )
+    return made
+
+
+pass  # self-import
+
+
+PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")
+
+
+def make_ragtruth_flattener(name: str, limit: int) -> Callable[[RawRecord], RawRecord]:
+    """What joins a response to its source, for the response file of that name.
+
+    The sources are held in memory, as they stand in their file: each serves several responses. Raises
+    `InputError` where the second file is not there or cannot be read.
+    """
+    sources = _load_ragtruth_sources(Path(name), limit)
+
+    def joined(record: RawRecord) -> RawRecord:
+        text = sources.get(str(record.get("source_id")))
+        source = msgspec.json.decode(text) if text else {}
+        task = source.get("task_type")
+        flat = {key: value for key, value in record.items() if key != "source_id"}
+        flat |= {
+            "query": _extract_ragtruth_query(source),
+            "chunks": _extract_ragtruth_chunks(source.get("source_info")),
+        }
+        flat |= {"source_id": record.get("source_id"), "task": task, "source": source.get("source")}
+        return {key: value for key, value in flat.items() if value is not None}
+
+    return joined
+
+
+def _load_ragtruth_sources(path: Path, limit: int) -> dict[str, bytes]:
+    folder = path.parent
+    beside = [folder / f"source_info.jsonl{ending}" for ending in ("", ".gz", ".zst")]
+    found = next((file for file in beside if file.is_file()), None)
+    if str(path) == "-" or found is None:
+        raise InputError(f"{path} holds the responses of RAGTruth; put source_info.jsonl beside it")
+    table: dict[str, bytes] = {}
+    with open_bytes(str(found)).body as body:
+        for number, line, whole in iterate_lines(body, limit):
+            if not line.strip():
+                continue
+            try:
+                if not whole:
+                    raise InputError(f"{found}:{number}: the line is longer than {limit:,} bytes")
+                key = msgspec.json.decode(line, type=dict[str, Any]).get("source_id")
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise InputError(f"{found}:{number}: malformed JSON: {error}") from None
+            table[str(key)] = line
+    return table
+
+
+def _extract_ragtruth_query(source: RawRecord) -> str | None:
+    """The question, or what the prompt asks before it comes to the source."""
+    info, prompt = source.get("source_info"), source.get("prompt")
+    if isinstance(info, dict) and isinstance(info.get("question"), str):
+        question: str = info["question"]
+        return question
+    if not isinstance(prompt, str):
+        return None
+    head = (
+        prompt.split(info, 1)[0] if isinstance(info, str) and info else prompt.split("Structured data:", 1)[0]
+    )
+    return head.strip() or prompt.split("\n", 1)[0]
+
+
+def _extract_ragtruth_chunks(info: Any) -> list[Any] | None:
+    if info is None:
+        return None
+    if isinstance(info, dict) and isinstance(info.get("passages"), str):
+        return [passage for part in PASSAGE_PREFIX.split(info["passages"]) if (passage := part.strip())]
+    return info if isinstance(info, list) else [info]

@@ -1,0 +1,369 @@
+"""Rows of tables: CSV, TSV and Parquet files, and tables in memory (pandas, polars, Arrow, Hugging Face).
+
+Text that a spreadsheet would run as a formula is escaped with an apostrophe on writing and unescaped on reading.
+
+Spreadsheets run a cell that begins with `=`, `+`, `-` or `@` as a formula, and an answer of a model may
+begin so. `guard` puts an apostrophe before such a text (and leaves an empty text as a lone apostrophe, which
+keeps it apart from a cell that is absent); `unguard` takes exactly that away again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ragfault.errors import InputError
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.remote_paths import open_for_arrow
+from ragfault.records import Trace
+
+FORMULA_START = re.compile(r"'*([=+\-@\t\r]|\Z)")
+ESCAPED_FORMULA = re.compile(r"'+([=+\-@\t\r]|\Z)")
+END_OF_FILE = ""
+"""What stands in the place of a line after the last."""
+PARQUET_BATCH_ROWS = 256
+"""Rows of a Parquet file that are held at once."""
+
+
+def escape_formula(text: str) -> str:
+    """The text as it may stand in a spreadsheet.
+
+    >>> escape_formula("=1+1"), escape_formula("Oslo"), unescape_formula(escape_formula("=1+1"))
+    ("'=1+1", 'Oslo', '=1+1')
+    """
+    return "'" + text if FORMULA_START.match(text) else text
+
+
+def unescape_formula(text: str) -> str | None:
+    """The text that was guarded; None for an empty cell."""
+    if not text:
+        return None
+    return text[1:] if text[0] == "'" and ESCAPED_FORMULA.match(text) else text
+
+
+# --- CSV and TSV -----------------------------------------------------------------------------------
+
+
+def read_csv_rows(
+    body: io.BufferedReader, name: str, tab_separated: bool, limit: int
+) -> Iterator[tuple[int, Any]]:
+    """The header (as line 0), then each row with the line that it begins on, or a `Wrong` in its place.
+
+    Raises `InputError` where there is no header.
+    """
+    header: list[str] | None = None
+    for line, row in _iterate_csv_cells(body, "\t" if tab_separated else ",", limit):
+        if isinstance(row, InvalidRecord):
+            yield line, row
+        elif not row:
+            continue
+        elif header is None:
+            header = [cell.strip() for cell in row]
+            if len(set(header)) < len(header):
+                double = next(cell for cell in header if header.count(cell) > 1)
+                raise InputError(f"{name}: two columns are named `{double}`")
+            yield 0, header
+        else:
+            yield line, _build_row(header, row)
+
+
+def _iterate_csv_cells(
+    body: io.BufferedReader, delimiter: str, limit: int
+) -> Iterator[tuple[int, list[str] | InvalidRecord]]:
+    """The cells of each row with its line.
+
+    A quote that is followed by more than a delimiter is a mere character where the row is one line; where the
+    row goes over several, it is more likely that one was left open, and rows after it were taken for a cell.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), min(limit, 2**31 - 1)))
+    lines: list[str] = []
+    reader = csv.reader(_decode_lines(body, limit, lines), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        lines.clear()
+        try:
+            yield line, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield _recover_row(lines, line, delimiter, error)
+
+
+def _recover_row(
+    lines: list[str], line: int, delimiter: str, error: csv.Error
+) -> tuple[int, list[str] | InvalidRecord]:
+    """The cells of lines that are no sound row, or what is wrong with them and where."""
+    text = "".join(lines).encode("utf-8", "surrogateescape")
+    if lines[-1] != END_OF_FILE and len(lines) > 1:
+        last = line + len(lines) - 1
+        return line, InvalidRecord(f"malformed row: {error} in line {last}; a quote may be left open", text)
+    try:
+        [cells] = csv.reader(lines, delimiter=delimiter)
+    except csv.Error:
+        return line, InvalidRecord(f"malformed row: {error}", text)
+    if lines[-1] != END_OF_FILE:
+        return line, cells
+    inside = cells[-1].removesuffix("\n").count("\n") + 1
+    return line + len(lines) - 1 - inside, InvalidRecord("the quote that opens here is never closed", text)
+
+
+def _build_row(header: list[str], row: list[str]) -> dict[str, Any] | InvalidRecord:
+    if len(row) != len(header):
+        return InvalidRecord(f"{len(row)} cells in a table of {len(header)} columns")
+    for column, cell in zip(header, row, strict=True):
+        if not cell.isascii() and any("\udc80" <= letter <= "\udcff" for letter in cell):
+            return InvalidRecord(f"invalid UTF-8 in the column `{column}`")
+    return {column: unescape_formula(cell) for column, cell in zip(header, row, strict=True)}
+
+
+def _decode_lines(body: io.BufferedReader, limit: int, buffer: list[str]) -> Iterator[str]:
+    """Lines as text, each also put to those `kept`, and `END` put there after the last.
+
+    A line longer than the limit comes in pieces, and its cell is then refused by `csv`.
+    """
+    first = True
+    while line := body.readline(limit + 1):
+        if first:
+            line, first = line.removeprefix(b"\xef\xbb\xbf"), False
+        buffer.append(line.decode("utf-8", "surrogateescape"))
+        yield buffer[-1]
+    buffer.append(END_OF_FILE)
+
+
+# --- Parquet ---------------------------------------------------------------------------------------
+
+
+def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator[tuple[int, Any]]:
+    """The column names (as row 0), then each row by its number: a Trace where the table is one of traces.
+
+    The rows come from a row group on, without the first few of it, and are numbered from there.
+    Raises `InputError` where the file is no Parquet file or breaks off.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if name == "-":
+        raise InputError("Parquet cannot be read from standard input: name the file")
+    try:
+        with pq.ParquetFile(open_for_arrow(name)) as file:
+            yield 0, file.schema_arrow.names
+            native = _is_trace_schema(file.schema_arrow)
+            row = 0
+            groups = range(from_group, file.num_row_groups)
+            for batch in _skip_rows(
+                file.iter_batches(batch_size=PARQUET_BATCH_ROWS, row_groups=groups), skip
+            ):
+                for record in _iterate_batch_records(batch, native):
+                    row += 1
+                    yield row, record
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} cannot be read as Parquet: {error}") from None
+
+
+def _skip_rows(batches: Iterator[Any], skip: int) -> Iterator[Any]:
+    """The batches without their first few rows."""
+    for batch in batches:
+        if skip < batch.num_rows:
+            yield batch.slice(skip)
+        skip = max(0, skip - batch.num_rows)
+
+
+def _iterate_batch_records(batch: Any, native: bool) -> Iterator[Trace | dict[str, Any]]:
+    import pyarrow as pa
+
+    if not native:
+        yield from batch.to_pylist()
+        return
+    from ragfault.io.formats.arrow import table_to_traces
+
+    try:
+        traces = list(table_to_traces(pa.Table.from_batches([batch])))
+    except (InputError, ValueError):
+        yield from batch.to_pylist()
+    else:
+        yield from traces
+
+
+def _is_trace_schema(schema: Any) -> bool:
+    from ragfault.io.formats.arrow import TRACE_SCHEMA
+
+    return all(
+        name in TRACE_SCHEMA.names and TRACE_SCHEMA.field(name).type.equals(schema.field(name).type)
+        for name in schema.names
+    )
+
+
+class ArrowStreamable(Protocol):
+    """What exports its columns as a stream of Arrow: a frame of pandas or polars, a table of Arrow or DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The stream, in a capsule."""
+        ...
+
+
+class HuggingFaceDataset(Protocol):
+    """A dataset of Hugging Face."""
+
+    def with_format(self, type: Any = None) -> Any:
+        """The same, whose rows come as another kind of object."""
+        ...
+
+
+TableLike = ArrowStreamable | HuggingFaceDataset
+"""A table in memory; none of the packages that make them is imported here."""
+TABLE_BATCH_ROWS = 256
+"""Rows that are held at once as plain objects."""
+PANDAS_INDEX_PREFIX = "__index_level_"
+"""How the column begins that pandas makes of an index without a name."""
+
+
+def is_memory_table(where: object) -> bool:
+    """Whether this is a table in memory.
+
+    >>> import pyarrow as pa
+    >>> is_memory_table(pa.table({"query": ["When?"]})), is_memory_table("traces.jsonl")
+    (True, False)
+    """
+    return (
+        hasattr(where, "__arrow_c_stream__")
+        or hasattr(where, "collect_schema")
+        or _is_hugging_face_dataset(where)
+    )
+
+
+def _is_hugging_face_dataset(where: object) -> bool:
+    splits = list(where.values()) if isinstance(where, Mapping) else []
+    found = [where, *splits[:1]]
+    return any(hasattr(one, "with_format") and hasattr(one, "iter") for one in found)
+
+
+def describe_memory_table(table: object) -> str:
+    """What a frame is called, for people and in the manifest of a run.
+
+    >>> import pyarrow as pa
+    >>> describe_memory_table(pa.table({"query": ["When?"]}))
+    'a Table of pyarrow in memory'
+    """
+    kind = type(table)
+    return f"a {kind.__name__} of {kind.__module__.partition('.')[0]} in memory"
+
+
+def read_memory_rows(table: Any) -> Iterator[tuple[int, Any]]:
+    """The names of the columns (as row 0), then each row by its number: a Trace where the table is one of traces.
+
+    Raises InputError for a dataset of several splits, and for columns that Arrow cannot hold.
+    """
+    row = 0
+    for batch in _iterate_batches(table):
+        names = [name for name in batch.schema.names if not name.startswith(PANDAS_INDEX_PREFIX)]
+        if row == 0:
+            yield 0, names
+        for record in _decode_batch(batch.select(names)):
+            row += 1
+            yield row, record
+
+
+def read_memory_span_rows(table: Any) -> Iterator[tuple[int, Any]]:
+    """The rows of a frame of spans by their numbers, times as nanoseconds."""
+    from ragfault.io.otel.exported_spans import iterate_batch_rows
+
+    row = 0
+    for batch in _iterate_batches(table):
+        for record in iterate_batch_rows(batch):
+            row += 1
+            yield row, record
+
+
+def write_memory_table(source: Any, folder: Path) -> Path:
+    """Write a frame to a file of Parquet in a folder, so that it can be read again and by others; its path."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place, writer = folder / "frame.parquet", None
+    try:
+        for batch in _iterate_batches(source):
+            table = pa.Table.from_batches([batch])
+            table = table.cast(
+                pa.schema([(field.name, _choose_parquet_type(field.type)) for field in table.schema])
+            )
+            writer = writer or pq.ParquetWriter(place, table.schema, compression="zstd")
+            writer.write_table(table)
+    except pa.ArrowException as error:
+        raise InputError(f"{describe_memory_table(source)} cannot be written as Parquet: {error}") from None
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise InputError("there is no trace to evaluate.")
+    return place
+
+
+def _iterate_batches(table: Any) -> Iterator[Any]:
+    """The frame as batches of Arrow, never more of it at once than it holds itself."""
+    import pyarrow as pa
+
+    if isinstance(table, Mapping):
+        names = ", ".join(map(str, table))
+        raise InputError(
+            f"this dataset holds several splits: {names}. Name one of them: data[{next(iter(table))!r}]."
+        )
+    if _is_hugging_face_dataset(table):
+        found: Iterable[Any] = (
+            b for t in table.with_format("arrow").iter(TABLE_BATCH_ROWS) for b in t.to_batches()
+        )
+    else:
+        found = _open_arrow_stream(
+            table.collect() if hasattr(table, "collect_schema") and hasattr(table, "collect") else table
+        )
+    try:
+        for batch in found:
+            for start in range(0, batch.num_rows, TABLE_BATCH_ROWS):
+                yield batch.slice(start, TABLE_BATCH_ROWS)
+    except pa.ArrowException as error:
+        raise InputError(f"{describe_memory_table(table)} cannot be read: {error}") from None
+
+
+def _open_arrow_stream(table: Any) -> Iterable[Any]:
+    import pyarrow as pa
+
+    try:
+        found: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
+        return found
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"{describe_memory_table(table)} has a column of values of several kinds ({error}). Give it one kind, "
+            "or write the frame as JSON Lines and read that."
+        ) from None
+
+
+def _decode_batch(batch: Any) -> list[Any]:
+    """The rows of a batch, as traces where its columns are theirs."""
+    import pyarrow as pa
+
+    from ragfault.io.formats.arrow import TRACE_SCHEMA, table_to_traces
+
+    if {"id", "query"} <= set(batch.schema.names) <= set(TRACE_SCHEMA.names):
+        try:
+            return list(table_to_traces(pa.Table.from_batches([batch])))
+        except (InputError, ValueError, TypeError):
+            pass
+    return list(batch.to_pylist())
+
+
+def _choose_parquet_type(kind: Any) -> Any:
+    """The type as Parquet can hold it: views become what they show."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_choose_parquet_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _choose_parquet_type(field.type)) for field in kind])
+    return kind

@@ -1,0 +1,297 @@
+"""TREC files: a run (`query Q0 chunk rank score tag`) and its qrels (`query 0 chunk grade`).
+
+Arrow parses regular files; a file with other white space or bad lines falls back to a slower line reader.
+
+Lines separated by single spaces or tabs are read as columns by Arrow, a few million a second; any other
+white space, and any line that is wrong, sends the file through a slower reader that looks at each line and
+can say which ones cannot be read. Names that end in .gz, .zst or .bz2 are compressed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from ragfault.errors import MAX_FAULTS_SHOWN, BadTraces, InputError, InputFault, OutputError
+from ragfault.records import Chunk, Gold, Trace
+
+FilePath = str | os.PathLike[str]
+TrecRow = tuple[str, str, float]
+
+PARSE_BLOCK_BYTES = 4 * 2**20
+"""Bytes that one thread parses at a time."""
+DICTIONARY_TYPE = pa.dictionary(pa.int32(), pa.string())
+
+
+class TrecLayout(NamedTuple):
+    """What stands in the lines of a file."""
+
+    kind: str
+    fields: tuple[str, ...]
+    value_field: str
+    """The field that is a number."""
+    min_fields: int
+    """How many fields a line has at least."""
+    max_fields: float
+    """How many it has at most."""
+
+
+RUN_LAYOUT = TrecLayout("run", ("query", "iteration", "chunk", "rank", "score", "tag"), "score", 5, math.inf)
+QRELS_LAYOUT = TrecLayout("qrels", ("query", "iteration", "chunk", "grade"), "grade", 4, 4)
+
+
+# --- columns ---------------------------------------------------------------------------------------
+
+
+def read_run(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table:
+    """Read a run file as columns `query`, `chunk` and `score`, in the order of its lines.
+
+    The rank and the tag are passed over, as trec_eval does: the order of a run is that of its scores. The
+    tag may be absent. Raises `InputError` where the file cannot be opened or is empty, and `BadTraces` with
+    every line that is not a run line or whose score is not a number; with a list for `faults`, they are put
+    there instead and the good lines are returned.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
+    >>> _ = path.write_text("q1 Q0 d7 1 0.5 bm25\\n")
+    >>> read_run(path).to_pylist()
+    [{'query': 'q1', 'chunk': 'd7', 'score': 0.5}]
+    """
+    return _read_table(path, RUN_LAYOUT, faults)
+
+
+def read_qrels(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table:
+    """Read a qrels file as columns `query`, `chunk` and `grade`, in the order of its lines.
+
+    Grades may be negative or fractional. Raises, and takes `faults`, as `read_run` does.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.qrels")
+    >>> _ = path.write_text("q1 0 d7 2\\n")
+    >>> read_qrels(path).to_pylist()
+    [{'query': 'q1', 'chunk': 'd7', 'grade': 2.0}]
+    """
+    return _read_table(path, QRELS_LAYOUT, faults)
+
+
+def _read_table(path: FilePath, layout: TrecLayout, faults: list[InputFault] | None) -> pa.Table:
+    name = os.fspath(path)
+    try:
+        table = _read_columns(name, layout)
+        return _read_lines(name, layout, faults) if table is None else table
+    except OSError as error:
+        raise InputError(f"the {layout.kind} {name} cannot be read: {error}.") from error
+
+
+def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
+    """The file as Arrow reads it, or None where it must be read line by line."""
+    with pa.input_stream(name) as stream:
+        tab = b"\t" in stream.read(4096).split(b"\n", 1)[0]
+    with pa.input_stream(name) as stream:
+        try:
+            table = csv.read_csv(
+                stream,
+                csv.ReadOptions(column_names=layout.fields, block_size=PARSE_BLOCK_BYTES),
+                csv.ParseOptions(delimiter="\t" if tab else " ", quote_char=False),
+                csv.ConvertOptions(
+                    column_types={
+                        "query": DICTIONARY_TYPE,
+                        "iteration": DICTIONARY_TYPE,
+                        "chunk": pa.string(),
+                        layout.value_field: pa.float64(),
+                    },
+                    include_columns=["query", "iteration", "chunk", layout.value_field],
+                    null_values=[],
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+    return table.drop_columns("iteration") if _is_well_formed(table, b" " if tab else b"\t") else None
+
+
+def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
+    """Whether the columns are surely those that any white space would have made."""
+    # Two blanks in a row leave an empty field between them: with one field too few the count still fits.
+    names = pa.concat_arrays([part.dictionary for column in table.columns[:2] for part in column.chunks])
+    ids = pa.chunked_array([names, *table["chunk"].chunks])
+    if not pc.min(pc.binary_length(ids)).as_py() or pc.any(pc.is_nan(table.columns[3])).as_py():
+        return False
+    return not any(other_separator in bytes(part.buffers()[2] or b"") for part in ids.chunks)
+
+
+def _read_lines(name: str, layout: TrecLayout, faults: list[InputFault] | None) -> pa.Table:
+    """The file read line by line; raises or collects what is wrong."""
+    with pa.input_stream(name) as stream:
+        lines = stream.read().removeprefix(b"\xef\xbb\xbf").splitlines()
+    rows: list[TrecRow] = []
+    found: list[InputFault] = []
+    count = 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(_parse_line(line, layout))
+        except ValueError as error:
+            count += 1
+            if faults is not None or count <= MAX_FAULTS_SHOWN:
+                found.append(InputFault(name, number, str(error), line.decode("utf-8", "replace")))
+    if not rows and not count:
+        raise InputError(f"the {layout.kind} {name} is empty.")
+    if count and faults is None:
+        raise BadTraces(found, len(rows), count)
+    if faults is not None:
+        faults += found
+    query, chunk, value = ([row[at] for row in rows] for at in range(3))
+    return pa.table(
+        {
+            "query": pa.array(query, pa.string()).dictionary_encode(),
+            "chunk": pa.array(chunk, pa.string()),
+            layout.value_field: pa.array(value, pa.float64()),
+        }
+    )
+
+
+def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
+    """The query, the chunk and the number of a line; raises ValueError that says what is wrong."""
+    try:
+        # As bytes: white space is that of ASCII, here as in trec_eval.
+        fields = [field.decode() for field in line.split()]
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    if not layout.min_fields <= len(fields) <= layout.max_fields:
+        raise ValueError(f"{len(fields)} fields where there should be {' '.join(layout.fields)}")
+    text = fields[layout.fields.index(layout.value_field)]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or "_" in text:
+        raise ValueError(f'the {layout.value_field} "{text}" is not a number')
+    return fields[0], fields[2], value
+
+
+# --- traces ----------------------------------------------------------------------------------------
+
+
+def read_trec(
+    run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None
+) -> Iterator[Trace]:
+    """Read a run, and its qrels if there are any, as traces: one for each query.
+
+    The id of the query stands for its text, and the chunks have an id and a score and no text; they are in
+    trec_eval's order: by score as a 32-bit float, the highest first, and equal scores by id, the last in the
+    alphabet first. Queries come in the order of the run, then those that only the qrels name, with no
+    chunks. Raises, and takes `faults`, as `read_run` does; `InputError` for a chunk judged twice with
+    different grades.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
+    >>> _ = path.write_text("q1 Q0 d7 1 0.5 bm25\\nq1 Q0 d9 2 0.8 bm25\\n")
+    >>> [[chunk.id for chunk in trace.chunks] for trace in read_trec(path)]
+    [['d9', 'd7']]
+    """
+    gold = {} if qrels is None else _load_gold(qrels, faults)
+    for query, chunks in _rank_chunks(read_run(run, faults)):
+        grades = gold.pop(query, None)
+        yield Trace(
+            id=query, query=query, chunks=chunks, gold=None if grades is None else Gold(chunks=grades)
+        )
+    for query, grades in gold.items():
+        yield Trace(id=query, query=query, chunks=(), gold=Gold(chunks=grades))
+
+
+def _load_gold(path: FilePath, faults: list[InputFault] | None) -> dict[str, dict[str, float]]:
+    gold: dict[str, dict[str, float]] = {}
+    columns = (column.to_pylist() for column in read_qrels(path, faults).columns)
+    for query, chunk, grade in zip(*columns, strict=True):
+        if gold.setdefault(query, {}).setdefault(chunk, grade) != grade:
+            raise InputError(f'{os.fspath(path)}: query "{query}" judges chunk "{chunk}" twice, differently.')
+    return gold
+
+
+def _rank_chunks(run: pa.Table) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
+    """The queries of a run, each with its chunks in order."""
+    query = run["query"].unify_dictionaries().combine_chunks()
+    if not len(query):
+        return
+    keys = pa.table(
+        {"query": query.indices, "score": run["score"].cast(pa.float32(), safe=False), "chunk": run["chunk"]}
+    )
+    falling = [("query", "ascending"), ("score", "descending"), ("chunk", "descending")]
+    order = pc.sort_indices(keys, sort_keys=falling)
+    rows = run.take(order)
+    place = query.indices.take(order).to_numpy()
+    cuts = np.flatnonzero(np.diff(place)) + 1
+    names = query.dictionary
+    for start, end in pairwise([0, *cuts.tolist(), len(place)]):
+        part = rows.slice(start, end - start)
+        pairs = zip(part["chunk"].to_pylist(), part["score"].to_pylist(), strict=True)
+        yield names[int(place[start])].as_py(), tuple(Chunk(id=id, score=score) for id, score in pairs)
+
+
+def write_trec(
+    traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = None, tag: str = "ragfault"
+) -> None:
+    """Write the chunks of the traces as a run file, and their gold as a qrels file.
+
+    Readers of TREC files order a run by its scores. Where the scores of a trace are absent or would put its
+    chunks in another order, descending whole numbers are written for them. Traces without chunks leave no
+    line in the run, and traces without gold none in the qrels. Raises `OutputError` where a file cannot be
+    written or an id is empty or has white space.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
+    >>> write_trec([Trace(id="q1", query="When?", chunks=(Chunk(id="a"), Chunk(id="b", score=0.3)))], path)
+    >>> print(path.read_text(), end="")
+    q1 Q0 a 1 2 ragfault
+    q1 Q0 b 2 1 ragfault
+    """
+    try:
+        with ExitStack() as stack:
+            results = stack.enter_context(pa.output_stream(os.fspath(run)))
+            judged = None if qrels is None else stack.enter_context(pa.output_stream(os.fspath(qrels)))
+            for trace in traces:
+                results.write("".join(_format_results(trace, tag)).encode())
+                if judged is not None:
+                    judged.write("".join(_format_grades(trace)).encode())
+    except OSError as error:
+        raise OutputError(f"the TREC files cannot be written: {error}.") from error
+
+
+def _format_results(trace: Trace, tag: str) -> Iterator[str]:
+    chunks = trace.chunks or ()
+    scores = _choose_scores(chunks)
+    for rank, (chunk, score) in enumerate(zip(chunks, scores, strict=True), 1):
+        yield f"{_check_id(trace.id)} Q0 {_check_id(chunk.id)} {rank} {score} {_check_id(tag)}\n"
+
+
+def _format_grades(trace: Trace) -> Iterator[str]:
+    for chunk, grade in (trace.gold.chunks if trace.gold else {}).items():
+        yield f"{_check_id(trace.id)} 0 {_check_id(chunk)} {int(grade) if grade == int(grade) else grade}\n"
+
+
+def _choose_scores(chunks: tuple[Chunk, ...]) -> list[float]:
+    """The chunks' own scores where a reader that sorts by them finds the same order, else whole numbers."""
+    scores = [chunk.score for chunk in chunks if chunk.score is not None]
+    if len(scores) == len(chunks) and not any(map(math.isnan, scores)):
+        with np.errstate(over="ignore"):
+            single = np.array(scores).astype(np.float32).tolist()
+        keys = list(zip(single, (chunk.id for chunk in chunks), strict=True))
+        if all(above >= below for above, below in pairwise(keys)):
+            return scores
+    return list(range(len(chunks), 0, -1))
+
+
+def _check_id(id: str) -> str:
+    if id.encode().split() != [id.encode()]:
+        raise OutputError(f'the id "{id}" is empty or has white space, which a TREC file cannot hold.')
+    return id

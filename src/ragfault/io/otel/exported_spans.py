@@ -1,0 +1,238 @@
+"""Exported spans of other tools, one object or row each: Phoenix, the console exporter, plain OTLP spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from ragfault.errors import InputError
+from ragfault.io.field_values import InvalidRecord, parse_cell
+from ragfault.io.otel.recorded_content import parse_embedded_json
+from ragfault.io.otel.spans import (
+    DEFAULT_LIMITS,
+    VECTOR_SUFFIX,
+    OtelSpan,
+    SpanEvent,
+    SpanStatus,
+    check_span_ids,
+)
+from ragfault.io.remote_paths import open_for_arrow
+
+OBJECT_ATTRIBUTES = (
+    "input.value",
+    "output.value",
+    "metadata",
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.retrieval.documents",
+    "langfuse.observation.input",
+    "langfuse.observation.output",
+    "langfuse.observation.usage_details",
+)
+"""Attributes whose value is an object or a list by itself, and not one attribute for each of its parts."""
+
+LIST_SUFFIXES = ("documents", "messages")
+"""How the columns end that hold lists, also where a table of text has them as Python prints them."""
+
+STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error"}
+STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
+LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
+SPAN_BATCH_ROWS = 256
+"""Rows of a table that are held at once."""
+
+
+def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
+    """The operations that a record stands for: a span, or all spans of a trace, as Phoenix's CLI prints it.
+
+    >>> span = {"name": "ask", "context": {"trace_id": "a" * 32, "span_id": "b" * 16}, "parent_id": None}
+    >>> [one.name for one in read_exported_spans({"traceId": "a" * 32, "spans": [span]})]
+    ['ask']
+    """
+    spans = parse_embedded_json(record.get("spans"))
+    if isinstance(spans, list) and _get_field(record, "span_id", "spanId") is None:
+        return tuple(read_exported_span(span) for span in spans if isinstance(span, dict))
+    return (read_exported_span(record),)
+
+
+def read_exported_span(record: dict[str, Any]) -> OtelSpan:
+    """The operation that a record of a span stands for; raises `Wrong` where it names no trace or span.
+
+    Ids stand in `context`, in `trace_id` and `span_id`, or in columns such as `context.trace_id`; attributes
+    are flat, nested, or columns `attributes.…`; times are ISO texts or nanoseconds.
+
+    >>> record = {"name": "chat", "context": {"trace_id": "0x" + "a" * 32, "span_id": "b" * 16}, "span_kind": "LLM"}
+    >>> made = read_exported_span(record | {"attributes": {"llm": {"model_name": "m"}}})
+    >>> made.trace[:4], made.attributes
+    ('aaaa', {'llm.model_name': 'm', 'openinference.span.kind': 'LLM'})
+    """
+    trace = _normalize_hex(_get_field(record, "trace_id", "traceId"))
+    name = _normalize_hex(_get_field(record, "span_id", "spanId"))
+    wrong = check_span_ids(trace, name)
+    if wrong:
+        raise InvalidRecord(f"a span with {wrong}")
+    parent = _normalize_hex(_get_field(record, "parent_id", "parent_span_id", "parentSpanId"))
+    start = parse_nanoseconds(_get_field(record, "start_time", "startTimeUnixNano", "start_time_unix_nano"))
+    status, message = _parse_status(record)
+    return OtelSpan(
+        trace=trace,
+        id=name,
+        parent=parent if parent.strip("0") else None,
+        name=str(record.get("name") or ""),
+        start=start,
+        end=parse_nanoseconds(_get_field(record, "end_time", "endTimeUnixNano", "end_time_unix_nano"))
+        or start,
+        status=status,
+        message=message,
+        attributes=_collect_attributes(record),
+        events=tuple(_parse_events(parse_embedded_json(record.get("events")))),
+        resource=_parse_resource(record.get("resource")),
+    )
+
+
+def _get_field(record: dict[str, Any], *names: str) -> Any:
+    """The value under one of these names, here or in the context."""
+    context = parse_embedded_json(record.get("context"))
+    for name in names:
+        for value in (
+            record.get(name),
+            record.get(f"context.{name}"),
+            context.get(name) if isinstance(context, dict) else None,
+        ):
+            if value is not None:
+                return value
+    return None
+
+
+def _normalize_hex(value: Any) -> str:
+    return str(value or "").lower().removeprefix("0x").replace("-", "")
+
+
+def parse_nanoseconds(value: Any) -> int:
+    """A moment in nanoseconds; none where it is not to be read."""
+    if isinstance(value, str):
+        if value.isdecimal() and len(value) < 20:
+            return int(value)
+        try:
+            value = datetime.fromisoformat(LONG_FRACTION.sub(r"\1", value.strip()))
+        except ValueError:
+            return 0
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        gap = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        return max(0, (gap.days * 86_400 + gap.seconds) * 1_000_000_000 + gap.microseconds * 1_000)
+    return value if type(value) is int and 0 <= value < 2**63 else 0
+
+
+def _parse_status(record: dict[str, Any]) -> tuple[SpanStatus, str]:
+    status = parse_embedded_json(record.get("status"))
+    inner = status if isinstance(status, dict) else {}
+    code = record.get("status_code") or inner.get("status_code") or inner.get("code") or status
+    message = record.get("status_message") or inner.get("description") or inner.get("message") or ""
+    if type(code) is int:
+        return (STATUS_CODES[code] if 0 <= code < 3 else "unset"), str(message)
+    named = str(code).lower().removeprefix("status_code_").rpartition(".")[2]
+    return STATUS_NAMES.get(named, "unset"), str(message)
+
+
+def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    _flatten_value(parse_embedded_json(record.get("attributes")), "", made)
+    for name, value in record.items():
+        if name.startswith("attributes.") and value is not None:
+            listed = name.endswith(LIST_SUFFIXES) and isinstance(value, str)
+            _flatten_value(
+                parse_cell("metadata", value) if listed else value, name.removeprefix("attributes."), made
+            )
+    kind = record.get("span_kind")
+    if isinstance(kind, str) and kind and kind != "UNKNOWN":
+        made.setdefault("openinference.span.kind", kind)
+    return made
+
+
+def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int = 0) -> None:
+    """Put a nested value down as flat attributes: objects by their keys, lists of objects by their places."""
+    if (
+        value is None
+        or name.endswith(VECTOR_SUFFIX)
+        or len(attributes) >= DEFAULT_LIMITS.attributes
+        or depth > DEFAULT_LIMITS.depth
+    ):
+        return
+    if (
+        isinstance(value, list)
+        and value
+        and set(map(type, value)) <= {dict}
+        and "key" in value[0]
+        and not name
+    ):
+        value = {str(pair.get("key")): _unwrap_value(pair.get("value")) for pair in value}
+    if isinstance(value, dict) and name not in OBJECT_ATTRIBUTES:
+        for key, part in value.items():
+            _flatten_value(part, f"{name}.{key}" if name else str(key), attributes, depth + 1)
+    elif (
+        isinstance(value, list)
+        and any(isinstance(part, dict) for part in value)
+        and name not in OBJECT_ATTRIBUTES
+    ):
+        for place, part in enumerate(value):
+            _flatten_value(part, f"{name}.{place}", attributes, depth + 1)
+    elif name:
+        attributes[name] = value
+
+
+def _unwrap_value(value: Any) -> Any:
+    """The value of an attribute in the manner of OTLP."""
+    return next(iter(value.values()), None) if isinstance(value, dict) else value
+
+
+def _parse_events(values: Any) -> Iterator[SpanEvent]:
+    for event in values if isinstance(values, list) else ():
+        if isinstance(event := parse_embedded_json(event), dict):
+            held: dict[str, Any] = {}
+            _flatten_value(parse_embedded_json(event.get("attributes")), "", held)
+            time = parse_nanoseconds(event.get("timestamp") or event.get("timeUnixNano"))
+            yield SpanEvent(name=str(event.get("name") or ""), time=time, attributes=held)
+
+
+def _parse_resource(value: Any) -> dict[str, Any]:
+    held: dict[str, Any] = {}
+    resource = parse_embedded_json(value)
+    _flatten_value(resource.get("attributes") if isinstance(resource, dict) else None, "", held)
+    return held
+
+
+def read_parquet_span_rows(name: str) -> Iterator[tuple[int, Any]]:
+    """The rows of a Parquet file by their numbers, times as nanoseconds; raises `InputError` where it is broken."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row = 0
+    try:
+        with pq.ParquetFile(open_for_arrow(name)) as file:
+            for batch in file.iter_batches(batch_size=SPAN_BATCH_ROWS):
+                for record in iterate_batch_rows(batch):
+                    row += 1
+                    yield row, record
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} cannot be read as Parquet: {error}") from None
+
+
+def iterate_batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a batch of Arrow, times as nanoseconds."""
+    names = batch.schema.names
+    for values in zip(*map(_read_column, batch.columns), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _read_column(column: Any) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        found: list[Any] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
+        return found
+    try:
+        return list(column.to_pylist())
+    except (ValueError, ImportError):
+        return [None] * len(column)

@@ -1,0 +1,417 @@
+"""OTLP export requests: decompress the body, decode JSON or protobuf, and apply the limits."""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ragfault.errors import InputError
+from ragfault.io.otel.otlp_protobuf import read_logs_protobuf, read_spans_protobuf
+from ragfault.io.otel.spans import (
+    DEFAULT_LIMITS,
+    VECTOR_SUFFIX,
+    DecodedRequest,
+    DecodeLimits,
+    LimitChecker,
+    OtelSpan,
+    SpanEvent,
+    SpanStatus,
+    check_span_ids,
+    parse_linked_id,
+)
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZLIB_AUTO_DETECT = 32 + zlib.MAX_WBITS
+"""Lets zlib tell gzip from deflate by the first bytes."""
+
+MAX_MEMBERS = 64
+"""How many packed parts a body may be made of."""
+
+
+def decompress_body(body: bytes, encoding: str | None, limit: int) -> bytes:
+    """The body as it was before it was packed.
+
+    `encoding` is that of the request: gzip, deflate, identity or none; a body that begins as gzip is taken for
+    it in any case. No more than `limit` bytes are ever unpacked. Raises `InputError` where it is longer than
+    that, broken, or packed in another way.
+
+    >>> import gzip
+    >>> decompress_body(gzip.compress(b"spans"), "gzip", limit=100)
+    b'spans'
+    >>> decompress_body(gzip.compress(bytes(1000)), "gzip", limit=100)
+    Traceback (most recent call last):
+    ragfault.errors.InputError: the request holds more than 100 bytes: send fewer spans at once
+    """
+    named = (encoding or "identity").strip().lower()
+    if named not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise InputError(f'the encoding "{named[:40]}" is not known: send gzip, deflate or plain bytes')
+    if len(body) <= limit and (named != "identity" or body[:2] == GZIP_MAGIC):
+        body = _inflate_members(body, limit)
+    if len(body) > limit:
+        raise InputError(f"the request holds more than {limit:,} bytes: send fewer spans at once")
+    return body
+
+
+def _inflate_members(body: bytes, limit: int) -> bytes:
+    """As much as the limit allows and one byte more, of all members one after the other."""
+    made: list[bytes] = []
+    room = limit + 1
+    while body and room > 0:
+        if len(made) == MAX_MEMBERS:
+            raise InputError(f"the packed request is made of more than {MAX_MEMBERS} parts: pack it as one")
+        member = zlib.decompressobj(ZLIB_AUTO_DETECT)
+        try:
+            part = member.decompress(body, room)
+        except zlib.error as error:
+            raise InputError(f"the request is not what its encoding says: {error}") from None
+        made.append(part)
+        room -= len(part)
+        if room > 0 and not member.eof:
+            raise InputError("the packed request breaks off: send it again, whole")
+        body = member.unused_data
+    return b"".join(made)
+
+
+SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
+STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
+INT64_LIMIT = 2**63
+
+
+# --- the messages ----------------------------------------------------------------------------------
+
+
+class OtlpMessage(Struct, gc=False, rename="camel"):
+    """A message of OTLP in JSON; fields of other names are passed over, as the protocol wants it."""
+
+
+class KeyValueMessage(OtlpMessage):
+    key: str = ""
+    value: AnyValueMessage | None = None
+
+
+class ArrayValueMessage(OtlpMessage):
+    values: list[AnyValueMessage] | None = None
+
+
+class KeyValueListMessage(OtlpMessage):
+    values: list[KeyValueMessage] | None = None
+
+
+class AnyValueMessage(OtlpMessage):
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: int | str | None = None
+    double_value: float | str | None = None
+    array_value: ArrayValueMessage | None = None
+    kvlist_value: KeyValueListMessage | None = None
+    bytes_value: str | None = None
+
+
+class StatusMessage(OtlpMessage):
+    code: int | str = 0
+    message: str = ""
+
+
+class EventMessage(OtlpMessage):
+    name: str = ""
+    time_unix_nano: int | str = 0
+    attributes: list[KeyValueMessage] | None = None
+
+
+class SpanMessage(OtlpMessage):
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str | None = None
+    name: str = ""
+    kind: int | str = 0
+    start_time_unix_nano: int | str = 0
+    end_time_unix_nano: int | str = 0
+    attributes: list[KeyValueMessage] | None = None
+    events: list[EventMessage] | None = None
+    status: StatusMessage | None = None
+
+
+class LogRecordMessage(OtlpMessage):
+    trace_id: str | None = None
+    span_id: str | None = None
+    event_name: str | None = None
+    time_unix_nano: int | str = 0
+    observed_time_unix_nano: int | str = 0
+    attributes: list[KeyValueMessage] | None = None
+    body: AnyValueMessage | None = None
+
+
+class ResourceMessage(OtlpMessage):
+    attributes: list[KeyValueMessage] | None = None
+
+
+class ScopeMessage(OtlpMessage):
+    spans: list[Raw] | None = None
+    log_records: list[Raw] | None = None
+
+
+class ResourceGroupMessage(OtlpMessage):
+    """What one resource sent."""
+
+    resource: Raw = Raw(b"null")
+    scope_spans: list[ScopeMessage] | None = None
+    scope_logs: list[ScopeMessage] | None = None
+
+
+class ExportRequestMessage(OtlpMessage):
+    resource_spans: list[ResourceGroupMessage] | None = None
+    resource_logs: list[ResourceGroupMessage] | None = None
+
+
+REQUEST_DECODER = msgspec.json.Decoder(ExportRequestMessage)
+SPAN_DECODER = msgspec.json.Decoder(SpanMessage)
+LOG_RECORD_DECODER = msgspec.json.Decoder(LogRecordMessage)
+RESOURCE_DECODER = msgspec.json.Decoder(ResourceMessage | None)
+
+
+def read_spans_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
+    """The spans of an export request in JSON; raises `InputError` where the body is none."""
+    scale = LimitChecker(limits)
+    operations = []
+    for part, resource in _iterate_items(body, scale, "resource_spans", "scope_spans", "spans"):
+        try:
+            made = _build_span(SPAN_DECODER.decode(part), resource, scale)
+        except (ValueError, RecursionError) as error:
+            scale.reject(_describe_error(error))
+            continue
+        if made is not None:
+            operations.append(made)
+    return scale.build_result(operations, [])
+
+
+def read_logs_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
+    """The records of a log of an export request in JSON; raises `InputError` where the body is none."""
+    scale = LimitChecker(limits)
+    events = []
+    for part, _ in _iterate_items(body, scale, "resource_logs", "scope_logs", "log_records"):
+        try:
+            events.append(_build_log_event(LOG_RECORD_DECODER.decode(part), scale))
+        except (ValueError, RecursionError) as error:
+            scale.reject(_describe_error(error))
+    return scale.build_result([], events)
+
+
+def _describe_error(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else f"malformed: {error}"[:120]
+
+
+def _iterate_items(
+    body: bytes, checker: LimitChecker, group_field: str, scope_field: str, item_field: str
+) -> Iterator[tuple[Raw, dict[str, Any]]]:
+    """Each span or record as its own text, with its resource."""
+    count = 0
+    for part in getattr(_decode_envelope(body, checker), group_field) or ():
+        resource = _decode_resource(part.resource, checker)
+        for scope in getattr(part, scope_field) or ():
+            for item in getattr(scope, item_field) or ():
+                count += 1
+                if count > checker.limits.spans:
+                    checker.reject(f"more than {checker.limits.spans:,} in one request")
+                elif len(memoryview(item)) > checker.limits.span:
+                    checker.reject(f"longer than {checker.limits.span:,} bytes")
+                else:
+                    yield item, resource
+
+
+def _decode_resource(part: Raw, checker: LimitChecker) -> dict[str, Any]:
+    """What is known of a resource; nothing, and a cut, where it is too long or malformed."""
+    try:
+        found = RESOURCE_DECODER.decode(part) if len(memoryview(part)) <= checker.limits.span else None
+    except (ValueError, RecursionError):
+        found = None
+    if found is None:
+        checker.cut_count += bytes(part) != b"null"
+        return {}
+    return _build_attributes(found.attributes, checker)
+
+
+def _decode_envelope(body: bytes, checker: LimitChecker) -> ExportRequestMessage:
+    checker.count_nodes(max(body.count(b"{") + body.count(b"["), body.count(b",") // 2))
+    try:
+        return REQUEST_DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"the request is no OTLP message in JSON: {error}") from None
+    except RecursionError:
+        raise InputError("the request is nested too deeply to be an OTLP message") from None
+
+
+# --- from messages to records ----------------------------------------------------------------------
+
+
+def _build_span(span: SpanMessage, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:
+    trace, name = _parse_id(span.trace_id, 32), _parse_id(span.span_id, 16)
+    wrong = check_span_ids(trace, name)
+    if wrong:
+        checker.reject(wrong)
+        return None
+    parent = parse_linked_id(_parse_id(span.parent_span_id or "", 16), 16)
+    status = span.status or StatusMessage()
+    return OtelSpan(
+        trace=trace,
+        id=name,
+        parent=parent or None,
+        name=checker.cut_text(span.name),
+        kind=_parse_enum(span.kind, SPAN_KINDS, "SPAN_KIND_"),
+        start=_parse_nanoseconds(span.start_time_unix_nano),
+        end=_parse_nanoseconds(span.end_time_unix_nano),
+        status=_parse_enum(status.code, STATUS_CODES, "STATUS_CODE_"),  # type: ignore[arg-type]
+        message=checker.cut_text(status.message),
+        attributes=_build_attributes(span.attributes, checker),
+        events=tuple(
+            _build_event(event, checker)
+            for event in checker.cut_values(span.events or (), checker.limits.events)
+        ),
+        resource=resource,
+    )
+
+
+def _build_event(event: EventMessage, checker: LimitChecker) -> SpanEvent:
+    return SpanEvent(
+        name=checker.cut_text(event.name),
+        time=_parse_nanoseconds(event.time_unix_nano),
+        attributes=_build_attributes(event.attributes, checker),
+    )
+
+
+def _build_log_event(record: LogRecordMessage, checker: LimitChecker) -> SpanEvent:
+    attributes = _build_attributes(record.attributes, checker)
+    if record.body is not None:
+        attributes["body"] = _convert_value(record.body, checker, 0)
+    return SpanEvent(
+        name=checker.cut_text(record.event_name or str(attributes.get("event.name", ""))),
+        time=_parse_nanoseconds(record.time_unix_nano) or _parse_nanoseconds(record.observed_time_unix_nano),
+        attributes=attributes,
+        trace=parse_linked_id(_parse_id(record.trace_id or "", 32), 32),
+        span=parse_linked_id(_parse_id(record.span_id or "", 16), 16),
+    )
+
+
+def _parse_id(text: str, digits: int) -> str:
+    """An id in lower-case hex; some exporters write base64, as protobuf does elsewhere."""
+    if text.endswith("=") and len(text) == (24 if digits == 32 else 12):
+        try:
+            return b64decode(text, validate=True).hex()
+        except binascii.Error:
+            return text
+    return text.lower()
+
+
+def _parse_enum(value: int | str, names: tuple[str, ...], prefix: str) -> str:
+    """What a number stands for, or a name such as `SPAN_KIND_SERVER`."""
+    if isinstance(value, str):
+        bare = value.removeprefix(prefix).lower()
+        if not bare.isdecimal():
+            return bare if bare in names else names[0]
+        value = int(bare[:4])
+    return names[value] if 0 <= value < len(names) else names[0]
+
+
+def _parse_nanoseconds(value: int | str) -> int:
+    number = _parse_int64(value)
+    return number if isinstance(number, int) and number >= 0 else 0
+
+
+def _parse_int64(value: int | str) -> int | str:
+    """The number that a text of digits is; else, and where it is beyond 64 bits, the text."""
+    if isinstance(value, str):
+        try:
+            number = int(value) if len(value) <= 20 else INT64_LIMIT
+        except ValueError:
+            return value
+        return number if -INT64_LIMIT <= number < INT64_LIMIT else value
+    return value if -INT64_LIMIT <= value < INT64_LIMIT else str(value)[:40]
+
+
+def _build_attributes(pairs: list[KeyValueMessage] | None, checker: LimitChecker) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for pair in checker.cut_values(pairs or (), checker.limits.attributes):
+        if not pair.key.endswith(VECTOR_SUFFIX):
+            made[pair.key] = _convert_value(pair.value, checker, 0)
+    return made
+
+
+def _convert_value(value: AnyValueMessage | None, checker: LimitChecker, depth: int) -> Any:
+    if value is None:
+        return None
+    if value.string_value is not None:
+        return checker.cut_text(value.string_value)
+    if value.int_value is not None:
+        return _parse_int64(value.int_value)
+    if value.bool_value is not None:
+        return value.bool_value
+    if value.double_value is not None:
+        return _parse_double(value.double_value)
+    if value.bytes_value is not None:
+        return checker.cut_text(value.bytes_value)
+    if value.array_value is None and value.kvlist_value is None:
+        return None
+    if depth >= checker.limits.depth:
+        checker.cut_count += 1
+        return None
+    if value.array_value is not None:
+        parts = checker.cut_values(value.array_value.values or (), checker.limits.items)
+        return [_convert_value(part, checker, depth + 1) for part in parts]
+    pairs = (
+        checker.cut_values(value.kvlist_value.values or (), checker.limits.items)
+        if value.kvlist_value
+        else ()
+    )
+    return {pair.key: _convert_value(pair.value, checker, depth + 1) for pair in pairs}
+
+
+def _parse_double(value: float | str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+pass  # self-import
+pass  # self-import
+
+
+Signal = Literal["traces", "logs"]
+
+
+def decode_request(
+    body: bytes,
+    signal: Signal = "traces",
+    *,
+    content_type: str = "application/x-protobuf",
+    encoding: str | None = None,
+    limits: DecodeLimits = DEFAULT_LIMITS,
+) -> DecodedRequest:
+    """What an export request holds: spans as operations, or the records of a log as events.
+
+    `content` and `encoding` are the headers of the request: protobuf (which needs the extra `otlp`) or JSON,
+    gzip or not. A span without ids, too long, malformed, or beyond the number allowed is counted by its reason
+    in `rejected`, and the others are taken; embedding vectors are dropped; values beyond the limits are cut
+    and counted. Raises `InputError` for a body that is too long, nested too deeply or no such request,
+    `MissingExtra` where protobuf cannot be read.
+
+    >>> span = '{"traceId": "0000000000000000000000000000000a", "spanId": "000000000000000b", "name": "chat"}'
+    >>> body = '{"resourceSpans": [{"scopeSpans": [{"spans": [%s, {}]}]}]}' % span
+    >>> found = decode_request(body.encode(), content="application/json")
+    >>> found.operations[0].name, found.rejected
+    ('chat', {'no trace id': 1})
+    """
+    body = decompress_body(body, encoding, limits.body)
+    kind = content_type.split(";", 1)[0].strip().lower()
+    if kind == "application/json":
+        return read_spans_json(body, limits) if signal == "traces" else read_logs_json(body, limits)
+    if kind in ("application/x-protobuf", "application/protobuf", "application/octet-stream"):
+        return read_spans_protobuf(body, limits) if signal == "traces" else read_logs_protobuf(body, limits)
+    raise InputError(
+        f'the content type "{kind[:80]}" is not OTLP: send application/x-protobuf or application/json'
+    )

@@ -1,0 +1,264 @@
+"""OTLP as protobuf: walk the envelope by hand and parse each span alone.
+
+A malformed span then costs one span and not the request, and parsing holds one span in memory at a time.
+
+So a broken span is one span lost and not a request, the memory that parsing takes is that of one span, and
+spans beyond the limit cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ragfault.errors import InputError, MissingExtra
+from ragfault.io.otel.spans import (
+    VECTOR_SUFFIX,
+    DecodedRequest,
+    DecodeLimits,
+    LimitChecker,
+    OtelSpan,
+    SpanEvent,
+    SpanStatus,
+    check_span_ids,
+    parse_linked_id,
+)
+
+SPAN_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
+STATUS_CODES: Final[tuple[SpanStatus, ...]] = ("unset", "ok", "error")
+
+RESOURCE_FIELD, SCOPES_FIELD = 1, 2
+"""The fields of what one resource sent."""
+ITEMS_FIELD = 2
+"""The field of a scope that holds its spans or records."""
+
+FieldRange = tuple[int, int, int]
+"""A field: its number, where it begins, where it ends."""
+
+
+class MalformedMessage(ValueError):
+    """The bytes are no message."""
+
+
+def read_spans_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
+    """The spans of an `ExportTraceServiceRequest`; raises `InputError` where the body is none."""
+    message = _load_message_types()
+    scale = LimitChecker(limits)
+    operations: list[OtelSpan] = []
+
+    def take(part: bytes, resource: dict[str, Any]) -> None:
+        span = message.span.FromString(part)
+        made = _build_span(span, resource, scale)
+        if made is not None:
+            operations.append(made)
+
+    _walk_request(body, scale, take, message.resource)
+    return scale.build_result(operations, [])
+
+
+def read_logs_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
+    """The records of an `ExportLogsServiceRequest`; raises `InputError` where the body is none."""
+    message = _load_message_types()
+    scale = LimitChecker(limits)
+    events: list[SpanEvent] = []
+
+    def take(part: bytes, _: dict[str, Any]) -> None:
+        events.append(_build_log_event(message.record.FromString(part), scale))
+
+    _walk_request(body, scale, take, message.resource)
+    return scale.build_result([], events)
+
+
+class _ProtobufMessageTypes:
+    """The messages of OTLP that are parsed, once the package that knows them is there."""
+
+    def __init__(self) -> None:
+        try:
+            from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+            from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+            from opentelemetry.proto.trace.v1.trace_pb2 import Span
+        except ImportError:
+            raise MissingExtra("OTLP as protobuf", "otlp") from None
+        self.span, self.record, self.resource = Span, LogRecord, Resource
+
+
+LOADED_TYPES: list[_ProtobufMessageTypes] = []
+
+
+def _load_message_types() -> _ProtobufMessageTypes:
+    if not LOADED_TYPES:
+        LOADED_TYPES.append(_ProtobufMessageTypes())
+    return LOADED_TYPES[0]
+
+
+# --- the frame -------------------------------------------------------------------------------------
+
+
+def _walk_request(
+    body: bytes, checker: LimitChecker, take: Callable[[bytes, dict[str, Any]], None], resource_type: Any
+) -> None:
+    """Hand out each span or record as its own bytes, with its resource."""
+    from google.protobuf.message import DecodeError
+
+    count = 0
+    try:
+        for number, begin, end in _iterate_fields(body, 0, len(body), checker):
+            if number != 1:
+                continue
+            resource = _decode_resource(body, begin, end, resource_type, checker)
+            for start, stop in _iterate_items(body, begin, end, checker):
+                count += 1
+                if count > checker.limits.spans:
+                    checker.reject(f"more than {checker.limits.spans:,} in one request")
+                elif stop - start > checker.limits.span:
+                    checker.reject(f"longer than {checker.limits.span:,} bytes")
+                else:
+                    _decode_item(body[start:stop], resource, take, checker)
+    except (MalformedMessage, DecodeError):
+        raise InputError(
+            "the request is no OTLP message in protobuf; JSON needs the content type application/json"
+        ) from None
+
+
+def _decode_item(part: bytes, resource: dict[str, Any], take: Any, checker: LimitChecker) -> None:
+    from google.protobuf.message import DecodeError
+
+    try:
+        take(part, resource)
+    except DecodeError:
+        checker.reject("malformed")
+
+
+def _decode_resource(
+    body: bytes, begin: int, end: int, resource_type: Any, checker: LimitChecker
+) -> dict[str, Any]:
+    """What is known of a resource; nothing, and a cut, where it is too long."""
+    made: dict[str, Any] = {}
+    for number, start, stop in _iterate_fields(body, begin, end, checker):
+        if number == RESOURCE_FIELD:
+            if stop - start <= checker.limits.span:
+                made = _build_attributes(resource_type.FromString(body[start:stop]).attributes, checker)
+            else:
+                checker.cut_count += 1
+    return made
+
+
+def _iterate_items(body: bytes, begin: int, end: int, checker: LimitChecker) -> Iterator[tuple[int, int]]:
+    for number, first, last in _iterate_fields(body, begin, end, checker):
+        if number == SCOPES_FIELD:
+            for inner, start, stop in _iterate_fields(body, first, last, checker):
+                if inner == ITEMS_FIELD:
+                    yield start, stop
+
+
+def _iterate_fields(body: bytes, position: int, end: int, checker: LimitChecker) -> Iterator[FieldRange]:
+    """The fields between two places that have a length; those of other kinds are passed over."""
+    while position < end:
+        checker.count_nodes()
+        tag, position = _read_varint(body, position, end)
+        wire = tag & 7
+        if wire == 2:
+            size, position = _read_varint(body, position, end)
+            if size > end - position:
+                raise MalformedMessage
+            yield tag >> 3, position, position + size
+            position += size
+        elif wire == 0:
+            _, position = _read_varint(body, position, end)
+        elif wire in (1, 5):
+            position += 8 if wire == 1 else 4
+        else:
+            raise MalformedMessage
+    if position > end:
+        raise MalformedMessage
+
+
+def _read_varint(body: bytes, position: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 64:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise MalformedMessage
+
+
+# --- its messages ----------------------------------------------------------------------------------
+
+
+def _build_span(span: Any, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:
+    trace, name = span.trace_id.hex(), span.span_id.hex()
+    wrong = check_span_ids(trace, name)
+    if wrong:
+        checker.reject(wrong)
+        return None
+    parent = parse_linked_id(span.parent_span_id.hex(), 16)
+    events = checker.cut_values(span.events, checker.limits.events) if span.events else ()
+    return OtelSpan(
+        trace=trace,
+        id=name,
+        parent=parent or None,
+        name=checker.cut_text(span.name),
+        kind=SPAN_KINDS[span.kind] if 0 <= span.kind < len(SPAN_KINDS) else "internal",
+        start=span.start_time_unix_nano,
+        end=span.end_time_unix_nano,
+        status=STATUS_CODES[span.status.code] if 0 <= span.status.code < len(STATUS_CODES) else "unset",
+        message=checker.cut_text(span.status.message),
+        attributes=_build_attributes(span.attributes, checker),
+        events=tuple(_build_event(event, checker) for event in events),
+        resource=resource,
+    )
+
+
+def _build_event(event: Any, checker: LimitChecker) -> SpanEvent:
+    return SpanEvent(
+        name=checker.cut_text(event.name),
+        time=event.time_unix_nano,
+        attributes=_build_attributes(event.attributes, checker),
+    )
+
+
+def _build_log_event(record: Any, checker: LimitChecker) -> SpanEvent:
+    attributes = _build_attributes(record.attributes, checker)
+    if record.HasField("body"):
+        attributes["body"] = _convert_value(record.body, checker, 0)
+    return SpanEvent(
+        name=checker.cut_text(record.event_name or str(attributes.get("event.name", ""))),
+        time=record.time_unix_nano or record.observed_time_unix_nano,
+        attributes=attributes,
+        trace=parse_linked_id(record.trace_id.hex(), 32),
+        span=parse_linked_id(record.span_id.hex(), 16),
+    )
+
+
+def _build_attributes(pairs: Any, checker: LimitChecker) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for pair in checker.cut_values(pairs, checker.limits.attributes):
+        if not pair.key.endswith(VECTOR_SUFFIX):
+            made[pair.key] = _convert_value(pair.value, checker, 0)
+    return made
+
+
+def _convert_value(value: Any, checker: LimitChecker, depth: int) -> Any:
+    which = value.WhichOneof("value")
+    if which == "string_value":
+        return checker.cut_text(value.string_value)
+    if which is None:
+        return None
+    if which in ("array_value", "kvlist_value"):
+        if depth >= checker.limits.depth:
+            checker.cut_count += 1
+            return None
+        if which == "array_value":
+            found = checker.cut_values(value.array_value.values, checker.limits.items)
+            return [_convert_value(part, checker, depth + 1) for part in found]
+        pairs = checker.cut_values(value.kvlist_value.values, checker.limits.items)
+        return {pair.key: _convert_value(pair.value, checker, depth + 1) for pair in pairs}
+    found = getattr(value, which)
+    if which == "bytes_value":
+        from base64 import b64encode
+
+        return checker.cut_text(b64encode(found).decode())
+    return found

@@ -1,0 +1,226 @@
+"""Semantic conventions: the attribute names of each instrumentation, and the role that a span plays.
+
+Covers OpenInference, the gen_ai conventions of OpenTelemetry, Langfuse and OpenLLMetry (Traceloop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from ragfault.io.otel.spans import OtelSpan
+
+SpanRole = Literal[
+    "retriever", "reranker", "llm", "embedding", "chain", "agent", "tool", "guard", "judge", "part"
+]
+"""What an operation does in a RAG system; `guard` and `judge` look at what others do, `part` is a lesser step."""
+
+INPUT_ATTRIBUTES = (
+    "langfuse.observation.input",
+    "input.value",
+    "traceloop.entity.input",
+    "gen_ai.task.input",
+)
+OUTPUT_ATTRIBUTES = (
+    "langfuse.observation.output",
+    "output.value",
+    "traceloop.entity.output",
+    "gen_ai.task.output",
+)
+TRACE_INPUT_ATTRIBUTES = ("langfuse.trace.input",)
+TRACE_OUTPUT_ATTRIBUTES = ("langfuse.trace.output",)
+QUERY_ATTRIBUTES = ("gen_ai.retrieval.query.text", "retrieval.query", "reranker.query", "db.query.text")
+DOCUMENTS_ATTRIBUTES = (
+    "gen_ai.retrieval.documents",
+    "gen_ai.retriever.results",
+    "retrieval.documents",
+    "retrieval.document",
+)
+DOCUMENT_PREFIXES = {"retriever": "retrieval.documents.", "reranker": "reranker.output_documents."}
+"""Where OpenInference numbers documents, one attribute for each part of each."""
+RESULT_EVENTS = ("db.query.result", "db.search.result")
+"""Events, one for each passage that a vector store found."""
+
+PROMPT_ATTRIBUTES = ("gen_ai.input.messages", "gen_ai.prompt")
+COMPLETION_ATTRIBUTES = ("gen_ai.output.messages", "gen_ai.completion")
+PROMPT_PREFIXES = ("llm.input_messages.", "gen_ai.prompt.", "llm.prompts.")
+COMPLETION_PREFIXES = ("llm.output_messages.", "gen_ai.completion.", "llm.choices.")
+
+MODEL_ATTRIBUTES = (
+    "gen_ai.response.model",
+    "llm.response.model_name",
+    "llm.model_name",
+    "langfuse.observation.model.name",
+    "gen_ai.request.model",
+    "llm.request.model_name",
+)
+PROMPT_TOKEN_ATTRIBUTES = (
+    "gen_ai.usage.input_tokens",
+    "llm.token_count.prompt",
+    "gen_ai.usage.prompt_tokens",
+)
+COMPLETION_TOKEN_ATTRIBUTES = (
+    "gen_ai.usage.output_tokens",
+    "llm.token_count.completion",
+    "gen_ai.usage.completion_tokens",
+)
+USAGE_ATTRIBUTE = "langfuse.observation.usage_details"
+
+ROUTE_ATTRIBUTES = ("ragfault.route", "langfuse.trace.name")
+CONVERSATION_ATTRIBUTES = (
+    "session.id",
+    "gen_ai.conversation.id",
+    "langfuse.session.id",
+    "langfuse.trace.session_id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.conversation_id",
+    "traceloop.association.properties.thread_id",
+)
+METADATA_ATTRIBUTES = {
+    "user": (
+        "user.id",
+        "langfuse.user.id",
+        "enduser.id",
+        "gen_ai.user",
+        "traceloop.association.properties.user_id",
+    ),
+    "tags": ("tag.tags", "langfuse.trace.tags"),
+    "release": ("ragfault.release", "langfuse.release", "service.version", "langfuse.version"),
+    "service": ("service.name",),
+    "environment": (
+        "langfuse.environment",
+        "deployment.environment.name",
+        "deployment.environment",
+    ),
+    "prompt": (
+        "langfuse.observation.prompt.name",
+        "gen_ai.prompt.name",
+        "traceloop.prompt.key",
+        "prompt.id",
+    ),
+    "prompt_version": (
+        "langfuse.observation.prompt.version",
+        "llm.prompt_template.version",
+        "traceloop.prompt.version",
+    ),
+}
+"""What goes to the metadata of a trace, and where it may stand: the root, another span, the resource."""
+
+METADATA_OBJECTS = (
+    "metadata",
+    "langfuse.trace.metadata",
+    "langfuse.observation.metadata",
+    "traceloop.association.properties",
+)
+"""Objects, as JSON or one attribute for each key, that go to the metadata of a trace under their own keys."""
+
+OPENINFERENCE_ROLES: dict[str, SpanRole] = {
+    "RETRIEVER": "retriever",
+    "RERANKER": "reranker",
+    "LLM": "llm",
+    "EMBEDDING": "embedding",
+    "CHAIN": "chain",
+    "AGENT": "agent",
+    "TOOL": "tool",
+    "GUARDRAIL": "guard",
+    "EVALUATOR": "judge",
+    "PROMPT": "part",
+    "TASK": "chain",
+    "ENTRY": "chain",
+    "STEP": "chain",
+}
+LANGFUSE_ROLES: dict[str, SpanRole] = {
+    "generation": "llm",
+    "retriever": "retriever",
+    "embedding": "embedding",
+    "chain": "chain",
+    "agent": "agent",
+    "tool": "tool",
+    "guardrail": "guard",
+    "evaluator": "judge",
+    "event": "part",
+}
+GEN_AI_ROLES: dict[str, SpanRole] = {
+    "chat": "llm",
+    "generate_content": "llm",
+    "text_completion": "llm",
+    "completion": "llm",
+    "embeddings": "embedding",
+    "embedding": "embedding",
+    "retrieval": "retriever",
+    "retrieve": "retriever",
+    "vector_db_retrieve": "retriever",
+    "rerank": "reranker",
+    "execute_tool": "tool",
+    "invoke_agent": "agent",
+    "create_agent": "part",
+    "invoke_workflow": "chain",
+    "execute_task": "chain",
+}
+TRACELOOP_ROLES: dict[str, SpanRole] = {
+    "workflow": "chain",
+    "task": "chain",
+    "agent": "agent",
+    "tool": "tool",
+}
+
+
+def get_first_attribute(attributes: dict[str, Any], names: Iterable[str]) -> Any:
+    """The first of these attributes that is there and says something."""
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and value not in ("", [], {}):
+            return value
+    return None
+
+
+def parse_count(value: Any) -> int | None:
+    """A count that may be a number or its digits."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value < 2**63 else None
+
+
+def detect_role(span: OtelSpan) -> SpanRole | None:
+    """What an operation does in a RAG system; None where nothing says that it has to do with one.
+
+    >>> detect_role(OtelSpan(trace="a", id="b", attributes={"gen_ai.operation.name": "retrieval"}))
+    'retriever'
+    >>> detect_role(OtelSpan(trace="a", id="b", attributes={"http.request.method": "POST"})) is None
+    True
+    """
+    held = span.attributes
+    named: SpanRole | None = None
+    if kind := held.get("openinference.span.kind") or held.get("gen_ai.span.kind"):
+        named = OPENINFERENCE_ROLES.get(str(kind).upper())
+    if named is None and (kind := held.get("langfuse.observation.type")):
+        named = LANGFUSE_ROLES.get(str(kind).lower())
+    if named is None and (kind := held.get("gen_ai.operation.name") or held.get("llm.request.type")):
+        named = GEN_AI_ROLES.get(str(kind).lower())
+    if named is None and span.events and any(event.name in RESULT_EVENTS for event in span.events):
+        named = "retriever"
+    if named is None and (kind := held.get("traceloop.span.kind")):
+        named = TRACELOOP_ROLES.get(str(kind).lower())
+    return named or _guess_role(held)
+
+
+def _guess_role(attributes: dict[str, Any]) -> SpanRole | None:
+    """The role of an operation that does not state one."""
+    if (
+        get_first_attribute(attributes, DOCUMENTS_ATTRIBUTES) is not None
+        or "retrieval.documents.0.document.content" in attributes
+    ):
+        return "retriever"
+    if get_first_attribute(attributes, MODEL_ATTRIBUTES) is not None:
+        return "llm"
+    known = (
+        *INPUT_ATTRIBUTES,
+        *OUTPUT_ATTRIBUTES,
+        *TRACE_INPUT_ATTRIBUTES,
+        *TRACE_OUTPUT_ATTRIBUTES,
+        "langfuse.observation.type",
+        "ragfault.route",
+    )
+    return "chain" if get_first_attribute(attributes, known) is not None else None

@@ -1,0 +1,194 @@
+"""Spans and events of OpenTelemetry, and the limits within which a request is accepted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, field
+
+from ragfault.errors import InputError
+
+TRACE_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
+SPAN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
+
+VECTOR_SUFFIX = ".vector"
+"""How the names of attributes end that hold an embedding; none of them is kept."""
+
+MAX_REASONS = 16
+"""How many different reasons for a rejection are told apart."""
+
+SpanStatus = Literal["unset", "ok", "error"]
+
+
+class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Something that happened at a moment: within a span, or beside it as a record of a log."""
+
+    name: str
+    time: int = 0
+    """Nanoseconds since 1970."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    trace: str = ""
+    """The trace that a record of a log names; empty for the event of a span."""
+    span: str = ""
+
+
+class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One span of OpenTelemetry: a piece of work that began, ended, and belongs to a trace.
+
+    >>> retrieve = OtelSpan(trace="0" * 31 + "1", id="0" * 15 + "1", name="retrieve", start=10, end=30)
+    >>> retrieve.duration, retrieve.parent
+    (20, None)
+    """
+
+    trace: str
+    """32 hex digits, the same for all spans of a trace."""
+    id: str
+    """16 hex digits."""
+    parent: str | None = None
+    """The span that it is a part of; absent: it is the root."""
+    name: str = ""
+    kind: str = "internal"
+    """Its place between processes: internal, server, client, producer, consumer."""
+    start: int = 0
+    """Nanoseconds since 1970."""
+    end: int = 0
+    status: SpanStatus = "unset"
+    message: str = ""
+    """What the status says of an error."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """Name → text, number, truth value, or a list or object of these."""
+    events: tuple[SpanEvent, ...] = ()
+    resource: dict[str, Any] = field(default_factory=dict)
+    """What made the span: `service.name`, `service.version` …"""
+
+    @property
+    def duration(self) -> int:
+        """Nanoseconds, never less than none."""
+        return max(0, self.end - self.start)
+
+
+class DecodeLimits(NamedTuple):
+    """How much of one request is taken in.
+
+    What passes `body`, `depth` of the message or `marks` is refused whole; spans beyond `spans` and those
+    longer than `span` are rejected one by one; of the rest, what is too much is cut and counted.
+    """
+
+    body: int = 20 * 2**20
+    """Bytes of a request, decompressed."""
+    spans: int = 20_000
+    """Spans, or records of a log, of one request."""
+    span: int = 4 * 2**20
+    """Bytes of one span."""
+    text: int = 2**18
+    """Characters of one text."""
+    attributes: int = 2_000
+    """Attributes of a span, an event or a resource."""
+    items: int = 2_000
+    """Values of a list or an object."""
+    events: int = 500
+    """Events of a span."""
+    depth: int = 16
+    """How deep values nest."""
+    nodes: int = 2_000_000
+    """Objects and lists that a request in JSON opens, or fields that the frame of one in protobuf has."""
+
+
+DEFAULT_LIMITS = DecodeLimits()
+
+
+class DecodedRequest(NamedTuple):
+    """What a request held."""
+
+    spans: tuple[OtelSpan, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+    """The records of a log."""
+    rejected: dict[str, int] = {}  # noqa: RUF012 - the default of a named tuple, which nobody writes to
+    """Reason → how many spans or records were left out for it."""
+    cut_count: int = 0
+    """How many texts, lists, attributes and events were shortened or left out for their size."""
+
+    @property
+    def rejected_count(self) -> int:
+        """How many spans or records were left out: the count of a partial success."""
+        return sum(self.rejected.values())
+
+    @property
+    def message(self) -> str:
+        """Why, in words: the error message of a partial success; empty where nothing was left out or cut.
+
+        >>> DecodedRequest(rejected={"no trace id": 2}, cut=1).message
+        '2 rejected: no trace id (2); 1 value cut for its size'
+        """
+        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in self.rejected.items())
+        parts = [f"{self.rejected_count:,} rejected: {reasons}"] if reasons else []
+        if self.cut_count:
+            parts.append(
+                f"{self.cut_count:,} {'value' if self.cut_count == 1 else 'values'} cut for their size"
+            )
+        return "; ".join(parts).replace("1 value cut for their", "1 value cut for its")
+
+
+class LimitChecker:
+    """What weighs the parts of a request against the limits, and counts what it takes away."""
+
+    def __init__(self, limits: DecodeLimits) -> None:
+        self.limits = limits
+        self.cut_count = self.node_count = 0
+        self.rejected: Counter[str] = Counter()
+
+    def reject(self, reason: str) -> None:
+        """Count a span or record that is left out."""
+        known = reason in self.rejected or len(self.rejected) < MAX_REASONS
+        self.rejected[reason if known else "other reasons"] += 1
+
+    def count_nodes(self, count: int = 1) -> None:
+        """Count fields or objects; raises `InputError` where there are more than a request may have."""
+        self.node_count += count
+        if self.node_count > self.limits.nodes:
+            raise InputError(f"the request opens more than {self.limits.nodes:,} objects: send less at once")
+
+    def cut_text(self, text: str) -> str:
+        """The text, or as much of it as may be."""
+        if len(text) <= self.limits.text:
+            return text
+        self.cut_count += 1
+        return text[: self.limits.text]
+
+    def cut_values(self, values: Any, limit: int) -> Any:
+        """The values, or as many of them as may be."""
+        if len(values) <= limit:
+            return values
+        self.cut_count += 1
+        return values[:limit]
+
+    def build_result(self, spans: list[OtelSpan], events: list[SpanEvent]) -> DecodedRequest:
+        return DecodedRequest(tuple(spans), tuple(events), dict(self.rejected), self.cut_count)
+
+
+def choose_fuller_span(first: OtelSpan, second: OtelSpan) -> OtelSpan:
+    """Which of two records of a span says more: the one that ended later; else what no order can change."""
+    if first == second:
+        return first
+    return max(first, second, key=lambda record: (record.end, repr(record)))
+
+
+def check_span_ids(trace_id: str, span_id: str) -> str | None:
+    """What is wrong with the ids of a span, if anything."""
+    if not TRACE_ID_PATTERN.fullmatch(trace_id) or not trace_id.strip("0"):
+        return "no trace id of 32 hex digits" if trace_id.strip("0") else "no trace id"
+    if not SPAN_ID_PATTERN.fullmatch(span_id) or not span_id.strip("0"):
+        return "no span id of 16 hex digits" if span_id.strip("0") else "no span id"
+    return None
+
+
+def parse_linked_id(text: str, digits: int) -> str:
+    """An id by which a span or a record points elsewhere; empty where the text is none, so that nothing hides in it.
+
+    >>> parse_linked_id("0" * 15 + "1", 16), parse_linked_id("0" * 16, 16), parse_linked_id("ann@example.org", 32)
+    ('0000000000000001', '', '')
+    """
+    known = (TRACE_ID_PATTERN if digits == 32 else SPAN_ID_PATTERN).fullmatch(text)
+    return text if known and text.strip("0") else ""

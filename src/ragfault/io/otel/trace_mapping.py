@@ -1,0 +1,372 @@
+"""Mapping of the spans of one trace to a RAG trace: query, chunks, answer, timings, metadata and error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ragfault.io.field_values import InvalidRecord, make_json_safe
+from ragfault.io.otel.recorded_content import (
+    extract_answer,
+    extract_question,
+    get_model,
+    get_output,
+    get_prompt,
+    get_query,
+    get_tokens,
+    parse_embedded_json,
+    sum_tokens,
+    unquote_json,
+)
+from ragfault.io.otel.retrieved_chunks import extract_chunks
+from ragfault.io.otel.semantic_conventions import (
+    CONVERSATION_ATTRIBUTES,
+    METADATA_ATTRIBUTES,
+    METADATA_OBJECTS,
+    ROUTE_ATTRIBUTES,
+    TRACE_INPUT_ATTRIBUTES,
+    TRACE_OUTPUT_ATTRIBUTES,
+    SpanRole,
+    get_first_attribute,
+)
+from ragfault.io.otel.span_tree import SpanStep, SpanTree, build_span_tree
+from ragfault.io.otel.spans import OtelSpan, SpanEvent
+from ragfault.records import Chunk, Latency, Timing, TokenCounts, Trace
+
+EVALUATION_EVENT = "gen_ai.evaluation.result"
+EVALUATION_FIELDS = {
+    "name": "gen_ai.evaluation.name",
+    "score": "gen_ai.evaluation.score.value",
+    "label": "gen_ai.evaluation.score.label",
+    "reason": "gen_ai.evaluation.explanation",
+}
+
+
+def get_trace_attribute(tree: SpanTree, names: Sequence[str]) -> Any:
+    """The value of these attributes on the root, else on another operation, else of what made the root."""
+    found = get_first_attribute(tree.root.attributes, names)
+    if found is not None:
+        return found
+    for one in tree.spans:
+        found = get_first_attribute(one.attributes, names)
+        if found is not None:
+            return found
+    return get_first_attribute(tree.root.resource, names)
+
+
+def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, Any]:
+    """User, tags, release, service, environment and prompt, as far as known, the system's own metadata, and ratings.
+
+    What the system's metadata says under one of these names goes before what was found elsewhere.
+    """
+    made: dict[str, Any] = {}
+    for key, names in METADATA_ATTRIBUTES.items():
+        found = get_trace_attribute(tree, names)
+        if found is not None and not str(found).startswith("unknown_service"):
+            made[key] = parse_embedded_json(found) if key == "tags" else found
+    made.update(_iterate_own_metadata(tree))
+    known = {one.id for one in tree.spans}
+    rated = [event for one in tree.spans for event in one.events] + [
+        event for event in events if event.span not in known
+    ]
+    ratings = [_parse_rating(event) for event in rated if event.name == EVALUATION_EVENT]
+    if ratings:
+        made["evaluations"] = ratings
+    try:
+        found = make_json_safe(made)
+    except InvalidRecord:
+        return {key: value for key, value in made.items() if isinstance(value, (str, int))}
+    return dict(found)
+
+
+def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
+    """The metadata that the system gave its root, or its outermost step."""
+    for one in (tree.steps[0].span, tree.root):
+        for name in METADATA_OBJECTS:
+            value = parse_embedded_json(one.attributes.get(name))
+            if isinstance(value, dict):
+                yield from value.items()
+        for name, value in one.attributes.items():
+            prefix = next((known for known in METADATA_OBJECTS if name.startswith(known + ".")), None)
+            if prefix:
+                yield name[len(prefix) + 1 :], unquote_json(parse_embedded_json(value))
+
+
+def _parse_rating(event: SpanEvent) -> dict[str, Any]:
+    return {
+        key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes
+    }
+
+
+def describe_error(tree: SpanTree, answer: str | None) -> str | None:
+    """Why the trace failed: the root's error, else that of a step where there is no answer."""
+    failed = [one for one in tree.spans if _has_failed(one)]
+    if tree.root in failed:
+        return _describe_failure(tree.root, failed)
+    return _describe_failure(failed[-1], failed) if failed and answer is None else None
+
+
+def _has_failed(span: OtelSpan) -> bool:
+    return span.status == "error" or span.attributes.get("langfuse.observation.level") == "ERROR"
+
+
+def _describe_failure(span: OtelSpan, failed: Sequence[OtelSpan]) -> str:
+    """What an operation says of its error, else what another that failed says."""
+    for part in (span, *reversed(failed)):
+        said = (
+            part.message
+            or part.attributes.get("langfuse.observation.status_message")
+            or _describe_exception(part)
+        )
+        if said:
+            return str(said)
+    return str(span.attributes.get("error.type") or "failed")
+
+
+def _describe_exception(span: OtelSpan) -> str | None:
+    for event in reversed(span.events):
+        if event.name == "exception":
+            kind, text = (event.attributes.get(f"exception.{part}") for part in ("type", "message"))
+            return ": ".join(str(part) for part in (kind, text) if part) or None
+    return None
+
+
+pass  # self-import
+
+
+TIMED_ROLES: tuple[SpanRole, ...] = (
+    "retriever",
+    "reranker",
+    "llm",
+    "embedding",
+    "chain",
+    "agent",
+    "tool",
+    "guard",
+)
+RETRIEVAL_ROLES: tuple[SpanRole, ...] = ("retriever", "reranker")
+OUTER_ROLES: tuple[SpanRole, ...] = ("chain", "agent", "tool")
+
+MIN_QUOTE_LENGTH = 16
+"""How many characters of a passage must stand in a prompt to be no chance."""
+
+RetrievalStage = tuple[SpanStep, tuple[Chunk, ...] | None]
+"""A retriever or reranker, and what it gave."""
+
+
+def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Trace | None:
+    """The trace that the operations of one trace of OpenTelemetry stand for; None where none has to do with RAG.
+
+    The query is the input of the outermost chain, else the retriever's, else what the user last said to the
+    model; the chunks are the last that a retriever or reranker gave before the model answered, and those of
+    earlier ones that its prompt shows; the answer is the output of the outermost chain, else the model's. What
+    was recorded twice counts once. `events` are records of a log that name spans of the trace. Raises `Wrong`
+    where the operations hold no query.
+
+    >>> held = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": "When?"}
+    >>> trace = build_trace([OtelSpan(trace="a", id="b", name="search", end=2_000_000, attributes=held)])
+    >>> trace.query, trace.route, trace.latency.retrieval
+    ('When?', 'search', 2.0)
+    """
+    spans, events = tuple(spans), tuple(events)
+    outline = build_span_tree(_attach_events(spans, events)) if spans else None
+    if outline is None or not outline.steps:
+        return None
+    query = _get_trace_query(outline)
+    if query is None:
+        raise InvalidRecord(
+            f"no span of the trace {outline.root.trace} holds a query: is the recording of inputs switched off?"
+        )
+    stages = [(step, _get_step_chunks(step)) for step in outline.select_steps(*RETRIEVAL_ROLES)]
+    writers = [
+        step for step in outline.select_steps("llm") if not set(step.outer_roles) & set(RETRIEVAL_ROLES)
+    ]
+    answer = _get_trace_answer(outline, writers)
+    return Trace(
+        id=outline.root.trace,
+        query=query,
+        chunks=_select_chunks(stages, max(writers, key=_get_end_order) if writers else None),
+        answer=answer,
+        route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
+        time=_convert_to_datetime(outline.root.start),
+        conversation=_convert_to_text(get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)),
+        model=next((model for step in reversed(writers) if (model := get_model(step))), None),
+        latency=_measure_latency(outline, writers),
+        timings=_build_timings(outline, stages),
+        tokens=_count_tokens(outline),
+        error=describe_error(outline, answer),
+        metadata=collect_metadata(outline, events),
+    )
+
+
+def _attach_events(spans: Iterable[OtelSpan], events: Sequence[SpanEvent]) -> Iterable[OtelSpan]:
+    """The operations, each with the records of a log that name it among its events."""
+    if not events:
+        return spans
+    mine: dict[str, list[SpanEvent]] = {}
+    for event in sorted(events, key=lambda event: event.time):
+        mine.setdefault(event.span, []).append(event)
+    return [
+        msgspec.structs.replace(one, events=(*one.events, *mine[one.id])) if one.id in mine else one
+        for one in spans
+    ]
+
+
+def _convert_to_text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _get_end_order(step: SpanStep) -> tuple[int, int, str]:
+    return step.span.end, step.span.start, step.span.id
+
+
+# --- question and answer ---------------------------------------------------------------------------
+
+
+def _get_trace_query(tree: SpanTree) -> str | None:
+    given = extract_question(get_trace_attribute(tree, TRACE_INPUT_ATTRIBUTES))
+    if given:
+        return given
+    outer = [step for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles]
+    rest = [step for step in tree.select_steps(*OUTER_ROLES) if step.outer_roles]
+    for step in (*outer, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm")):
+        if found := get_query(step):
+            return found
+    return None
+
+
+def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None:
+    given = extract_answer(get_trace_attribute(tree, TRACE_OUTPUT_ATTRIBUTES))
+    if given:
+        return given
+    outer = [step for step in tree.select_steps("chain", "agent") if not step.outer_roles]
+    for step in (
+        *sorted(outer, key=_get_end_order, reverse=True),
+        *sorted(writers, key=_get_end_order, reverse=True),
+    ):
+        if found := get_output(step):
+            return found
+    return None
+
+
+# --- chunks ----------------------------------------------------------------------------------------
+
+
+def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:
+    for part in step.records:
+        found = extract_chunks(part, step.role)
+        if found is not None:
+            return found
+    return None
+
+
+def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) -> tuple[Chunk, ...] | None:
+    """The chunks that the writer of the answer saw, as far as the records tell."""
+    known = [(step, chunks) for step, chunks in stages if chunks is not None]
+    if writer is not None:
+        before = [stage for stage in known if stage[0].span.end <= writer.span.start]
+        known = before or known
+    if not known:
+        return None
+    known.sort(key=lambda stage: _get_end_order(stage[0]))
+    last, chunks = known[-1]
+    prompt = get_prompt(writer) if writer is not None and len(known) > 1 else ""
+    if not prompt:
+        return _merge_parallel_chunks(known, last)
+    shown = [stage for stage in known if any(_is_in_prompt(prompt, chunk) for chunk in stage[1])]
+    if shown:
+        last, chunks = shown[-1]
+    met = {chunk.id for chunk in chunks} | {chunk.text for chunk in chunks}
+    earlier = [chunk for step, found in known if step is not last for chunk in found]
+    return chunks + _drop_known_chunks([chunk for chunk in earlier if _is_in_prompt(prompt, chunk)], met)
+
+
+def _merge_parallel_chunks(
+    known: Sequence[tuple[SpanStep, tuple[Chunk, ...]]], last: SpanStep
+) -> tuple[Chunk, ...]:
+    """What the last stage gave, after what retrievers gave that ran beside it in the same step."""
+    together = [
+        chunk
+        for step, chunks in sorted(known, key=lambda stage: (stage[0].span.start, stage[0].span.id))
+        if step is last or _are_parallel(step, last)
+        for chunk in chunks
+    ]
+    return _drop_known_chunks(together, set())
+
+
+def _are_parallel(step: SpanStep, last: SpanStep) -> bool:
+    one, other = step.span, last.span
+    overlap = one.start < other.end and other.start < one.end
+    return overlap and one.parent == other.parent and step.role == last.role == "retriever"
+
+
+def _drop_known_chunks(chunks: Sequence[Chunk], known: set[str]) -> tuple[Chunk, ...]:
+    """The chunks whose id and text have not been met."""
+    found = []
+    for chunk in chunks:
+        if chunk.id not in known and not (chunk.text and chunk.text in known):
+            known |= {chunk.id, chunk.text}
+            found.append(chunk)
+    return tuple(found)
+
+
+def _is_in_prompt(prompt: str, chunk: Chunk) -> bool:
+    text = chunk.text.strip()
+    return len(text) >= MIN_QUOTE_LENGTH and text in prompt
+
+
+# --- time and tokens -------------------------------------------------------------------------------
+
+
+def _convert_to_datetime(nanoseconds: int) -> datetime | None:
+    if not nanoseconds:
+        return None
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+
+
+def _measure_latency(tree: SpanTree, writers: Sequence[SpanStep]) -> Latency:
+    return Latency(
+        retrieval=_measure_covered_time(tree.select_steps(*RETRIEVAL_ROLES)),
+        generation=_measure_covered_time(writers),
+        total=_measure_total(tree),
+    )
+
+
+def _measure_total(tree: SpanTree) -> float:
+    """Milliseconds that the root took; where it is not there, or does not say, from the first begin to the last end."""
+    if tree.root.duration and tree.root.parent is None:
+        return tree.root.duration / 1e6
+    return max(0, max(one.end for one in tree.spans) - tree.root.start) / 1e6
+
+
+def _measure_covered_time(steps: Sequence[SpanStep]) -> float | None:
+    """Milliseconds in which one of the steps ran at least."""
+    if not steps:
+        return None
+    spent = reached = 0
+    for start, end in sorted((step.span.start, step.span.end) for step in steps):
+        spent += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return spent / 1e6
+
+
+def _build_timings(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Timing, ...]:
+    given = {step.span.id: None if chunks is None else len(chunks) for step, chunks in stages}
+    return tuple(
+        Timing(
+            name=step.span.name,
+            start=max(0, step.span.start - tree.root.start) / 1e6,
+            duration=step.span.duration / 1e6,
+            chunks=given.get(step.span.id),
+        )
+        for step in tree.select_steps(*TIMED_ROLES)
+    )
+
+
+def _count_tokens(tree: SpanTree) -> TokenCounts | None:
+    found = sum_tokens([get_tokens(step) for step in tree.select_steps("llm")])
+    return None if found == TokenCounts() else found

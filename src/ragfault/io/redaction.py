@@ -1,0 +1,269 @@
+"""Redaction of personal data and secrets in traces and spans.
+
+Values are replaced by masks with a keyed fingerprint, so that parts of a trace can be masked separately and still
+agree; the masks of a complete trace are then numbered. Equal values get equal placeholders.
+
+Two steps: values give way to masks, which carry a keyed fingerprint, so that the parts of a trace can be masked apart
+and still agree; then the masks of a whole trace are numbered. What is the same value in a chunk and in the answer is
+the same placeholder, so that what is grounded stays grounded.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ragfault.errors import UnknownName
+from ragfault.io.otel import OtelSpan, SpanEvent
+from ragfault.io.otel.recorded_content import parse_embedded_json
+from ragfault.records import Trace
+from ragfault.text.redaction import (
+    MASK_PATTERN,
+    SENSITIVE_KINDS,
+    SensitiveKind,
+    SensitiveSpan,
+    detect_sensitive,
+    replace_sensitive,
+)
+
+PLACEHOLDER = re.compile(r"\[(email|phone|card|key) ([0-9]{1,6})\]")
+"""What stands for a value at the end: its kind, and which of that kind it is in its trace."""
+ID_FIELDS = frozenset({"id", "conversation", "document", "chunk", "gold"})
+"""Fields that name something across traces: their masks are left unnumbered, so that different names stay different."""
+WORD_PATTERN = re.compile(r"[^\s\"'&,;:()\[\]{}<>\\]+")
+CARD_NUMBER_MIN, CARD_NUMBER_LIMIT = 10**12, 10**19
+"""Numbers from the one to below the other may be those of a card."""
+MAX_DEPTH = 64
+
+TextFunction = Callable[[str], str]
+
+
+def parse_redaction_kinds(names: str | Iterable[str]) -> tuple[SensitiveKind, ...]:
+    """The kinds of these names, in a fixed order; `all` stands for all of them. Raises UnknownName.
+
+    >>> parse_redaction_kinds("phone, email"), parse_redaction_kinds("all") == SENSITIVE_KINDS
+    (('email', 'phone'), True)
+    """
+    asked = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+    for name in asked:
+        if name not in (*SENSITIVE_KINDS, "all"):
+            raise UnknownName("kind of redaction", name, (*SENSITIVE_KINDS, "all"))
+    return tuple(kind for kind in SENSITIVE_KINDS if kind in asked or "all" in asked)
+
+
+class RedactedTrace(NamedTuple):
+    """A trace without what was to go."""
+
+    trace: Trace
+    counts: Counter[str]
+    """Kind → in how many places it stood."""
+
+
+class MaskedSpans(NamedTuple):
+    """Spans and records of a log, in which masks stand for what was to go."""
+
+    spans: tuple[OtelSpan, ...]
+    events: tuple[SpanEvent, ...]
+    counts: Counter[str]
+
+
+class Redactor:
+    """Replaces values of some kinds in every text of a trace: email, phone, card, key.
+
+    Equal values of one trace become equal placeholders, `[email 1]`, `[email 2]`; ids become masks such as
+    `[email~0c5f…]`, which are equal across traces as long as the secret is. Without a secret one is drawn, so that
+    nobody can ever find out by trying which value a mask stands for. Raises UnknownName for a kind that there is not.
+
+    >>> trace = Trace(id="1", query="Who is ann@example.org?", answer="Ann (ann@example.org, not bob@example.org).")
+    >>> found = Redactor("email").trace(trace)
+    >>> found.trace.query, found.trace.answer, found.counts["email"]
+    ('Who is [email 1]?', 'Ann ([email 1], not [email 2]).', 3)
+    """
+
+    def __init__(self, kinds: str | Iterable[str], secret: str | None = None) -> None:
+        self.kinds = parse_redaction_kinds(kinds)
+        self._key = secrets.token_bytes(32) if secret is None else blake2b(secret.encode()).digest()
+
+    def redact_trace(self, trace: Trace) -> RedactedTrace:
+        """A trace with numbered placeholders; it is the same object where nothing in it was to go."""
+        veil = _TextMasker(self)
+        given = msgspec.to_builtins(trace, builtin_types=(datetime,))
+        made = veil(given, numbers=False)
+        numbering = _MaskNumbering(made)
+        made = numbering.replace_masks(made)
+        if not veil.counts and not numbering.placeholders:
+            return RedactedTrace(trace, veil.counts)
+        return RedactedTrace(msgspec.convert(made, Trace), veil.counts)
+
+    def mask_spans(self, spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> MaskedSpans:
+        """Spans and records of a log with masks; the trace that is made of them is numbered by `trace`.
+
+        >>> held = {"input.value": "Who is ann@example.org?"}
+        >>> found = Redactor("email", "s").spans([OtelSpan(trace="a", id="b", attributes=held)])
+        >>> found.spans[0].attributes["input.value"][:14]
+        'Who is [email~'
+        """
+        spans, events = tuple(spans), tuple(events)
+        veil = _TextMasker(self)
+        done, beside = veil([[*map(_extract_span_parts, spans)], [*map(_extract_event_parts, events)]])
+        return MaskedSpans(
+            tuple(map(_replace_span_parts, spans, done)),
+            tuple(map(_replace_event_parts, events, beside)),
+            veil.counts,
+        )
+
+    def make_mask(self, match: SensitiveSpan) -> str:
+        """The mask of a value."""
+        value = f"{match.kind} {match.value}".encode("utf-8", "surrogatepass")
+        return f"[{match.kind}~{blake2b(value, key=self._key, digest_size=8).hexdigest()}]"
+
+
+# --- the parts of spans that are walked ------------------------------------------------------------
+
+
+def _extract_span_parts(span: OtelSpan) -> list[Any]:
+    return [
+        [span.name, span.message],
+        span.attributes,
+        span.resource,
+        [*map(_extract_event_parts, span.events)],
+    ]
+
+
+def _extract_event_parts(event: SpanEvent) -> list[Any]:
+    return [event.name, event.attributes]
+
+
+def _replace_span_parts(span: OtelSpan, parts: list[Any]) -> OtelSpan:
+    (name, message), attributes, resource, events = parts
+    return msgspec.structs.replace(
+        span,
+        name=name,
+        message=message,
+        attributes=attributes,
+        resource=resource,
+        events=tuple(map(_replace_event_parts, span.events, events)),
+    )
+
+
+def _replace_event_parts(event: SpanEvent, parts: list[Any]) -> SpanEvent:
+    return msgspec.structs.replace(event, name=parts[0], attributes=parts[1])
+
+
+# --- masks -----------------------------------------------------------------------------------------
+
+
+class _TextMasker:
+    """Masks the texts of a thing, and counts them."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._kinds, self._make_mask = redactor.kinds, redactor.make_mask
+        self.counts: Counter[str] = Counter()
+        self._cued_values: dict[str, SensitiveSpan] = {}
+
+    def __call__(self, value: Any, *, numbers: bool = True) -> Any:
+        """The value with masks; what a cue gave away in one place is masked in all others, too."""
+        made = map_texts(value, self._mask_text, numbers=numbers)
+        return map_texts(made, self._mask_repeats, numbers=numbers) if self._cued_values else made
+
+    def _mask_text(self, text: str, depth: int = 0) -> str:
+        found = detect_sensitive(text, self._kinds)
+        if not found:
+            return text
+        inner = parse_embedded_json(text)
+        if not isinstance(inner, str) and depth < 4:
+            made = map_texts(inner, lambda part: self._mask_text(part, depth + 1))
+            return msgspec.json.encode(made).decode()
+        for each in found:
+            self.counts[each.kind] += 1
+            raw = text[each.start : each.end]
+            if each.by_context and WORD_PATTERN.fullmatch(raw):
+                self._cued_values[raw] = each
+        return replace_sensitive(text, found, self._make_mask)
+
+    def _mask_repeats(self, text: str) -> str:
+        def given(match: re.Match[str]) -> str:
+            raw = match[0].strip(".!?*")
+            found = self._cued_values.get(raw)
+            if found is None:
+                return match[0]
+            self.counts[found.kind] += 1
+            return match[0].replace(raw, self._make_mask(found))
+
+        return WORD_PATTERN.sub(given, text)
+
+
+def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool = True) -> Any:
+    """The value with each of its texts changed, the keys of objects too; long whole numbers are taken for texts.
+
+    Without `numbers` those are left that do not stand in metadata: fields that are numbers stay so. What is nested
+    deeper than `DEPTH` becomes the text of its JSON, and is changed as such.
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, (dict, list, tuple)) and depth >= MAX_DEPTH:
+        return change(msgspec.json.encode(value).decode())
+    if isinstance(value, dict):
+        return {
+            change(str(key)): map_texts(part, change, depth + 1, numbers=numbers or key == "metadata")
+            for key, part in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [map_texts(part, change, depth + 1, numbers=numbers) for part in value]
+    if (
+        numbers
+        and type(value) in (int, float)
+        and CARD_NUMBER_MIN <= value < CARD_NUMBER_LIMIT
+        and value == int(value)
+    ):
+        made = change(str(int(value)))
+        return value if made == str(int(value)) else made
+    return value
+
+
+# --- numbers ---------------------------------------------------------------------------------------
+
+
+class _MaskNumbering:
+    """Numbers the masks of a trace by kind, in the order in which they are met."""
+
+    def __init__(self, value: Any) -> None:
+        self.placeholders: dict[str, str] = {}
+        self._last_numbers: Counter[str] = Counter()
+        map_texts(value, self._note_numbers, numbers=False)
+
+    def _note_numbers(self, text: str) -> str:
+        """Numbers that stand there already are not given again."""
+        if "[" in text:
+            for kind, number in PLACEHOLDER.findall(text):
+                self._last_numbers[kind] = max(self._last_numbers[kind], int(number))
+        return text
+
+    def replace_masks(self, value: Any, keep_ids: bool = True) -> Any:
+        """The value with numbers for masks, but for those of `names`."""
+        if isinstance(value, str):
+            return MASK_PATTERN.sub(self._get_placeholder, value) if "~" in value else value
+        if isinstance(value, dict):
+            return {
+                key if keep_ids else self.replace_masks(key): part
+                if keep_ids and key in ID_FIELDS
+                else self.replace_masks(part, keep_ids and key != "metadata")
+                for key, part in value.items()
+            }
+        if isinstance(value, list):
+            return [self.replace_masks(part, keep_ids) for part in value]
+        return value
+
+    def _get_placeholder(self, match: re.Match[str]) -> str:
+        kind = match[1]
+        if match[0] not in self.placeholders:
+            self._last_numbers[kind] += 1
+            self.placeholders[match[0]] = f"[{kind} {self._last_numbers[kind]}]"
+        return self.placeholders[match[0]]

@@ -1,0 +1,240 @@
+"""A finished run: its manifest, and its traces, verdicts and scores, read as they are needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import MissingExtra, RunError
+from ragfault.io.remote_paths import AnyPath, open_for_arrow, parse_path
+from ragfault.records import Layer, Score, Trace, Usage, Verdicts
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+
+RUN_FORMAT = 1
+"""The version of the layout; a reader refuses a later one."""
+
+TableName = Literal["traces", "verdicts", "scores"]
+
+RecordType = TypeVar("RecordType", bound=Struct)
+
+BATCH_TRACES = 2048
+"""Traces that are in memory at once while a run is read."""
+
+
+class MetricInfo(Struct, frozen=True):
+    """A metric as a run remembers it, so that the run can be read without the catalogue that made it."""
+
+    name: str
+    """The metric as it prints, with its parameters: `ndcg@10`."""
+    layer: Layer
+    better: Literal["higher", "lower"] = "higher"
+    low: float | None = 0.0
+    """The least value it can have; None: there is none."""
+    high: float | None = 1.0
+    """The greatest; None: there is none."""
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """What a run says of itself."""
+
+    format: int = RUN_FORMAT
+    ragfault: str
+    """The version that made it."""
+    created: str
+    """When, in UTC."""
+    judge: str
+    """The judge's fingerprint: runs with different ones are never compared silently."""
+    metrics: tuple[MetricInfo, ...]
+    """The metrics asked for, with their layers and ranges, in order."""
+    source: tuple[str, ...]
+    """What the traces were read from, as it was named."""
+    fingerprint: str
+    """A hash of the traces, in order."""
+    traces: int
+    scored: int
+    """Scores with a value."""
+    undefined: int
+    failed: int
+    """Scores lost to a failure of the judge or of a metric."""
+    skipped: int = 0
+    """Lines of the input that were not traces and were left out on request."""
+    usage: Usage | None = None
+    """What the calls of a judge that is paid for came to; None for other judges."""
+
+
+class Run:
+    """An evaluation on disk, read as it is needed.
+
+    Open one with `Run.open`; make one with `ragfault.evaluate`.
+    """
+
+    def __init__(self, path: AnyPath, manifest: Manifest) -> None:
+        # A place in a store has the methods of a path that are used on runs.
+        self.path, self.manifest = cast(Path, path), manifest
+
+    def __repr__(self) -> str:
+        made = self.manifest
+        return f"<Run {self.path}: {made.traces:,} traces × {len(made.metrics)} metrics by {made.judge}>"
+
+    @classmethod
+    def open(cls, path: str | AnyPath) -> Run:
+        """Open the run at a path, or in an object store (`s3://bucket/run`).
+
+        Raises RunError where there is none, where it was never finished, or where a later version made it.
+        """
+        path = parse_path(path)
+        try:
+            manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+        except FileNotFoundError:
+            raise RunError(_describe_missing_run(path)) from None
+        except NotADirectoryError:
+            raise RunError(
+                f"{path} is a file, not a run. Make one with: ragfault evaluate {path} -o RUN"
+            ) from None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
+        except msgspec.MsgspecError as error:
+            raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
+        if manifest.format > RUN_FORMAT:
+            raise RunError(
+                f"{path} has layout {manifest.format}, this ragfault reads up to {RUN_FORMAT}. Upgrade ragfault to open it."
+            )
+        for name in ("traces", "verdicts", "scores"):
+            if not (path / f"{name}.parquet").is_file():
+                raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
+        return cls(path, manifest)
+
+    def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
+        """The traces in order; with `ids`, only those."""
+        from ragfault.io.formats.arrow import table_to_traces
+
+        for table in self._read_batches("traces", "id", ids):
+            yield from table_to_traces(table)
+
+    def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
+        """The verdicts in order of the traces; with `ids`, only those on these traces."""
+        yield from self._read_records("verdicts", Verdicts, ids)
+
+    def scores(self, ids: Sequence[str] | None = None) -> Iterator[Score]:
+        """The scores by trace and, within it, by metric; with `ids`, only those of these traces."""
+        yield from self._read_records("scores", Score, ids)
+
+    def _read_records(
+        self, name: TableName, record: type[RecordType], ids: Sequence[str] | None
+    ) -> Iterator[RecordType]:
+        from ragfault.io.formats.arrow import table_to_records
+
+        for table in self._read_batches(name, "trace", ids):
+            yield from table_to_records(table, record)
+
+    def _read_batches(self, name: TableName, key: str, ids: Sequence[str] | None) -> Iterator[pa.Table]:
+        """The rows of a table, a bounded number at a time."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        wanted = None if ids is None else pa.array(ids, pa.string())
+        with (
+            self._convert_read_errors(name),
+            pq.ParquetFile(open_for_arrow(self.path / f"{name}.parquet")) as file,
+        ):
+            for batch in file.iter_batches(batch_size=BATCH_TRACES):
+                table = pa.Table.from_batches([batch])
+                if wanted is not None:
+                    table = table.filter(pc.is_in(table[key], value_set=wanted))
+                if table.num_rows:
+                    yield table
+
+    def to_arrow(
+        self,
+        table: TableName = "scores",
+        columns: Sequence[str] | None = None,
+        dictionary_columns: Sequence[str] = (),
+    ) -> pa.Table:
+        """A whole table in memory, as Arrow; the columns named in `encoded` come dictionary-encoded."""
+        import pyarrow.parquet as pq
+
+        with self._convert_read_errors(table):
+            return pq.read_table(
+                open_for_arrow(self.path / f"{table}.parquet"),
+                columns=list(columns) if columns else None,
+                read_dictionary=list(dictionary_columns),
+                partitioning=None,
+            )
+
+    def iterate_batches(
+        self,
+        table: TableName = "scores",
+        columns: Sequence[str] | None = None,
+        dictionary_columns: Sequence[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """The same, a bounded number of rows at a time, for tables that are large."""
+        import pyarrow.parquet as pq
+
+        place = open_for_arrow(self.path / f"{table}.parquet")
+        with (
+            self._convert_read_errors(table),
+            pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file,
+        ):
+            yield from file.iter_batches(2**16, columns=list(columns) if columns else None)
+
+    @contextlib.contextmanager
+    def _convert_read_errors(self, name: TableName) -> Iterator[None]:
+        """Turn what a damaged file makes of itself into a RunError."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError) as error:
+            raise RunError(
+                f"{self.path / f'{name}.parquet'} is damaged or not of a run ({str(error).splitlines()[0]}). "
+                "Copy the run again, or evaluate again."
+            ) from error
+
+    def to_pandas(self, table: TableName = "scores", **options: Any) -> pd.DataFrame:
+        """A whole table in memory, as a pandas DataFrame. Raises MissingExtra where pandas is not installed."""
+        if find_spec("pandas") is None:
+            raise MissingExtra("a data frame", "", "pip install pandas")
+        return self.to_arrow(table).to_pandas(**options)
+
+    def to_polars(self, table: TableName = "scores") -> pl.DataFrame:
+        """A whole table in memory, as a DataFrame of polars (which must be installed)."""
+        import polars
+
+        made: pl.DataFrame = polars.from_arrow(self.to_arrow(table))  # type: ignore[assignment]
+        return made
+
+    def to_dataset(self, table: TableName = "scores") -> datasets.Dataset:
+        """A whole table in memory, as a dataset of Hugging Face (whose package `datasets` must be installed)."""
+        import datasets
+
+        return datasets.Dataset(self.to_arrow(table))
+
+
+def _describe_missing_run(path: AnyPath) -> str:
+    """What to say where no run is."""
+    partial = path.with_name(path.name + ".partial")
+    if partial.is_dir():
+        return f"{path} was never finished. Run the same evaluate command again to resume it."
+    if path.is_dir():
+        return f"{path} is not a run: it holds no manifest.json."
+    near = _list_nearby_runs(path.parent) if isinstance(path, Path) else []
+    there = f" There is: {', '.join(near)}." if near else ""
+    return f"no run at {path}.{there} Make one with: ragfault evaluate TRACES -o {path}"
+
+
+def _list_nearby_runs(folder: Path) -> list[str]:
+    """Some of the runs in a folder."""
+    return sorted(place.parent.name for place in folder.glob("*/manifest.json"))[:5]

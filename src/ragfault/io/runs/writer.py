@@ -1,0 +1,303 @@
+"""Writer of a run: write it in parts, so that a killed evaluation resumes and many workers can share it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import RunError
+from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
+from ragfault.io.runs.directory import (
+    check_free,
+    clear_partial_run,
+    convert_write_errors,
+    get_partial_path,
+    parse_output,
+    publish_run,
+    read_lock_token,
+    remove_folder,
+    write_atomically,
+)
+from ragfault.io.runs.run import Manifest, MetricInfo, Run
+from ragfault.records import Score, Trace, Usage, Verdicts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+RUN_TABLES = ("traces", "verdicts", "scores")
+"""The tables of a part, in the order in which they are put: where the last one is, the part is whole."""
+
+PARTS_PER_FETCH = 16
+"""Parts that are fetched at once from an object store."""
+
+TableBlobs = Mapping[str, bytes]
+"""The tables of a part, each as the bytes of a Parquet file."""
+
+ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "scores": 65536}
+"""Rows of a row group; the files come out the same whatever the parts were."""
+
+
+class RunPlan(Struct, frozen=True, kw_only=True):
+    """What must be equal for a killed evaluation to be taken up again."""
+
+    ragfault: str
+    judge: str
+    metrics: tuple[MetricInfo, ...]
+    fingerprint: str
+    traces: int
+    source: tuple[str, ...] = ()
+    skipped: int = 0
+    batch: int = 64
+    """Traces to a part; a resumed evaluation keeps the size it began with."""
+
+    def matches(self, existing: RunPlan) -> bool:
+        """Whether this is the plan of a run that was begun; how the input was named does not matter."""
+        same = msgspec.structs.replace(existing, batch=self.batch, source=self.source, skipped=self.skipped)
+        return same == self
+
+
+class PartialRun:
+    """A run in the making: `RUN.partial/` beside the place where it will stand."""
+
+    def __init__(self, out: AnyPath, plan: RunPlan, *, resumed: bool = False) -> None:
+        self.out, self.plan = out, plan
+        self.path = get_partial_path(out)
+        self.resumed = resumed
+        """Whether it was begun by an earlier command."""
+        self.token = read_lock_token(self.path)
+
+    @classmethod
+    def begin(cls, out: str | AnyPath, plan: RunPlan, *, force: bool = False) -> PartialRun:
+        """Begin a run, or take up the one that was begun here with the same plan.
+
+        Raises OutputError where the place is taken or cannot be written, and RunError where a run with
+        another plan was begun here and some of it is done (`force` drops it).
+        """
+        out = parse_output(out)
+        check_free(out, force=force)
+        partial = cls(out, plan)
+        begun = partial._read_existing_plan()
+        if begun is not None and not plan.matches(begun):
+            if not force and partial.list_finished_parts():
+                raise RunError(_describe_conflict(partial.path, begun, plan))
+            remove_folder(partial.path / "parts")
+            begun = None
+        if begun is not None:
+            return cls(out, begun, resumed=True)
+        with convert_write_errors(partial.path):
+            if isinstance(partial.path, Path):
+                (partial.path / "parts").mkdir(parents=True, exist_ok=True)
+            write_atomically(partial.path / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        return partial
+
+    def _read_existing_plan(self) -> RunPlan | None:
+        """The plan of the run begun here, if there is one."""
+        try:
+            return msgspec.json.decode((self.path / "plan.json").read_bytes(), type=RunPlan)
+        except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+            return None
+
+    def list_finished_parts(self) -> frozenset[int]:
+        """The numbers of the parts that are whole."""
+        parts = self.path / "parts"
+        if isinstance(parts, RemotePath):
+            last = [one for one in parts.list_files() if one.name == f"{RUN_TABLES[-1]}.parquet"]
+            return frozenset(int(one.parent.name) for one in last)
+        return frozenset(int(place.name) for place in parts.iterdir() if place.name.isdigit())
+
+    def is_reachable(self) -> bool:
+        """Whether this process stands before the disk, or the store, where the run is made."""
+        return read_lock_token(self.path) == self.token
+
+    def write_part(
+        self, number: int, traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]
+    ) -> None:
+        """Write one part; it is there whole or not at all."""
+        self.write_blobs(number, encode_part(traces, verdicts, scores))
+
+    def write_blobs(self, number: int, blobs: TableBlobs) -> None:
+        """Write one part from the bytes of its tables; one that is there already stays as it is."""
+        place = self._get_part_path(number)
+        with convert_write_errors(self.path):
+            if isinstance(place, RemotePath):
+                for name in RUN_TABLES:
+                    (place / f"{name}.parquet").write_bytes(blobs[name])
+            elif not place.is_dir():
+                draft = place.with_name(f"{place.name}.{uuid4().hex[:8]}.draft")
+                draft.mkdir()
+                for name in RUN_TABLES:
+                    (draft / f"{name}.parquet").write_bytes(blobs[name])
+                _publish_part(draft, place)
+
+    def _get_part_path(self, number: int) -> AnyPath:
+        return self.path / "parts" / f"{number:07d}"
+
+    def finish(self, *, force: bool = False, usage: Usage | None = None) -> Run:
+        """Put the parts together, write the manifest, and move the run to its place.
+
+        In an object store the tables are written where they will stand, and the manifest last: a run is there when
+        its manifest is. `usage` is what the calls of a judge came to that is paid for.
+        """
+        count = -(-self.plan.traces // self.plan.batch)
+        missing = count - len(self.list_finished_parts())
+        if missing > 0:
+            raise RunError(f"{self.path} lacks {missing} of {count} parts. Run the same command again.")
+        draft = self.out if isinstance(self.out, RemotePath) else self.path / "run"
+        with convert_write_errors(self.path):
+            if isinstance(draft, RemotePath):
+                check_free(draft, force=force)
+                (draft / "manifest.json").unlink(missing_ok=True)
+            else:
+                remove_folder(draft)
+                draft.mkdir()
+            states = {name: self._merge_parts(name, count, draft) for name in RUN_TABLES}["scores"]
+            write_manifest(draft, build_manifest(self.plan, states, usage))
+            if isinstance(draft, Path) and isinstance(self.out, Path):
+                publish_run(draft, self.out, force=force)
+        clear_partial_run(self.path)
+        return Run.open(self.out)
+
+    def _merge_parts(self, name: str, count: int, draft: AnyPath) -> dict[str, int]:
+        """Put the parts of one table together; return how many scores are in each state."""
+        parts = (self._get_part_path(number) / f"{name}.parquet" for number in range(count))
+        return write_row_groups(_read_parts(parts), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
+
+
+def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]) -> TableBlobs:
+    """The tables of a part, each as the bytes of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table
+    from ragfault.io.formats.arrow import traces_to_table as trace_table
+
+    tables = {
+        "traces": trace_table(traces),
+        "verdicts": records_to_table(verdicts, VERDICTS_SCHEMA),
+        "scores": records_to_table(scores, SCORE_SCHEMA),
+    }
+    blobs = {}
+    for name, table in tables.items():
+        file = io.BytesIO()
+        pq.write_table(table, file, compression="lz4")
+        blobs[name] = file.getvalue()
+    return blobs
+
+
+def _publish_part(draft: Path, place: Path) -> None:
+    """Give a part its name; where another worker was first, its part, which is the same, stays."""
+    try:
+        draft.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _read_parts(parts: Iterator[AnyPath]) -> Iterator[pa.Table]:
+    """The tables of parts, in order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    while some := list(islice(parts, PARTS_PER_FETCH)):
+        far = [part for part in some if isinstance(part, RemotePath)]
+        for part in [pa.BufferReader(blob) for blob in read_files(far)] or some:
+            with pq.ParquetFile(part) as file:
+                yield file.read(use_threads=False)
+
+
+def build_manifest(plan: RunPlan, states: dict[str, int], usage: Usage | None = None) -> Manifest:
+    """The manifest of a finished run."""
+    return Manifest(
+        ragfault=plan.ragfault,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        judge=plan.judge,
+        metrics=plan.metrics,
+        source=plan.source,
+        fingerprint=plan.fingerprint,
+        traces=plan.traces,
+        scored=states.get("scored", 0),
+        undefined=states.get("undefined", 0),
+        failed=states.get("failed", 0),
+        skipped=plan.skipped,
+        usage=usage,
+    )
+
+
+def write_manifest(folder: AnyPath, manifest: Manifest) -> None:
+    """Write a run's manifest into its folder."""
+    (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> dict[str, int]:
+    """Write tables into one Parquet file, with row groups of a fixed size; count the states of scores."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    states: Counter[str] = Counter()
+    held: pa.Table | None = None
+    writer: pq.ParquetWriter | None = None
+    with _open_sink(target) as sink:
+        try:
+            for table in tables:
+                if "status" in table.column_names:
+                    states.update(
+                        {row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()}
+                    )
+                writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+                held = table if held is None else pa.concat_tables([held, table])
+                while held.num_rows >= rows:
+                    writer.write_table(held.slice(0, rows).combine_chunks(), row_group_size=rows)
+                    held = held.slice(rows)
+            if writer is not None and held is not None and held.num_rows:
+                writer.write_table(held.combine_chunks(), row_group_size=rows)
+        finally:
+            if writer is not None:
+                writer.close()
+    return dict(states)
+
+
+@contextlib.contextmanager
+def _open_sink(target: AnyPath) -> Iterator[Path | IO[bytes]]:
+    """What pyarrow writes to: a path, or a file that appears in its store when all is well."""
+    if isinstance(target, Path):
+        yield target
+        return
+    file: Any = target.open("wb")
+    try:
+        yield file
+    except BaseException:
+        with contextlib.suppress(Exception):
+            file.discard()
+        raise
+    file.close()
+
+
+def _describe_conflict(path: AnyPath, existing: RunPlan, requested: RunPlan) -> str:
+    """What to say where a run with another plan was begun."""
+    words = {"traces": "traces", "fingerprint": "their fingerprint"}
+    differing = [
+        f"{words.get(name, name)} was {_shorten(getattr(existing, name))}, now {_shorten(getattr(requested, name))}"
+        for name in ("judge", "metrics", "ragfault", "traces", "fingerprint")
+        if getattr(existing, name) != getattr(requested, name)
+    ]
+    return (
+        f"{path} holds an unfinished run of another making ({'; '.join(differing[:2])}). "
+        "Drop it with --force, or choose another place with -o."
+    )
+
+
+def _shorten(value: object) -> str:
+    text = ", ".join(measure.name for measure in value) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,218 @@
+"""Slices of an input: read traces n to m without reading those before them.
+
+A worker reads its own share: a byte range of JSON Lines or row groups of Parquet. This needs uncompressed files
+of the native shape in which every trace has an id of its own.
+
+A worker then reads its own share: a range of bytes of JSON Lines, or row groups of Parquet. That can be done
+where a trace depends on its own line alone: with plain (uncompressed) files of ragfault's own shape, in which
+every line is a trace with an id of its own. `index` says whether an input is one.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.io import files
+from ragfault.io.decoder import ReadOptions, TraceDecoder, parse_record
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.formats import json_stream, record_shapes, tables
+from ragfault.io.remote_paths import RemotePath, get_file_stamp, is_remote, open_for_arrow
+from ragfault.records import Trace
+
+SEEK_INTERVAL = 1024
+"""Lines of JSON between two places at which the reading can begin."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""What some files begin with."""
+
+
+class SeekPoint(Struct, frozen=True, array_like=True):
+    """A place at which the reading can begin."""
+
+    traces_before: int
+    """How many traces are before it, those of the files before included."""
+    position: int
+    """The byte, or in Parquet the row group."""
+
+
+class IndexedFile(Struct, frozen=True):
+    """A file, with what tells it from another one of its name."""
+
+    name: str
+    stamp: str
+    is_parquet: bool
+    seek_points: tuple[SeekPoint, ...]
+
+    def is_unchanged(self) -> bool:
+        """Whether the file stands where this is asked, and is the one that was meant."""
+        try:
+            return get_file_stamp(self.name) == self.stamp
+        except OSError:
+            return False
+
+
+class TraceSlice(Struct, frozen=True):
+    """So many traces of an input, from one on."""
+
+    first: int
+    count: int
+    files: tuple[IndexedFile, ...]
+    """The files that hold them, with the last place each at which the reading can begin."""
+
+    def is_available(self) -> bool:
+        """Whether these very files can be read where this is asked."""
+        return all(file.is_unchanged() for file in self.files)
+
+    def traces(self) -> Iterator[Trace]:
+        """The traces; raises `Wrong` for what was a trace when the input was counted, and is none now."""
+        skip = self.first - self.files[0].seek_points[0].traces_before
+        found = chain.from_iterable(
+            _read_file(file, skip if not at else 0) for at, file in enumerate(self.files)
+        )
+        return islice(found, self.count)
+
+
+class TraceIndex(Struct, frozen=True):
+    """Where the traces of an input stand."""
+
+    count: int
+    files: tuple[IndexedFile, ...]
+
+    def slice(self, first: int, count: int) -> TraceSlice:
+        """The traces from the first on, counted from 0."""
+        begins = [file.seek_points[0].traces_before for file in self.files]
+        start, end = bisect_right(begins, first) - 1, bisect_right(begins, first + count - 1)
+        held = list(self.files[start:end])
+        places = [anchor.traces_before for anchor in held[0].seek_points]
+        near = held[0].seek_points[bisect_right(places, first) - 1]
+        cut = [msgspec.structs.replace(held[0], seek_points=(near,))]
+        cut += [msgspec.structs.replace(file, seek_points=file.seek_points[:1]) for file in held[1:]]
+        return TraceSlice(first, count, tuple(cut))
+
+    def is_unchanged(self) -> bool:
+        """Whether no file has changed since."""
+        return all(file.is_unchanged() for file in self.files)
+
+
+def get_file_stamps(where: files.InputPaths) -> dict[str, str]:
+    """The files of an input, each with what tells it from another one of its name."""
+    return {name: "" if name == "-" else get_file_stamp(name) for name in files.expand_paths(where)}
+
+
+def index_traces(
+    where: files.InputPaths, count: int, expected_stamps: Mapping[str, str] | None = None
+) -> TraceIndex | None:
+    """Where so many traces of an input stand; None where they can only be read one after the other.
+
+    None also where its files are not those that were `marked` before they were counted.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
+    >>> _ = path.write_text('{"id": "1", "query": "When?"}\\n{"id": "2", "query": "Who?"}\\n')
+    >>> [trace.query for trace in index_traces(path, 2).slice(1, 1).traces()]
+    ['Who?']
+    """
+    found: list[IndexedFile] = []
+    total = 0
+    now = get_file_stamps(where)
+    if now != (now if expected_stamps is None else expected_stamps) or "-" in now:
+        return None
+    for name, mark in now.items():
+        told = _index_file(name, total)
+        if told is None:
+            return None
+        parquet, anchors, here = told
+        if here:
+            found.append(IndexedFile(name, mark, parquet, anchors))
+        total += here
+    return TraceIndex(total, tuple(found)) if total == count else None
+
+
+def _index_file(name: str, traces_before: int) -> tuple[bool, tuple[SeekPoint, ...], int] | None:
+    """Whether it is Parquet, its anchors, how many traces are in it; None where it cannot be cut."""
+    stream = files.open_bytes(name)
+    with stream.body as body:
+        if not body.peek(1):
+            return False, (), 0
+        form = files.detect_format(name, body)
+        if form == "parquet":
+            return _index_row_groups(name, traces_before)
+        if form != "json" or stream.is_compressed or json_stream.is_json_document(body.peek(4096)):
+            return None
+        found = _index_lines(body, traces_before)
+    return None if found is None else (False, *found)
+
+
+def _index_lines(body: io.BufferedReader, traces_before: int) -> tuple[tuple[SeekPoint, ...], int] | None:
+    """The anchors of JSON Lines, and how many lines say something; None where the first is of another shape."""
+    anchors: list[SeekPoint] = []
+    at = count = 0
+    for line in body:
+        text = line if at else line.removeprefix(BYTE_ORDER_MARK)
+        if not text.isspace():
+            if not count and not _is_native_line(text):
+                return None
+            if count % SEEK_INTERVAL == 0:
+                anchors.append(SeekPoint(traces_before + count, at))
+            count += 1
+        at += len(line)
+    return tuple(anchors), count
+
+
+def _is_native_line(line: bytes) -> bool:
+    try:
+        return record_shapes.detect_shape(parse_record(line)) is record_shapes.NATIVE_SHAPE
+    except InvalidRecord:
+        return False
+
+
+def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPoint, ...], int] | None:
+    """The same of Parquet, from its row groups."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(open_for_arrow(name)) as file:
+        if record_shapes.detect_shape(file.schema_arrow.names) is not record_shapes.NATIVE_SHAPE:
+            return None
+        sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    anchors, count = [], 0
+    for at, size in enumerate(sizes):
+        if size:
+            anchors.append(SeekPoint(traces_before + count, at))
+        count += size
+    return True, tuple(anchors), count
+
+
+# --- reading a slice -------------------------------------------------------------------------------
+
+
+def _read_file(file: IndexedFile, skip: int) -> Iterator[Trace]:
+    """The traces of a file from an anchor on, without the first few."""
+    mould = TraceDecoder(file.name, ReadOptions({}, record_shapes.NATIVE_SHAPE, None, files.MAX_LINE))
+    at = file.seek_points[0].position
+    payloads = (
+        _read_parquet_rows(file.name, at, skip, mould)
+        if file.is_parquet
+        else _read_json_lines(file.name, at, skip)
+    )
+    return map(mould.decode_record, payloads)
+
+
+def _read_json_lines(name: str, position: int, skip: int) -> Iterator[bytes]:
+    raw: Any = RemotePath(name).open() if is_remote(name) else open(name, "rb")  # noqa: SIM115 - closed below
+    with io.BufferedReader(raw, 2**18) as body:
+        body.seek(position)
+        texts = (text for _, text, _ in files.iterate_lines(body) if not text.isspace())
+        yield from islice(texts, skip, None)
+
+
+def _read_parquet_rows(name: str, group: int, skip: int, decoder: TraceDecoder) -> Iterator[Any]:
+    rows = tables.read_parquet_rows(name, from_group=group, skip=skip)
+    decoder.read_header(next(rows)[1])
+    return (row for _, row in rows)

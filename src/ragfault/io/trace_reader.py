@@ -1,0 +1,313 @@
+"""Reader of traces: stream the traces of files or tables, or count, check and fingerprint them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from ragfault.errors import MAX_FAULTS_SHOWN, InputError, InputFault, UnknownName
+from ragfault.io import files
+from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder
+from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.files import MAX_LINE, InputPaths
+from ragfault.io.formats import json_stream, record_shapes, tables
+from ragfault.io.otel.exported_spans import read_parquet_span_rows
+from ragfault.io.otel.file_reader import SpanFileReader, contains_spans
+from ragfault.records import Trace
+
+
+def read_traces(  # noqa: PLR0913 - the options of one verb
+    where: InputPaths | tables.TableLike,
+    *,
+    map: Mapping[str, str] | str | Path | None = None,
+    shape: str | None = None,
+    qrels: str | os.PathLike[str] | None = None,
+    on_bad: OnBad = "raise",
+    notice: NoticeCallback | None = None,
+    max_line: int = MAX_LINE,
+    rest: bool = False,
+    locations: TraceLocations | None = None,
+) -> Iterator[Trace]:
+    """Every trace of one or many files, in order, as a stream: the memory it takes does not grow with them.
+
+    `where` is a path, `-` for standard input, a directory, a glob, or a list of these; or a table in memory: a frame of
+    pandas or polars, a dataset of Hugging Face, a table of Arrow. Files are JSON Lines
+    (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, or a TREC run (with `qrels`).
+
+    `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the
+    shape is recognised from the first record and told to `notice`, or forced by `shape`. Without a map,
+    columns that no field takes are kept in `metadata`; with one, only what it names and what the shape
+    knows is read, unless the `rest` is wanted too. A chunk without an id is named by its text, a trace without one
+    by its query: `q-`, 12 hex digits, and from the second trace of the same query on `#2`, `#3` … in their
+    order. A time without an offset is taken as UTC.
+
+    Faults of single lines never stop the reading. `on_bad="raise"` gives every good trace and then raises
+    `BadTraces`, with the first 20 faults and the count of all; a callable gets each fault as it comes, with
+    the text of the line; "skip" passes them over. A line of more than `max_line` bytes is a fault, and
+    so is the end of a truncated file. `places` is filled with the file and line of each trace by its id.
+
+    Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
+    column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
+    key that does not exist – both before the first trace where they can.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "old.jsonl"
+    >>> _ = path.write_text('{"user_input": "When?", "retrieved_contexts": ["In 1040."], "response": "1040"}')
+    >>> [trace] = read_traces(path, notice=print)
+    read as Ragas (user_input, retrieved_contexts, response)
+    >>> trace.query, trace.chunks[0].text, trace.answer
+    ('When?', 'In 1040.', '1040')
+    """
+    if not callable(on_bad) and on_bad not in ("raise", "skip"):
+        raise UnknownName("way to treat bad lines", str(on_bad), ["raise", "skip", "a callable"])
+    plan = ReadOptions(
+        record_shapes.parse_column_map(map),
+        record_shapes.get_shape(shape) if shape and shape != "trec" else None,
+        notice,
+        max_line,
+        rest,
+    )
+    if tables.is_memory_table(where):
+        return _read_memory_table(where, plan, ErrorCollector(on_bad, locations))
+    return _read_files(
+        files.expand_paths(cast(InputPaths, where)),
+        plan,
+        ErrorCollector(on_bad, locations),
+        shape == "trec",
+        qrels,
+    )
+
+
+def _read_memory_table(table: Any, options: ReadOptions, collector: ErrorCollector) -> Iterator[Trace]:
+    """The traces of a table in memory."""
+    name = tables.describe_memory_table(table)
+    payloads, joined = _detect_spans(tables.read_memory_rows(table), options)
+    if joined:
+        spans = SpanFileReader(options, collector)
+        yield from spans.read_file(name, tables.read_memory_span_rows(table))
+        yield from spans.read_remaining()
+    else:
+        yield from _decode_traces(name, payloads, options, collector)
+    options.check_columns()
+    collector.raise_errors([name])
+
+
+def _read_files(
+    names: list[str], options: ReadOptions, collector: ErrorCollector, trec: bool, qrels: Any
+) -> Iterator[Trace]:
+    spans = SpanFileReader(options, collector)
+    for name in names:
+        stream = files.open_bytes(name)
+        with stream.body as body:
+            if not body.peek(1):
+                if stream.read_error:
+                    collector.report(name, 1, stream.read_error, b"")
+                continue
+            form = "trec" if trec else files.detect_format(name, body)
+            if form == "trec":
+                yield from _read_trec_file(name, qrels, collector, options)
+                continue
+            payloads, joined = _detect_spans(_iterate_payloads(name, form, stream, options), options)
+            if joined:
+                yield from spans.read_file(
+                    name, read_parquet_span_rows(name) if form == "parquet" else payloads
+                )
+            else:
+                yield from _decode_traces(name, payloads, options, collector)
+    yield from spans.read_remaining()
+    options.check_columns()
+    collector.raise_errors(names)
+
+
+def _detect_spans(
+    payloads: Iterator[tuple[int, Any]], options: ReadOptions
+) -> tuple[Iterator[tuple[int, Any]], bool]:
+    """The same payloads, and whether the first of them that can be told are spans, to be joined."""
+    seen: list[tuple[int, Any]] = []
+    told: bool | None = None
+    while told is None and len(seen) < MAX_FAULTS_SHOWN and (item := next(payloads, None)):
+        seen.append(item)
+        told = contains_spans(item[1], options)
+    return chain(seen, payloads), bool(told)
+
+
+def _read_trec_file(
+    name: str, qrels: Any, collector: ErrorCollector, options: ReadOptions
+) -> Iterator[Trace]:
+    from ragfault.io.formats.trec import read_trec
+
+    if name == "-":
+        raise InputError("a TREC run cannot be read from standard input: name the file")
+    options.notify("read as a TREC run" + (f" with the judgements of {qrels}" if qrels else ""))
+    faults: list[InputFault] = []
+    for number, trace in enumerate(read_trec(Path(name), Path(qrels) if qrels else None, faults), 1):
+        if collector.accept(trace, name, number, b""):
+            yield trace
+    for fault in faults:
+        collector.add_fault(fault)
+
+
+# --- what a file gives -----------------------------------------------------------------------------
+
+
+def _iterate_payloads(
+    name: str, file_format: str, stream: files.InputStream, options: ReadOptions
+) -> Iterator[tuple[int, Any]]:
+    """Line or row numbers with what stands there; a table first gives the names of its columns as row 0."""
+    if file_format == "parquet":
+        yield from tables.read_parquet_rows(name)
+    elif file_format in ("csv", "tsv"):
+        yield from tables.read_csv_rows(stream.body, name, file_format == "tsv", options.max_line)
+    else:
+        yield from _iterate_objects(stream, options)
+    if stream.read_error and file_format != "parquet":
+        yield -1, InvalidRecord(stream.read_error)
+
+
+def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Objects with their lines; where the stream breaks, without what it broke in two."""
+    if json_stream.is_json_document(stream.body.peek(4096), options.is_record):
+        for number, found, whole in json_stream.iterate_elements(
+            stream.body, options.max_line, options.is_record
+        ):
+            if not isinstance(found, InvalidRecord):
+                yield number, found if whole else LineTooLong(found, options.max_line)
+            elif not stream.read_error:
+                yield number, found
+        return
+    for number, text, whole in files.iterate_lines(stream.body, options.max_line):
+        if not whole:
+            yield number, LineTooLong(text, options.max_line)
+        elif stream.read_error and not text.endswith(b"\n"):
+            return
+        elif not text.isspace():
+            yield number, text
+
+
+def _decode_traces(
+    name: str, payloads: Iterator[tuple[int, Any]], options: ReadOptions, collector: ErrorCollector
+) -> Iterator[Trace]:
+    mould = TraceDecoder(name, options)
+    last = 0
+    for number, payload in payloads:
+        if number == 0:
+            mould.read_header(payload)
+            continue
+        last = number if number > 0 else last + 1
+        try:
+            trace = mould.decode_record(payload)
+        except InvalidRecord as wrong:
+            collector.report(name, last, str(wrong), payload)
+            mould.check_recognized(collector)
+            continue
+        if not trace.id:
+            trace = collector.assign_id(trace)
+        if collector.accept(trace, name, last, payload):
+            yield trace
+
+
+pass  # self-import
+
+
+class InputSummary(msgspec.Struct, frozen=True):
+    """What one pass over an input found."""
+
+    count: int
+    """Traces that can be read."""
+    fingerprint: str
+    """32 hex digits that stand for these traces in this order, whatever file or format they are in."""
+    shape: str
+    """How they were read, in words: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
+    bad_count: int = 0
+    """Lines that are no trace."""
+    faults: tuple[InputFault, ...] = ()
+    """The first of them."""
+    has_generated_ids: bool = False
+    """Whether some were named by their queries, or as if: then a trace depends on those before it."""
+
+
+def summarize_input(
+    where: InputPaths,
+    *,
+    map: Mapping[str, str] | str | Path | None = None,
+    shape: str | None = None,
+    qrels: str | os.PathLike[str] | None = None,
+    max_line: int = MAX_LINE,
+) -> InputSummary:
+    """Count, check and fingerprint the traces of an input in one pass.
+
+    Takes the input as `read_traces` does, and like it raises `InputError` and `UnknownName`, but hands the
+    faults of single lines back. Standard input is spent afterwards.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
+    >>> _ = path.write_text('{"id": "1", "query": "When?"}\\n{"id": "2"}\\n')
+    >>> found = summarize_input(path)
+    >>> found.count, found.bad, found.faults[0].line, len(found.fingerprint)
+    (1, 1, 2, 32)
+    """
+    digest = TraceDigest()
+    told: list[str] = []
+    faults: list[InputFault] = []
+    bad, named = 0, False
+
+    def note(fault: InputFault) -> None:
+        nonlocal bad
+        bad += 1
+        if len(faults) < MAX_FAULTS_SHOWN:
+            faults.append(fault)
+
+    for trace in read_traces(
+        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=told.append, max_line=max_line
+    ):
+        digest.add(trace)
+        named = named or trace.id.startswith("q-")
+    return InputSummary(
+        digest.count, digest.fingerprint, "; ".join(dict.fromkeys(told)), bad, tuple(faults), named
+    )
+
+
+class TraceDigest:
+    """The fingerprint of a sequence of traces, taken as they go by.
+
+    >>> one, two = TraceDigest(), TraceDigest()
+    >>> one.add(Trace(id="1", query="When?"))
+    >>> (one.count, two.count, one.fingerprint == two.fingerprint)
+    (1, 0, False)
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = blake2b(digest_size=16)
+        self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+    def add(self, trace: Trace) -> None:
+        """Take in the next trace."""
+        self.count += 1
+        self._hash.update(self._encode(_list_field_values(trace)))
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits for the traces so far."""
+        return self._hash.hexdigest()
+
+
+def _list_field_values(trace: Trace) -> list[Any]:
+    """Every field's value, also where it is the default: a default that was written out is no difference."""
+    values = list(msgspec.structs.astuple(trace))
+    for place, name in enumerate(trace.__struct_fields__):
+        value = values[place]
+        if name in ("chunks", "citations", "timings") and value is not None:
+            values[place] = [msgspec.structs.astuple(part) for part in value]
+        elif name == "gold" and value is not None:
+            values[place] = [value.chunks, [msgspec.structs.astuple(span) for span in value.spans]]
+        elif name in ("latency", "tokens") and value is not None:
+            values[place] = msgspec.structs.astuple(value)
+    return values

@@ -1,0 +1,374 @@
+"""Writer of traces: many formats and the record shapes of other tools, each file complete or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import gzip
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from ragfault.errors import InputError, OutputError, UnknownName
+from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix
+from ragfault.io.formats.tables import escape_formula
+from ragfault.records import Trace
+
+ExportRow = dict[str, Any]
+
+
+def build_native_row(trace: Trace) -> ExportRow:
+    """The trace as a plain object, fields that are absent left out."""
+    row: ExportRow = msgspec.to_builtins(trace)
+    return row
+
+
+def _build_ragas_row(trace: Trace) -> ExportRow:
+    row: ExportRow = {"id": trace.id, "user_input": trace.query}
+    if trace.chunks is not None:
+        row["retrieved_contexts"] = [chunk.text for chunk in trace.chunks]
+        row["retrieved_context_ids"] = [chunk.id for chunk in trace.chunks]
+    row |= _drop_missing(response=trace.answer, reference=_get_first_reference(trace))
+    if trace.gold and trace.gold.chunks:
+        row["reference_context_ids"] = [name for name, grade in trace.gold.chunks.items() if grade > 0]
+    return row
+
+
+def _build_deepeval_row(trace: Trace) -> ExportRow:
+    chunks = None if trace.chunks is None else [chunk.text for chunk in trace.chunks]
+    row: ExportRow = {"id": trace.id, "input": trace.query}
+    return row | _drop_missing(
+        actual_output=trace.answer, expected_output=_get_first_reference(trace), retrieval_context=chunks
+    )
+
+
+def _build_ragchecker_row(trace: Trace) -> ExportRow:
+    row: ExportRow = {"query_id": trace.id, "query": trace.query}
+    row |= _drop_missing(gt_answer=_get_first_reference(trace), response=trace.answer)
+    if trace.chunks is not None:
+        row["retrieved_context"] = [{"doc_id": chunk.id, "text": chunk.text} for chunk in trace.chunks]
+    return row
+
+
+def _build_trulens_row(trace: Trace) -> ExportRow:
+    row: ExportRow = {"record_id": trace.id, "input": trace.query}
+    row |= _drop_missing(output=trace.answer, main_error=trace.error, app_id=trace.route)
+    if trace.chunks is not None:
+        row["contexts"] = [chunk.text for chunk in trace.chunks]
+    if trace.time is not None:
+        row["ts"] = trace.time.isoformat()
+    if trace.latency and trace.latency.total is not None:
+        row["latency"] = trace.latency.total / 1000
+    return row
+
+
+def _drop_missing(**values: Any) -> ExportRow:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _get_first_reference(trace: Trace) -> str | None:
+    """The shapes of others know one reference only."""
+    return trace.references[0] if trace.references else None
+
+
+EXPORT_SHAPES: dict[str, tuple[Callable[[Trace], ExportRow], tuple[str, ...]]] = {
+    "ragfault": (build_native_row, tuple(Trace.__struct_fields__)),
+    "ragas": (
+        _build_ragas_row,
+        (
+            "id",
+            "user_input",
+            "retrieved_contexts",
+            "retrieved_context_ids",
+            "response",
+            "reference",
+            "reference_context_ids",
+        ),
+    ),
+    "deepeval": (
+        _build_deepeval_row,
+        ("id", "input", "actual_output", "expected_output", "retrieval_context"),
+    ),
+    "ragchecker": (
+        _build_ragchecker_row,
+        ("query_id", "query", "gt_answer", "response", "retrieved_context"),
+    ),
+    "trulens": (
+        _build_trulens_row,
+        ("record_id", "input", "output", "main_error", "app_id", "contexts", "ts", "latency"),
+    ),
+}
+"""Shape → what makes a row of a trace, and the columns of a table of such rows."""
+
+
+REFERENCE_COLUMNS = ("reference", "expected_output", "gt_answer")
+"""Columns that may hold a list of texts too: a text that looks like a list is written as a list of one."""
+
+
+def format_cells(row: ExportRow, names: tuple[str, ...], escape: Callable[[str], str]) -> list[str]:
+    """The row as cells of text: lists and objects as JSON, what is absent empty.
+
+    >>> format_cells({"id": "1", "contexts": ["a"]}, ("id", "answer", "contexts"), str)
+    ['1', '', '["a"]']
+    """
+    return [_format_cell(row.get(name), name, escape) for name in names]
+
+
+def _format_cell(value: Any, name: str, escape: Callable[[str], str]) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str) and not (name in REFERENCE_COLUMNS and value.lstrip().startswith("[")):
+        return escape(value)
+    if isinstance(value, str):
+        value = [value]
+    return msgspec.json.encode(value).decode()
+
+
+pass  # self-import
+
+
+ROW_GROUP_TRACES = 512
+"""Traces to a row group of Parquet."""
+
+
+def write_traces(
+    traces: Iterable[Trace],
+    where: str | os.PathLike[str],
+    *,
+    shape: str = "ragfault",
+    qrels: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> int:
+    """Write traces to a file and say how many they were.
+
+    The ending of the name tells the format: `.jsonl`, `.ndjson`, `.json` (one array), `.csv`, `.tsv` – each
+    also with `.gz` or `.zst` behind – `.parquet`, or `.run` and `.trec` for a TREC run, with the gold chunks
+    in `qrels`; `-` is standard output as JSON Lines. `shape` is `ragfault`, which loses nothing, `ragas`,
+    `deepeval`, `ragchecker`, `trulens`, or `trec`. Traces are taken one by one: the memory it
+    takes does not grow with them.
+
+    In CSV and TSV, lists and objects stand as JSON, and a text that a spreadsheet would run as a formula
+    (`=`, `+`, `-`, `@` first) gets an apostrophe in front, which `read_traces` takes away again.
+
+    The file appears under its name when it is whole. Raises `OutputError` where it exists (unless `force`),
+    cannot be written, or the disk is full, `UnknownName` for a shape or format that does not exist; then,
+    and whenever the traces themselves raise, nothing is left behind.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
+    >>> write_traces([Trace(id="1", query="When?", answer="In 1040.")], path, shape="ragas")
+    1
+    >>> path.read_text()
+    '{"id":"1","user_input":"When?","response":"In 1040."}\\n'
+    """
+    name = os.fspath(where)
+    form = _choose_output_format(name, shape)
+    if form == "trec":
+        return _write_trec_files(traces, name, None if qrels is None else os.fspath(qrels), force)
+    if qrels is not None:
+        raise InputError(
+            "qrels are written beside a TREC run only: name the output *.run, or ask for shape trec"
+        )
+    if name == "-":
+        with _convert_write_errors("standard output"):
+            return _write_json_lines(traces, sys.stdout.buffer, shape)
+    with _convert_write_errors(name), _replace_on_success([name], force) as [partial]:
+        if form == "parquet":
+            return _write_parquet(traces, partial, shape)
+        with _open_compressed(partial, Path(name).suffix.lower()) as out:
+            return FORMAT_WRITERS[form](traces, out, shape)
+
+
+def _choose_output_format(name: str, shape: str) -> str:
+    if shape != "trec" and shape not in EXPORT_SHAPES:
+        raise UnknownName("shape to write", shape, [*EXPORT_SHAPES, "trec"])
+    promised = "jsonl" if name == "-" else get_format_suffix(name).removeprefix(".")
+    form = {"ndjson": "jsonl", "pq": "parquet", "run": "trec"}.get(promised, promised)
+    if shape == "trec" or form == "trec":
+        return "trec"
+    if form != "parquet" and form not in FORMAT_WRITERS:
+        if Path(name).exists() and not Path(name).is_file():
+            return "jsonl"
+        raise UnknownName(
+            "format",
+            f"{get_format_suffix(name) or name}",
+            list(FORMATS_BY_SUFFIX),
+            f"The ending of {name} tells the format.",
+        )
+    return form
+
+
+# --- whole or not at all ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _replace_on_success(names: list[str], force: bool) -> Iterator[list[str]]:
+    """Names to write to, which become the files when all is well and vanish when not."""
+    partial = [_choose_temporary_path(Path(name), force) for name in names]
+    try:
+        yield partial
+        for temporary, name in zip(partial, names, strict=True):
+            if temporary != name:
+                os.replace(temporary, name)
+    finally:
+        for temporary, name in zip(partial, names, strict=True):
+            if temporary != name:
+                Path(temporary).unlink(missing_ok=True)
+
+
+def _choose_temporary_path(path: Path, force: bool) -> str:
+    """A name beside the file; a device or a pipe is written to as it is."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory: name a file in it")
+    if path.exists() and not path.is_file():
+        return str(path)
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already: name another file, or overwrite it with --force")
+    if not path.parent.is_dir():
+        raise OutputError(f"there is no directory {path.parent} to write {path.name} into")
+    return str(path.parent / f".{path.name}.{os.getpid()}.part")
+
+
+@contextlib.contextmanager
+def _convert_write_errors(name: str) -> Iterator[None]:
+    """Failures of the file system told as an `OutputError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OutputError(f"{name} cannot be written: the disk is full") from None
+        raise OutputError(f"{name} cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _open_compressed(name: str, suffix: str) -> Iterator[IO[bytes]]:
+    """An open file, compressed as its name says, and on the disk when it closes."""
+    with open(name, "wb") as file:
+        if suffix == ".gz":
+            with gzip.GzipFile("", "wb", 6, fileobj=file, mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        elif suffix == ".zst":
+            import pyarrow as pa
+
+            with pa.PythonFile(file, "w") as beneath, pa.CompressedOutputStream(beneath, "zstd") as packed:
+                yield packed
+            return
+        else:
+            yield file
+        file.flush()
+        if Path(name).is_file():
+            os.fsync(file.fileno())
+
+
+# --- formats ---------------------------------------------------------------------------------------
+
+
+def _write_json_lines(traces: Iterable[Trace], out: IO[bytes], shape: str) -> int:
+    encode, row = msgspec.json.Encoder().encode, EXPORT_SHAPES[shape][0]
+    count = 0
+    for trace in traces:
+        out.write(encode(trace if shape == "ragfault" else row(trace)) + b"\n")
+        count += 1
+    return count
+
+
+def _write_json_array(traces: Iterable[Trace], out: IO[bytes], shape: str) -> int:
+    encode, row = msgspec.json.Encoder().encode, EXPORT_SHAPES[shape][0]
+    count = 0
+    out.write(b'{"results": [' if shape == "ragchecker" else b"[")
+    for trace in traces:
+        out.write((b",\n" if count else b"\n") + encode(row(trace)))
+        count += 1
+    out.write(b"\n]}\n" if shape == "ragchecker" else b"\n]\n")
+    return count
+
+
+def _write_csv(traces: Iterable[Trace], out: IO[bytes], shape: str, delimiter: str = ",") -> int:
+    row, names = EXPORT_SHAPES[shape]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerow(names)
+    count = 0
+    for trace in traces:
+        writer.writerow(format_cells(row(trace), names, escape_formula))
+        out.write(text.getvalue().encode())
+        text.seek(0)
+        text.truncate()
+        count += 1
+    out.write(text.getvalue().encode())
+    return count
+
+
+FORMAT_WRITERS: dict[str, Callable[[Iterable[Trace], IO[bytes], str], int]] = {
+    "jsonl": _write_json_lines,
+    "json": _write_json_array,
+    "csv": _write_csv,
+    "tsv": lambda traces, out, shape: _write_csv(traces, out, shape, "\t"),
+}
+
+
+def _write_parquet(traces: Iterable[Trace], name: str, shape: str) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ragfault.io.formats.arrow import TRACE_SCHEMA, traces_to_table
+
+    row, names = EXPORT_SHAPES[shape]
+    kinds = _get_parquet_types()
+    schema = (
+        TRACE_SCHEMA if shape == "ragfault" else pa.schema([(n, kinds.get(n, pa.string())) for n in names])
+    )
+    traces = iter(traces)
+    count = 0
+    with pq.ParquetWriter(name, schema, compression="zstd") as writer:
+        while part := list(islice(traces, ROW_GROUP_TRACES)):
+            made: Any = (
+                traces_to_table(part)
+                if shape == "ragfault"
+                else pa.Table.from_pylist([row(t) for t in part], schema)
+            )
+            writer.write_table(made)
+            count += len(part)
+    return count
+
+
+def _get_parquet_types() -> dict[str, Any]:
+    """The columns of foreign shapes that are more than text."""
+    import pyarrow as pa
+
+    texts = pa.list_(pa.string())
+    lists = (
+        "retrieved_contexts",
+        "retrieved_context_ids",
+        "reference_context_ids",
+        "retrieval_context",
+        "contexts",
+    )
+    passages = pa.list_(pa.struct([("doc_id", pa.string()), ("text", pa.string())]))
+    return {**dict.fromkeys(lists, texts), "retrieved_context": passages, "latency": pa.float64()}
+
+
+def _write_trec_files(traces: Iterable[Trace], run: str, qrels: str | None, force: bool) -> int:
+    from ragfault.io.formats.trec import write_trec
+
+    count = 0
+
+    def counted() -> Iterator[Trace]:
+        nonlocal count
+        for trace in traces:
+            count += 1
+            yield trace
+
+    with (
+        _convert_write_errors(run),
+        _replace_on_success([run] if qrels is None else [run, qrels], force) as partial,
+    ):
+        write_trec(counted(), *partial)
+    return count

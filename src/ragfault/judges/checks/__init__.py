@@ -1,0 +1,1 @@
+"""Text checks that several judges share: claims, passages, queries, answers, contradictions."""

@@ -1,0 +1,299 @@
+"""Claim extraction: the checkable sentences of an answer, without small talk and refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ragfault.judges.checks.lexicon import LINKING_STEMS
+from ragfault.text import (
+    NEGATIONS,
+    STOP_WORDS,
+    extract_entities,
+    split_content_words,
+    split_sentences,
+    split_words,
+    stem_word,
+)
+
+CONVERSATION_WORDS = """
+adage ai aim angle answer apologize appreciate ask aspect assist assistance assistant attention chat clarify
+communication complicated consider contemplate context conversation converse curiosity curious delighted delve
+discuss discussion dive effort elaborate excited explain explanation explore fascinate fascinating forgive frank
+glad goal grateful gratitude guide happy heart help helpful honest honestly honored hope inquiry intricate
+intrigue intriguing joy knowledge matter mind nuance nuanced opinion patience patient perspective pleasure
+ponder proverb query question reach reflect remark reply respond response saying share sincere strive subject
+summarize talk talking thank thanks think thought thoughtful topic trust truth understand understanding unpack
+viewpoint virtue walk wisdom wise wish wonder wondering worth
+"""
+GENERAL_WORDS = """
+able ahead alike always apart appear approach attempt away back bear beauty begin beginning behalf believe best
+better big bigger bit break brief briefly bring broad broader call care careful carefully case certain certainly
+clear clearly close closer come common companion complete complex complicate concern concise core count dear
+deep deeper deepest delightful deserve destination detail differ different discover easier easiest easy enjoy
+everybody everyone everything excellent exciting exist expect express eye eyes fact fair far feel find fine
+first follow fond forward friend friendly full further gather gem general get give go goes good great grow
+guarantee happen hard hear heartfelt hello here hesitate hint hold human humble hurry hurt idea imagine
+impartial important impression inform informed inspire interest interesting journey joy joyful keep keeps key
+kind know language last later lead learn lend less liberty lie life light like line listen little long look lot
+love lovely make many mean meet mention model moment move name natural need new nice nobody note now nowadays
+often open ourselves own part path people perfect perfectly perhaps person picture place pleasant point possible
+prepare problem proceed put quick quickly quite raise read ready real relax remember remind rest reveal right
+say see sense serve set several shed shine side sight silly simple simplest simply sit situation small something
+sometimes soon sort speak special specific spend spirit stand start state stay step still story straight succeed
+support sure surprise surround take task tell theme thing thorough time today together tonight touch toward
+treasure treat trip try turn useful usual valuable various view wait want way welcome well whatever whenever
+wherever whole wide wisdom wonderful word world write year young
+"""
+CONVERSATION_STEMS = frozenset(map(stem_word, CONVERSATION_WORDS.split()))
+"""Words of asking, answering, thinking and courtesy."""
+GENERAL_STEMS = frozenset(map(stem_word, GENERAL_WORDS.split())) | CONVERSATION_STEMS
+"""Those, and words so general that with them alone nothing can be checked."""
+FIRST_PERSON = frozenset(("i", "me", "my", "myself", "us", "let"))
+SHARED_PERSON = frozenset(("we", "our", "ours", "ourselves", "you", "your", "yours", "yourself"))
+THIRD_PERSON = frozenset(("he", "him", "his", "she", "her", "hers"))
+RULE_WORDS = NEGATIONS | frozenset(("must", "shall", "should", "only"))
+"""Words that make a rule or a denial of a sentence."""
+COURTESY_OPENING = re.compile(
+    r"(?:(?:i |we )?(?:really |truly |sincerely |greatly |very much )?(?:thank|appreciate)|(?:many )?thanks)\b"
+    r"|as an? (?:\w+ )?(?:ai|assistant|language model|chatbot|virtual)\b"
+    r"|(?:what|that(?:'s| is)|this is|it(?:'s| is)) (?:such )?an? (?:\w+ ){0,3}(?:question|query|topic)\b"
+    r"|rest assured|(?:that|this) brings (?:us|me)\b|before (?:i|we) \w+|it goes without saying",
+    re.IGNORECASE,
+)
+"""How a sentence of courtesy begins."""
+CLAUSE_BOUNDARY = re.compile(
+    r"[:;]|\bthat (?!is\b)(?:the|an?|it|this|they|there|all|\w+s)\b|\bbecause\b", re.IGNORECASE
+)
+"""Where something is said beside."""
+MAX_TALK_WORDS = 25
+"""A sentence with more words of content is no mere talk."""
+
+
+def is_small_talk(text: str) -> bool:
+    """Whether a sentence speaks of the answering, or so generally that nothing in it could be checked.
+
+    It names nothing, gives no figure and lays down no rule, and its words are those of asking, answering
+    and courtesy. Beside "I" a third of them may be others, beside "we" and "you", who may do things
+    elsewhere too, a quarter.
+
+    >>> is_small_talk("Let me gather my thoughts first."), is_small_talk("There are many sides to consider.")
+    (True, True)
+    >>> is_small_talk("Let me see your ticket."), is_small_talk("We consider late claims."), is_small_talk("Members may ask the board.")
+    (False, False, False)
+    """
+    tokens = split_words(text)
+    held = [word for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS]
+    if not held or len(held) > MAX_TALK_WORDS or not THIRD_PERSON.isdisjoint(tokens):
+        return False
+    strange = sum(word not in GENERAL_STEMS for word in held)
+    if 2 * strange > len(held) or (strange and CLAUSE_BOUNDARY.search(text)):
+        return False
+    return (
+        COURTESY_OPENING.match(text) is not None or _is_general(tokens, held, strange)
+    ) and not _has_specifics(text, held)
+
+
+def _is_general(tokens: Sequence[str], content_words: Sequence[str], specific_count: int) -> bool:
+    """Whether the words of a sentence, so many of them strange, are those of asking and answering."""
+    told = any(word in CONVERSATION_STEMS for word in content_words)
+    mine = any(word.partition("'")[0] in FIRST_PERSON for word in tokens)
+    if not (mine or told):
+        return False
+    if (
+        not (mine and told)
+        and (specific_count or len(content_words) < 3)
+        and not RULE_WORDS.isdisjoint(tokens)
+    ):
+        return False
+    if not specific_count:
+        return mine or len(content_words) > 1
+    ours = told and any(word.partition("'")[0] in SHARED_PERSON for word in tokens)
+    return (
+        specific_count * 3 <= len(content_words)
+        if mine
+        else ours and specific_count * 4 <= len(content_words)
+    )
+
+
+def is_personal(text: str) -> bool:
+    """Whether a sentence speaks of who answers or of who asked.
+
+    >>> is_personal("Let us begin."), is_personal("Patience is a virtue.")
+    (True, False)
+    """
+    return any(word.partition("'")[0] in FIRST_PERSON | SHARED_PERSON for word in split_words(text))
+
+
+def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
+    """Whether anything is named or counted."""
+    if any(word[0].isdigit() for word in content_words):
+        return True
+    return any(
+        not GENERAL_STEMS.issuperset(split_words(item)) for item in extract_entities(text) if item != "i"
+    )
+
+
+pass  # self-import
+
+
+LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+")
+CITATION_MARK = re.compile(
+    r"\s*(?:\[(?:\d{1,3}(?:[,;–-]\s*)?)+\]|【[^】]{0,40}】|\((?:source|passage|chunk|doc(?:ument)?)s? ?\d+\))",
+    re.IGNORECASE,
+)
+FILLER_PHRASE = re.compile(
+    r"(?:i |we )?(?:hope|trust) (?:this|that|it|you)\b|you(?:'re| are) welcome"
+    r"|(?:please )?(?:let me know|feel free|do not hesitate)"
+    r"|(?:sure|certainly|of course|absolutely|okay|ok)[,!.:]? (?:here|i)\b"
+    r"|(?:sure|certainly|of course|absolutely|okay|ok|hello|hi|hey|dear|thanks|thank you|great question|good luck)\b"
+    r"[^.]{0,60}[,!:.]?$"
+    r"|here(?:'s| is| are) (?:a |an |the |my |some |your )?(?:[\w-]+ ){0,6}"
+    r"(?:summary|overview|answer|response|list|steps?|points?)\b"
+    r"|(?:in )?(?:summary|conclusion|short)[:.]?$"
+    r"|based on the (?:\w+ ){0,3}(?:passages?|context|information|data)[^,]{0,40}[:,]?$",
+    re.IGNORECASE,
+)
+SOURCE_NOUNS = (
+    r"(?:handbooks?|documentation|manuals?|guides?|materials?|sections?|documents?|sources?|passages?|context"
+    r"|texts?)"
+)
+"""What an answer calls the texts it was given."""
+REFUSAL_PHRASE = re.compile(
+    r"\b(?:unable|not able|not possible|impossible|difficult) to"
+    r" (?:answer|determine|provide|find|say|tell|confirm|give|help|assist)"
+    r"|\b(?:do(?:es)?|did)(?: ?not|n['’]t) say anything (?:about|on)\b|\bsays? nothing (?:about|on)\b"
+    r"|\b(?:that|this|it)(?:['’]s not| is not| isn['’]t| was not| wasn['’]t) (?:\w+ )?"
+    r"(?:covered|addressed|answered|described|discussed|mentioned|found|included) (?:by|in) (?:\w+ ){1,2}"
+    + SOURCE_NOUNS
+    + r"\b"
+    r"|\b(?:can|could)(?: ?not|n't)"
+    r" (?:answer|be (?:answered|determined)|determine|find|provide|tell|confirm|help|assist|say\b)"
+    r"|\bi(?:'m| am)? (?:do not|don't|not sure|have no|am sorry|sorry)\b.{0,30}"
+    r"\b(?:know|information|sure|answer|help|sorry|have)"
+    r"|\b(?:do(?:es)?|did|is|are|was|were)(?: ?not|n't) (?:\w+ ){0,2}"
+    r"(?:provide|contain|mention|specify|include|state|give|offer|address|discuss"
+    r"|mentioned|specified|provided|stated|given|available|enough|sufficient)\b"
+    r"|\b(?:no|not enough|insufficient|lacks?(?: the)?|without) (?:\w+ ){0,3}"
+    r"(?:information|mention|details?|data|answer|context|evidence) "
+    r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b",
+)
+"""How a sentence in lower case says that something cannot be told."""
+REFUSAL_HINTS = (
+    "not", "n't", "n’t", "no ", "have no", "sorry", "able", "possible", "difficult", "sufficient", "lack", "without"
+)  # fmt: skip
+"""What such a sentence holds somewhere."""
+REFUSAL_SUBJECT = re.compile(
+    rf"\b{SOURCE_NOUNS}\b|\b(?:article|information|excerpts?|chunks?|question|search results"
+    r"|provided|given|data|i|we|sorry|details?|it is)\b"
+)
+
+
+SOURCE_REFERENCE = re.compile(
+    r"\s*[(\[]?(?:(?:as )?(?:mentioned|stated|described|noted|given|found|seen|suggested|provided|shown) (?:in|by)"
+    r"|according to|based on|from|in|per|see)? ?(?:the )?"
+    r"\b(?:passage|document|source|context|excerpt|chunk)s? (?:#?\d+)(?:,? (?:and|&|,) #?\d+)*[)\]]?,?",
+    re.IGNORECASE,
+)
+SOURCE_NUMBER = re.compile(r"(?:passage|document|source|context|excerpt|chunk)s? #?\d")
+"""What a text in lower case holds that says where it was read."""
+
+
+class Claim(NamedTuple):
+    """A checkable sentence and where it stands in the answer."""
+
+    text: str
+    start: int
+    end: int
+
+
+def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None) -> list[Claim]:
+    """The checkable sentences of an answer.
+
+    Questions, greetings, headings, offers of help and refusals claim nothing. Nor does small talk, unless it
+    is `meant`, because words so general are the very subject of the query or of a source, or is all there is.
+
+    >>> [claim.text for claim in extract_claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
+    ['Oslo is old.', 'It was founded in 1040 [1].']
+    """
+    found: list[Claim] = []
+    talk: list[Claim] = []
+    for start, end in split_sentences(answer):
+        lead = LIST_MARKER.match(answer, start, end)
+        begin = lead.end() if lead else start
+        text = answer[begin:end]
+        if answer[start] == "#" or not _is_claim(text):
+            continue
+        small = not lead and is_small_talk(strip_marks(text)) and not (is_on_topic and is_on_topic(text))
+        (talk if small else found).append(Claim(text, begin, end))
+    if (
+        talk
+        and not found
+        and not any(is_refusal_sentence(answer[start:end]) for start, end in split_sentences(answer))
+    ):
+        return talk
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def strip_marks(text: str) -> str:
+    """A claim without citation marks, emphasis, and words about where it was read.
+
+    >>> strip_marks("It was **founded** in 1040 [1, 2].")
+    'It was founded in 1040.'
+    >>> strip_marks("According to passage 2, it was founded in 1040 (Passage 1).")
+    'it was founded in 1040.'
+    """
+    text = text.replace("**", "").replace("__", "")
+    if "[" in text or "(" in text or "【" in text:
+        text = CITATION_MARK.sub("", text)
+    return SOURCE_REFERENCE.sub("", text).lstrip(" ,") if SOURCE_NUMBER.search(text.lower()) else text
+
+
+@lru_cache(maxsize=1 << 12)
+def is_refusal_sentence(sentence: str) -> bool:
+    """Whether a sentence says that the question cannot be answered, or that the sources are silent.
+
+    >>> is_refusal_sentence("The passages do not mention a deadline."), is_refusal_sentence("Dogs cannot provide wool.")
+    (True, False)
+    >>> is_refusal_sentence("The sections I have do not say anything about that."), is_refusal_sentence("The ticket does not cover parking.")
+    (True, False)
+    """
+    low = sentence.lower()
+    return (
+        any(hint in low for hint in REFUSAL_HINTS)
+        and bool(REFUSAL_PHRASE.search(low))
+        and bool(REFUSAL_SUBJECT.search(low))
+    )
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer as a whole is a refusal: it says so first, and claims next to nothing beside.
+
+    >>> is_refusal("I'm sorry, I don't have information about that."), is_refusal("Oslo was founded in 1040.")
+    (True, False)
+    """
+    spans = split_sentences(answer)
+    refusing = [is_refusal_sentence(answer[start:end]) for start, end in spans]
+    if not any(refusing):
+        return False
+    said = len(extract_claims(answer))
+    return said <= 1 if refusing[0] or said == 0 else False
+
+
+def _is_claim(text: str) -> bool:
+    """Whether a sentence claims something that can be checked."""
+    plain = strip_marks(text).strip(" *_\"'")
+    if not plain or plain.endswith("?") or FILLER_PHRASE.match(plain) or is_refusal_sentence(plain):
+        return False
+    if plain.endswith(":") and len(plain) < 120:
+        return False
+    held = split_content_words(plain)
+    if not held:
+        return False
+    heading = (
+        len(held) <= 6 and plain[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")
+    )
+    return not heading

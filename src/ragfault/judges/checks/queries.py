@@ -1,0 +1,225 @@
+"""Query analysis: expected kind of answer, parts of a question, and lexical relevance of a passage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+from ragfault.judges.checks.lexicon import RarityTable, load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
+from ragfault.judges.scorer import RelevanceScore, ScorerSession
+from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
+
+QUESTION_WORDS = frozenset(
+    split_words(
+        "mean define difference tell explain describe give list name example kind type many much long old far"
+        " year word term call usually often"
+    )
+)
+"""Words that ask, and are not asked about."""
+TASK_QUERY = re.compile(
+    r"\s*(?:summari[sz]e|rewrite|translate|paraphrase|shorten|instruction:|write (?:an?|the) )", re.IGNORECASE
+)
+"""A query that speaks about the passage itself."""
+IDENTIFIER_PATTERN = re.compile(
+    r"(?:section|article|chapter|clause|rule|step|figure|table|part|appendix|annex|page) |v\d|(?=\D*\d)[a-z]+\d*-?\d"
+)
+ANSWER_KINDS = (
+    (
+        "number",
+        re.compile(
+            r"\bhow (?:many|much|long|old|far|tall|big|large|high|fast|often|deep|heavy)\b|\bwhat (?:number|age)",
+            re.I,
+        ),
+    ),
+    ("date", re.compile(r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|time|century)\b", re.I)),
+    (
+        "name",
+        re.compile(
+            r"\bwhos?e?\b|\bwhere\b|\b(?:what|which) (?:city|country|state|company|person|team|actor|place)\b",
+            re.I,
+        ),
+    ),
+)
+NUMBER_PATTERN = re.compile(
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|million)\b", re.I
+)
+DATE_PATTERN = re.compile(
+    r"\b[12]\d{3}\b|\b(?:january|february|march|april|june|july|august|september|october|november|december|monday|friday)\b|\d(?:st|nd|rd|th)\b|\d:\d\d",
+    re.I,
+)
+NAME_PATTERN = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
+KIND_PATTERNS = {"number": NUMBER_PATTERN, "date": DATE_PATTERN, "name": NAME_PATTERN}
+
+
+class WeightedQuery:
+    """A query as words, weights, and what must agree exactly."""
+
+    def __init__(self, text: str, rarity: RarityTable) -> None:
+        held = [word for word in split_words(text) if word not in STOP_WORDS]
+        asked = [word for word in held if word not in QUESTION_WORDS] or held
+        self.text = text
+        self.weights = {word: rarity(word) for word in asked}
+        self.total_weight = sum(self.weights.values())
+        self.answer_kind = classify_answer_kind(text)
+        self.is_task = bool(TASK_QUERY.match(text))
+
+    @cached_property
+    def spellings(self) -> dict[str, str]:
+        """How the query spells its words."""
+        terms = ((split_words(term), term) for term in re.findall(r"[^\W_]+", self.text))
+        return {stems[0]: term for stems, term in terms if stems}
+
+    @cached_property
+    def identifiers(self) -> frozenset[str]:
+        """What must agree."""
+        return frozenset(item for item in extract_entities(self.text) if IDENTIFIER_PATTERN.match(item))
+
+
+def weigh_query(text: str, rarity: RarityTable) -> WeightedQuery:
+    """A query made ready."""
+    return WeightedQuery(text, rarity)
+
+
+def classify_answer_kind(query: str) -> str | None:
+    """The kind of answer that a query asks for: a number, a date, a name, or nothing in particular.
+
+    >>> classify_answer_kind("How many people live in Oslo?"), classify_answer_kind("Why?")
+    ('number', None)
+    """
+    return next((kind for kind, pattern in ANSWER_KINDS if pattern.search(query)), None)
+
+
+def score_relevance(question: WeightedQuery, index: SentenceIndex) -> RelevanceScore:
+    """How much of a query one passage covers, as a whole and in its best place.
+
+    Rare words weigh more; the words found together weigh more than scattered ones. A section, version
+    or code that the query names must be there: a passage about another one is not relevant.
+    """
+    if question.is_task:
+        return RelevanceScore(1.0, "the query is about the passage itself")
+    if not question.total_weight or not index.sentences:
+        return RelevanceScore(0.0, "nothing to compare")
+    weights = question.weights
+    held = {word for word in weights if word in index.postings or index.has_variant(word)}
+    whole = sum(weights[word] for word in held) / question.total_weight
+    votes = index.sum_shared_weights(weights)
+    best = max((vote + 0.5 * votes.get(place + 1, 0.0) for place, vote in votes.items()), default=0.0)
+    place = min(1.0, best / question.total_weight)
+    value = 0.5 * whole + 0.5 * place
+    return _apply_query_checks(question, index, value, weights.keys() - held)
+
+
+def _apply_query_checks(
+    question: WeightedQuery, index: SentenceIndex, value: float, missing: set[str]
+) -> RelevanceScore:
+    """Lower the value where an identifier does not agree, or the kind of answer does not occur."""
+    text = index.passages[0].text
+    strange = detect_identifier_mismatch(question, text)
+    if strange:
+        return RelevanceScore(min(value * 0.4, 0.2), strange)
+    if question.answer_kind and not KIND_PATTERNS[question.answer_kind].search(text):
+        value *= 0.75
+    lacking = [
+        question.spellings.get(word, word)
+        for word in sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
+    ]
+    return RelevanceScore(min(1.0, value), f"without {', '.join(lacking)}" if lacking else None)
+
+
+def detect_identifier_mismatch(question: WeightedQuery, text: str) -> str | None:
+    """Why a passage is about something else, where it holds none of the identifiers of a query."""
+    if not question.identifiers:
+        return None
+    stock = EntityIndex(text)
+    if any(item in stock for item in question.identifiers):
+        return None
+    return f"does not speak about {', '.join(sorted(question.identifiers))}"
+
+
+pass  # self-import
+
+
+QUERY_BOUNDARY = re.compile(
+    r"(?<=\?)\s+|\s*(?:\n+|;)\s*(?:\d+[.)]\s*|[-*•]\s*)?"
+    r"|,?\s+(?:and|or|also|as well as),?\s+"
+    r"(?=(?:what|when|where|who|whom|whose|why|how|which|is|are|was|were|do|does|did|can|should)\b)",
+    re.IGNORECASE,
+)
+QUERY_TERM = re.compile(r"[^\W_][\w.'’:/-]*[^\W_]|[^\W_]")
+MIN_TERM_RARITY = 6.5
+"""A word at least so rare is missed when no chunk holds it."""
+MIN_PART_RELEVANCE = 0.25
+"""A part of the query below this relevance in every chunk is missing as a whole."""
+COVERED_RELEVANCE = 0.75
+"""Where a chunk covers so much of the query, only names and numbers are missed."""
+MAX_MISSING = 5
+"""At most so many items are named."""
+
+
+def split_query(query: str) -> list[str]:
+    """The things that a query asks for: its questions, one by one.
+
+    >>> split_query("When was Oslo founded, and who founded it? How many live there?")
+    ['When was Oslo founded', 'who founded it?', 'How many live there?']
+    """
+    if TASK_QUERY.match(query) or len(query) > 2000:
+        return [query]
+    parts = [part.strip() for part in QUERY_BOUNDARY.split(query)]
+    parts = [part for part in parts if split_content_words(part)]
+    return parts[:12] if len(parts) > 1 else [query]
+
+
+def list_missing(query: str, chunks: Sequence[Passage], reading: ScorerSession) -> tuple[str, ...]:
+    """What the query needs and no chunk holds, in the query's own words."""
+    if TASK_QUERY.match(query) and chunks:
+        return ()
+    parts = split_query(query)
+    if not chunks:
+        return tuple(part.strip(" ?.") for part in parts)[:MAX_MISSING]
+    held: set[str] = set()
+    for chunk in chunks:
+        for sentence in split_passage(chunk.text):
+            held |= sentence.content
+    prefixes = {word[:6] for word in held if len(word) >= 6}
+    found: list[str] = []
+    for part in parts:
+        best = max(seen.value for seen in reading.score_coverage(part, chunks))
+        if best < MIN_PART_RELEVANCE and len(parts) > 1:
+            found.append(part.strip(" ?."))
+        else:
+            found += _list_missing_terms(part, held, prefixes, names_only=best >= COVERED_RELEVANCE)
+    return tuple(dict.fromkeys(found))[:MAX_MISSING]
+
+
+def _list_missing_terms(
+    part: str, chunk_words: set[str], prefixes: set[str], *, names_only: bool
+) -> list[str]:
+    """The telling words of a part that no chunk holds, neighbours together."""
+    found: list[str] = []
+    last = -2
+    for at, match in enumerate(QUERY_TERM.finditer(part)):
+        term = match.group()
+        name = at > 0 and term[0].isupper()
+        stems = [
+            word
+            for word in split_words(normalize_spelling(term))
+            if word not in STOP_WORDS and word not in QUESTION_WORDS
+        ]
+        lost = [
+            word
+            for word in stems
+            if word not in chunk_words and (name or word[:6] not in prefixes or len(word) < 6)
+        ]
+        table = load_rarity()
+        if not any(
+            name or word[0].isdigit() or (not names_only and table(word) >= MIN_TERM_RARITY) for word in lost
+        ):
+            continue
+        if last == at - 1:
+            found[-1] = f"{found[-1]} {term}"
+        else:
+            found.append(term)
+        last = at
+    return found

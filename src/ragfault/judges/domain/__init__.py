@@ -1,0 +1,1 @@
+"""Domain profiles: identifiers and thresholds that a domain demands of a judge."""

@@ -1,0 +1,243 @@
+"""Mentions of identifiers in a text, each in the normal form in which it is compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from ragfault.judges.domain.patterns import compile_pattern, iterate_matches
+from ragfault.judges.domain.profile import DomainProfile, IdentifierKind
+from ragfault.text import normalize_typography
+from ragfault.text.quantities import (
+    CURRENCY_NAME,
+    CURRENCY_SYMBOL,
+    MONTHS,
+    SCALE_WORDS,
+    EntityMatch,
+    convert_number_words,
+    extract_quantities,
+    parse_quantities,
+)
+
+NormalForm = tuple[str, ...]
+MAX_SEARCHED_CHARS = 50_000
+"""How many characters of a text are searched."""
+CONTEXT_CHARS = 40
+"""So many characters before an identifier tell whether it is a mere reference."""
+WILDCARD = "*"
+"""A part of a form that is left open: the year of 14 March."""
+MAX_RANGE_SIZE = 100
+"""A range of at most so many numbers holds each of them."""
+
+SCALE_PATTERN = rf"(?:[ -]?(?:{SCALE_WORDS}|mn|bn|[bkm](?![\w/])))?"
+NUMBER_PATTERN = r"\d[\d,]*+(?:\.\d+)?"
+MONEY_PATTERN = rf"(?:{CURRENCY_SYMBOL}){NUMBER_PATTERN}{SCALE_PATTERN}(?!\w)|(?<![\d.,]){NUMBER_PATTERN}{SCALE_PATTERN} ?(?:{CURRENCY_NAME})(?!\w)"
+MONTH_PATTERN = "|".join("(?-i:May|MAY)" if name == "may" else name for name in MONTHS)
+ORDINALS = {"first": "1", "second": "2", "third": "3", "fourth": "4"}
+YEAR_PATTERN = r"(?:,? ?(?:of |in )?(?:the )?(?:fiscal (?:year )?|financial year |fy ?)?'?(?P<year>(?:19|20)\d\d|\d\d(?!\w)))"
+QUARTER_PATTERN = r"\b(?:q(?P<q>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|[1-4](?:st|nd|rd|th))"
+QUARTER_PATTERN += rf" (?:fiscal )?quarter){YEAR_PATTERN}?+(?!\w)"
+HALF_PATTERN = rf"\b(?:h(?P<h>[12])|(?P<h2>[12])h|(?P<h3>first|second|1st|2nd) half){YEAR_PATTERN}(?!\w)"
+FISCAL_PATTERN = r"\b(?:fy|fiscal(?: year)?|financial year) ?'?(?P<year>(?:19|20)\d\d|\d\d)(?!\w)"
+PERIOD_PATTERN = re.compile(
+    rf"{QUARTER_PATTERN}|{HALF_PATTERN.replace('<year>', '<year2>')}|{FISCAL_PATTERN.replace('<year>', '<year3>')}",
+    re.IGNORECASE,
+)
+DAY_PATTERN = (
+    rf"\b(?:19|20)\d\d-\d\d-\d\d(?!\d)|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{MONTH_PATTERN})\b\.?(?:,? (?:19|20)\d\d\b)?"
+    rf"|\b(?:{MONTH_PATTERN})\b\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?![.,:]\d)(?:,? (?:19|20)\d\d\b)?"
+    rf"|\b(?:{MONTH_PATTERN})\b\.?,? (?:of )?(?:19|20)\d\d\b|\b\d{{1,2}}/\d{{1,2}}/(?:19|20)\d\d\b"
+)
+LONE_YEAR_PATTERN = r"(?<![\w$€£¥₹#.,/-])(?:19|20)\d\d(?!\w|[.,]\d|[-/]\d|%| %)"
+GROUP_NAME = re.compile(r"\?P<\w+>")
+DATE_PATTERN = f"(?:19|20)\\d\\d ?q[1-4](?!\\w)|{GROUP_NAME.sub('?:', PERIOD_PATTERN.pattern)}|{DAY_PATTERN}|{LONE_YEAR_PATTERN}"
+FORM_PATTERNS = {"money": MONEY_PATTERN, "date": DATE_PATTERN}
+"""Forms that know their own looks."""
+LIST_SEPARATOR = re.compile(r"\s*(?:,|;|&|\band\b|\bor\b)\s*", re.IGNORECASE)
+NUMBER_RANGE = re.compile(r"(\d+) ?(?:-|to|through) ?(\d+)", re.IGNORECASE)
+LABEL_PART = re.compile(r"\d+[A-Z]?(?![a-z])|\d+|[^\W\d_]+")
+ROMAN_NUMERAL = re.compile(r"(?=[IVXL])(?:X[LC]|L?X{0,3})(?:IX|IV|V?I{0,3})")
+
+
+class Mention(NamedTuple):
+    """An identifier where it stands in a text."""
+
+    written: str
+    """As it is written."""
+    label: str
+    """The identifier alone."""
+    category: str
+    """The sort of thing it names: "section", "usd", "g". Different sorts are never rivals."""
+    forms: tuple[NormalForm, ...]
+    """What it can be compared as; of a range each member."""
+    start: int
+    end: int
+    is_reference: bool = False
+
+
+def prepare_text(text: str) -> str:
+    """A text as mentions are looked for: one kind of space, quotation mark and dash, numbers in figures."""
+    return convert_number_words(normalize_typography(text[:MAX_SEARCHED_CHARS]))
+
+
+@lru_cache(maxsize=1 << 11)
+def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Mention, ...]]:
+    """Kind of identifier → its mentions in a text, in order; what one kind takes the next does not see.
+
+    >>> from ragfault.judges.domain.profile import load_profile
+    >>> found = extract_mentions(load_profile("legal"), "See Sec. 12(b) and Article IV.")
+    >>> [(one.what, one.forms) for one in found["section"]]
+    [('section', (('12', 'b'),)), ('article', (('4',),))]
+    """
+    text = prepare_text(text)
+    taken: dict[str, tuple[Mention, ...]] = {}
+    for kind in profile.identifiers:
+        some = tuple(_extract_kind_mentions(kind, text))
+        if some:
+            taken[kind.name] = some
+            for one in some:
+                text = f"{text[: one.start]}{' ' * (one.end - one.start - 1)},{text[one.end :]}"
+    return taken
+
+
+def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]:
+    """The mentions of one kind."""
+    read = FORM_PARSERS[kind.form]
+    spelled = _map_spellings(kind)
+    for match in iterate_matches(
+        kind.pattern or FORM_PATTERNS.get(kind.form) or _build_spelling_pattern(kind), text
+    ):
+        part = match.groupdict()
+        shown, label = match.group().strip(), part.get("id") or match.group().strip()
+        what = _normalize_category(part.get("what") or "", spelled)
+        before = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
+        aside = bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(before) is not None
+        for place, one in enumerate((label, *_split_list(part.get("more") or ""))):
+            said = spelled.get(one.casefold(), one) if kind.form != "parts" else one
+            name = shown if not place else f"{part.get('what') or ''} {one}".strip()
+            for sort, forms in read(said):
+                yield Mention(name, one, f"{what} {sort}".strip(), forms, match.start(), match.end(), aside)
+
+
+@lru_cache(maxsize=256)
+def _map_spellings(kind: IdentifierKind) -> dict[str, str]:
+    """Spelling → the one spelling."""
+    return {other.casefold(): one.casefold() for other, one in kind.spellings}
+
+
+@lru_cache(maxsize=256)
+def _build_spelling_pattern(kind: IdentifierKind) -> str:
+    """The pattern of a kind that is found by its spellings; one in capitals is looked for in capitals."""
+    each = sorted({other for other, _ in kind.spellings}, key=lambda text: (-len(text), text))
+    said = (f"(?-i:{re.escape(one)})" if one.isupper() else re.escape(one) for one in each)
+    return rf"(?<!\w)(?:{'|'.join(said)})(?!\w)"
+
+
+def _normalize_category(noun: str, spellings: dict[str, str]) -> str:
+    """The sort of thing that a mention names, in its one spelling."""
+    word = noun.casefold().strip(" .")
+    return spellings.get(word) or spellings.get(word.removesuffix("s").rstrip(".")) or word
+
+
+def _split_list(more: str) -> list[str]:
+    """The identifiers of a list."""
+    return [part.strip() for part in LIST_SEPARATOR.split(more) if part.strip()]
+
+
+# --- forms -----------------------------------------------------------------------------------------
+
+NormalForms = list[tuple[str, tuple[NormalForm, ...]]]
+
+
+def _parse_text(label: str) -> NormalForms:
+    return [("", ((" ".join(label.casefold().split()),),))]
+
+
+def _parse_code(label: str) -> NormalForms:
+    return [("", (("".join(filter(str.isalnum, label.casefold())),),))]
+
+
+def _parse_parts(label: str) -> NormalForms:
+    """Parts; a range holds each of its numbers."""
+    ends = NUMBER_RANGE.fullmatch(label)
+    forms = [_split_label(label)]
+    if ends and 0 < int(ends[2]) - int(ends[1]) <= MAX_RANGE_SIZE:
+        forms += [(str(number),) for number in range(int(ends[1]), int(ends[2]) + 1)]
+    return [("", tuple(forms))]
+
+
+def _split_label(label: str) -> NormalForm:
+    """12(b)(2) → 12, b, 2; IV → 4."""
+    if ROMAN_NUMERAL.fullmatch(label.upper()) and (label.isupper() or len(label) > 1):
+        return (str(_parse_roman(label.upper())),)
+    return tuple(part.lstrip("0").casefold() or "0" for part in LABEL_PART.findall(label))
+
+
+def _parse_roman(label: str) -> int:
+    """A Roman numeral in figures."""
+    worth = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+    values = [worth[sign] for sign in label]
+    return sum(-one if one < max(values[at:]) else one for at, one in enumerate(values))
+
+
+def _parse_name(label: str) -> NormalForms:
+    """A symbol by its full name and by its last part."""
+    parts = tuple(part.casefold() for part in re.findall(r"\w+", label))
+    return [("", (parts, parts[-1:]) if len(parts) > 1 else (parts,))] if parts else []
+
+
+def _parse_quantity(label: str) -> NormalForms:
+    return [(one.unit, ((f"{one.value:f}",),)) for one in parse_quantities(label)]
+
+
+def _parse_money(label: str) -> NormalForms:
+    finds: list[EntityMatch] = []
+    extract_quantities(label, finds)
+    return [
+        (unit, ((value,),)) for find in finds[:1] for value, _, unit in [find.form.partition(" ")] if unit
+    ]
+
+
+def _parse_date(label: str) -> NormalForms:
+    """Year, quarter, month, day, as far as they are told."""
+    turned = re.sub(r"^(\d{4}) ?(q[1-4])$", r"\2 \1", label, flags=re.IGNORECASE)
+    period = PERIOD_PATTERN.fullmatch(turned)
+    if period:
+        part = period.groupdict()
+        year = next((part[name] for name in ("year", "year2", "year3") if part[name]), WILDCARD)
+        year = f"20{year}" if len(year) == 2 else year
+        quarter = next((part[name] for name in ("q", "q2", "q3") if part[name]), "")
+        half = next((part[name] for name in ("h", "h2", "h3") if part[name]), "")
+        if quarter:
+            return [("", ((year, f"q{ORDINALS.get(quarter.lower(), quarter[0])}"),))]
+        if half:
+            last = 2 * int(ORDINALS.get(half.lower(), half[0]))
+            return [("", ((year, f"q{last - 1}"), (year, f"q{last}")))]
+        return [("", ((year,),))]
+    finds: list[EntityMatch] = []
+    extract_quantities(label, finds)
+    read = _parse_day(finds[0].form) if finds else None
+    return [("", (read,))] if read else []
+
+
+def _parse_day(form: str) -> NormalForm | None:
+    """2024-03-14, --03-14, 2024-03 or 2024, with the quarter between year and month."""
+    told = re.fullmatch(r"(\d{4}|-)(?:-(\d\d))?(?:-(\d\d))?", form)
+    if not told:
+        return None
+    year, month, day = told[1].replace("-", WILDCARD), told[2], told[3]
+    dated = (year, f"q{(int(month) + 2) // 3}", month) if month else (year,)
+    return (*dated, day) if day else dated
+
+
+FORM_PARSERS: dict[str, Callable[[str], NormalForms]] = {
+    "text": _parse_text,
+    "code": _parse_code,
+    "parts": _parse_parts,
+    "name": _parse_name,
+    "quantity": _parse_quantity,
+    "money": _parse_money,
+    "date": _parse_date,
+}

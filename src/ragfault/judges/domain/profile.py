@@ -1,0 +1,257 @@
+"""Domain profiles: identifiers that must agree exactly, thresholds, and prompt wording of a domain."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ragfault.errors import InputError, UnknownName
+from ragfault.judges.domain.patterns import check_pattern
+
+PROFILES = ("general", "legal", "medical", "financial", "technical")
+"""The lenses that come with the package."""
+IDENTIFIER_FORMS = {
+    "text": "in small letters, through `spellings`",
+    "code": "its letters and digits alone: CVE-2021-44228 is CVE 2021 44228",
+    "parts": "numbers with parts: 12(b), 2.3.1; Roman numerals in figures",
+    "name": "a symbol such as json.loads(), with or without what it belongs to",
+    "quantity": "a number with a unit, in base units: 0.5 g is 500 mg",
+    "money": "an amount with its currency: $1.2 million is $1,200,000",
+    "date": "a day, month, quarter, half or year: Q3 2023 holds 30 September 2023",
+}
+"""Normal forms of identifiers, in which they are compared."""
+MAX_PROFILE_CHARS, MAX_IDENTIFIERS = 100_000, 64
+"""A lens has at most so many characters, and so many kinds of identifier."""
+
+Probability = Annotated[float, Meta(ge=0, le=1)]
+AgreementScope = Literal["relevance", "support"]
+
+
+class RelevanceLevels(Struct, frozen=True, kw_only=True):
+    """The relevance from which a passage counts as high, medium and low; below that it counts as none."""
+
+    high: Probability = 0.75
+    medium: Probability = 0.5
+    low: Probability = 0.25
+
+
+class SupportThresholds(Struct, frozen=True, kw_only=True):
+    """The probability below which a claim does not count as supported, and as inferred, whatever the judge says."""
+
+    supported: Probability = 0.0
+    inferred: Probability = 0.0
+
+
+class PromptWording(Struct, frozen=True, kw_only=True):
+    """What a judge that asks a language model tells it of the domain."""
+
+    guidance: str = ""
+    """Stands at the end of its instructions."""
+    retrieval: str = ""
+    """Other instructions than its own for grading chunks; empty: its own."""
+    generation: str = ""
+    """Other instructions than its own for judging answers; empty: its own."""
+
+
+class IdentifierKind(Struct, frozen=True, kw_only=True):
+    """A kind of identifier: how it is found, in what form it is compared, and where it must agree."""
+
+    name: str
+    form: str = "text"
+    """One of `FORMS`."""
+    pattern: str = ""
+    """Finds it: group `id` is the identifier, `what` the sort of thing it names, `more` others listed after it.
+    Empty: what the form or the spellings say."""
+    must: Literal["equal", "within"] = "equal"
+    """Whether the one found must be equal, or may also be a part of the one asked for: 12(b) is within 12."""
+    where: tuple[AgreementScope, ...] = ("relevance", "support")
+    """Where it must agree: of a passage with the query, of a passage with the claim, or both."""
+    reach: Literal["chunk", "sentence"] = "chunk"
+    """How far it speaks: a section or version for its chunk, a dose or amount for its sentence."""
+    unless: str = ""
+    """A query that this pattern is found in may be answered by another one: "which version", "since 2.3"."""
+    aside: str = ""
+    """Right after this pattern it is a mere reference and never compared: "subject to Section 9"."""
+    spellings: tuple[tuple[str, str], ...] = ()
+    """Other spelling → spelling."""
+
+
+class DomainProfile(Struct, frozen=True, kw_only=True):
+    """What must agree exactly in a domain, and from where its thresholds run.
+
+    >>> lens = load_profile("legal")
+    >>> lens.name, [kind.name for kind in lens.identifiers][:2], lens.levels.low
+    ('legal', ['statute', 'regulation'], 0.25)
+    """
+
+    name: str
+    about: str = ""
+    levels: RelevanceLevels = RelevanceLevels()
+    support: SupportThresholds = SupportThresholds()
+    prompts: PromptWording = PromptWording()
+    identifiers: tuple[IdentifierKind, ...] = ()
+    """The first to find a stretch of text takes it."""
+    digest: str = ""
+    """Of its file, for a judge's fingerprint."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it adds nothing to what a judge does by itself."""
+        return not self.identifiers and (self.levels, self.support, self.prompts) == (
+            RelevanceLevels(),
+            SupportThresholds(),
+            PromptWording(),
+        )
+
+
+def load_profile(name: str | Path | DomainProfile) -> DomainProfile:
+    """The lens of a name, or of a TOML file that a user wrote (`*.toml`).
+
+    Raises UnknownName for a name that does not exist, also of a key in the file; InputError where the file
+    cannot be read, a value is of the wrong kind, or a pattern is wrong or takes too long.
+
+    >>> load_profile("leagal")
+    Traceback (most recent call last):
+    ragfault.errors.UnknownName: no lens "leagal". Did you mean "legal"? List them with: ragfault lens
+    """
+    if isinstance(name, DomainProfile):
+        return name
+    return (
+        _load_packaged(name)
+        if name in PROFILES
+        else _parse_profile(_format_name(name), read_profile(name), str(name))
+    )
+
+
+def read_profile(name: str | Path) -> str:
+    """A lens as TOML, as it was written."""
+    if name in PROFILES:
+        return files("ragfault.judges").joinpath("lenses", f"{name}.toml").read_text(encoding="utf-8")
+    path = Path(name)
+    if path.suffix.lower() != ".toml" and not path.is_file():
+        raise UnknownName("lens", str(name), PROFILES, hint="List them with: ragfault lens")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read the lens {path}: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"the lens {path} is not text in UTF-8: {error.reason}.") from None
+    if len(text) > MAX_PROFILE_CHARS:
+        raise InputError(
+            f"the lens {path} has {len(text):,} characters; at most {MAX_PROFILE_CHARS:,} are read."
+        )
+    return text
+
+
+@cache
+def _load_packaged(name: str) -> DomainProfile:
+    """A lens of the package, read once."""
+    return _parse_profile(name, read_profile(name), name)
+
+
+def _format_name(path: str | Path) -> str:
+    """The name of a lens by its file, fit for one word of a fingerprint."""
+    return "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in Path(path).stem)
+
+
+def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
+    """A lens from the text of its file."""
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"the lens {source} is not TOML: {error}") from None
+    known = ("about", "levels", "support", "prompts", "identifier")
+    _check_keys(f"key of the lens {source}", table, known)
+    found = table.get("identifier", [])
+    if not isinstance(found, list) or len(found) > MAX_IDENTIFIERS:
+        raise InputError(
+            f"{source}: identifier is a list of at most {MAX_IDENTIFIERS} tables. Write [[identifier]]."
+        )
+    kinds = tuple(_parse_identifier(one, source) for one in found)
+    twice = {kind.name for kind in kinds if sum(kind.name == other.name for other in kinds) > 1}
+    if twice:
+        raise InputError(f"{source}: two identifiers are named {min(twice)}. Give each a name of its own.")
+    levels = _parse_section(table.get("levels", {}), RelevanceLevels, "levels", source)
+    bars = _parse_section(table.get("support", {}), SupportThresholds, "support", source)
+    if not levels.high >= levels.medium >= levels.low or bars.supported < bars.inferred:
+        raise InputError(
+            f"{source}: thresholds run from high to low: high ≥ medium ≥ low, supported ≥ inferred."
+        )
+    prompts = _parse_section(table.get("prompts", {}), PromptWording, "prompts", source)
+    about = table.get("about", "")
+    if not isinstance(about, str):
+        raise InputError(f"{source}: about should be a text.")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return DomainProfile(
+        name=name,
+        about=about,
+        levels=levels,
+        support=bars,
+        prompts=prompts,
+        identifiers=kinds,
+        digest=digest,
+    )
+
+
+def _parse_identifier(table: Any, source: str) -> IdentifierKind:
+    """A kind of identifier from its table."""
+    name = table.get("name") if isinstance(table, dict) else None
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f'{source}: each [[identifier]] has a name, a text such as "section".')
+    spellings = table.get("spellings", {})
+    given = {**table, "spellings": _parse_spellings(spellings, name, source)}
+    kind: IdentifierKind = _parse_section(given, IdentifierKind, f"identifier {name}", source)
+    if kind.form not in IDENTIFIER_FORMS:
+        raise UnknownName(f"form of the identifier {name} in {source}", kind.form, IDENTIFIER_FORMS)
+    if not kind.pattern and kind.form not in {"money", "date"} and not kind.spellings:
+        raise InputError(f"{source}: the identifier {name} needs a pattern, or spellings to be found by.")
+    for pattern in (kind.pattern, kind.unless, kind.aside):
+        try:
+            if pattern and source not in PROFILES:
+                check_pattern(pattern)
+        except InputError as error:
+            raise InputError(f"{source}: identifier {name}: {error}") from None
+    return kind
+
+
+def _parse_spellings(table: Any, name: str, source: str) -> list[tuple[str, str]]:
+    """Spelling → other spellings, turned round."""
+    try:
+        made = msgspec.convert(table, dict[str, list[str]])
+    except msgspec.ValidationError:
+        raise InputError(
+            f'{source}: spellings of the identifier {name} are lines such as section = ["sec", "§"].'
+        ) from None
+    return [(one, key) for key, others in made.items() for one in (key, *others)]
+
+
+def _parse_section(table: Any, record: type[Any], name: str, source: str) -> Any:
+    """A record from a table, each key known and each value of its kind."""
+    if not isinstance(table, dict):
+        raise InputError(f"{source}: {name} is a table. Write its keys below its name.")
+    _check_keys(f"key of {name} in {source}", table, [field.name for field in msgspec.structs.fields(record)])
+    try:
+        return msgspec.convert(table, record)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{source}: {name}: {_format_error(str(error))}") from None
+
+
+def _format_error(error: str) -> str:
+    """What msgspec says of a wrong value, with the key first."""
+    said, _, path = error.partition(" - at `$")
+    key = path.strip("`.").partition("[")[0]
+    return f"{key}: {said[:1].lower()}{said[1:]}." if key else f"{said}."
+
+
+def _check_keys(kind: str, table: Any, allowed: Any) -> None:
+    """Refuse a key that does not exist."""
+    for key in table:
+        if key not in allowed:
+            raise UnknownName(kind, key, allowed)

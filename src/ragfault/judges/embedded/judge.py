@@ -1,0 +1,194 @@
+"""The embedded judge: words and word vectors, weighed by models fitted to human labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
+from ragfault.judges.checks.claims import strip_marks
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.embedded.features import FEATURE_COLUMNS
+from ragfault.judges.embedded.passage_arrays import PassageArrays
+from ragfault.judges.embedded.relevance import score_passages
+from ragfault.judges.embedded.support import WeighedClaims, load_support_model, weigh_claims
+from ragfault.judges.embedded.vectors import load_vectors
+from ragfault.judges.lexical.entailment import EntailmentThresholds, decide_support
+from ragfault.judges.lexical.judge import LexicalSession
+from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
+from ragfault.protocols import VerdictKind
+from ragfault.records import Trace, Verdicts
+
+VERSION = 1
+UNSURE_RANGE = (1 / 3, 2 / 3)
+"""Between these probabilities the judge is wrong more than one time in three, and says that it is unsure."""
+MIN_COPY_OVERLAP = 0.5
+"""Where claim and sentence share so much of all that they say, one word that differs is the point; where less, it
+contradicts only a claim that is improbable already."""
+SHORT_TYPES = ("claim", "dialogue")
+"""Shapes in which an answer is no more probable than its worst claim; in longer ones exact checks are often wrong."""
+FOREIGN_PROBABILITY, FOREIGN_REASON = 0.5, "written in another language than the chunks"
+
+
+class EmbeddedSession:
+    """A reading of one trace by its words and what they mean."""
+
+    def __init__(self, query: str, thresholds: EntailmentThresholds) -> None:
+        self._query, self._thresholds = query, thresholds
+        self._lexical = LexicalSession(load_rarity(), thresholds)
+        self._passages: dict[tuple[Passage, ...], PassageArrays] = {}
+        self._weighed: dict[tuple[tuple[str, ...], tuple[Passage, ...]], WeighedClaims | None] = {}
+        self._weighed_by_claims: dict[tuple[str, ...], WeighedClaims] = {}
+
+    def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
+        """How probably each passage is relevant; what is about something else stays low."""
+        question = self._lexical.get_query(query)
+        if question.is_task:
+            return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
+        return score_passages(question, self._get_passages(tuple(passages)))
+
+    def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
+        """How much of a query each text takes up, by its words."""
+        return self._lexical.score_coverage(query, passages)
+
+    def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
+        """Weigh all that will be asked at once."""
+        asked = {}
+        for key in ((tuple(claims), tuple(passages)) for claims, passages in groups):
+            if key not in self._weighed:
+                self._weighed[key] = None
+                ground = self._get_passages(key[1]) if all(key) else None
+                if ground and len(ground.tokens):
+                    asked[key] = [strip_marks(claim) for claim in key[0]], ground
+        if asked:
+            self._weighed |= zip(asked, weigh_claims(list(asked.values()), self._query), strict=True)
+
+    def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
+        """How probably the passages support each claim, and where."""
+        weighed = self.weigh_claims(claims, passages)
+        if weighed is None:
+            return [Entailment("unsupported", 0.0, shares=(0.0,) * len(passages)) for _ in claims]
+        alone = len(weighed.texts) == 1  # then what is said of the answer as a whole is better informed
+        p = (
+            [load_support_model().predict_groundedness(weighed.answer_odds, weighed.text_type)]
+            if alone
+            else load_support_model().predict_support(weighed.odds, weighed.text_type).tolist()
+        )
+        return [self.decide_claim(weighed, number, one) for number, one in enumerate(p)]
+
+    def weigh_claims(self, claims: Sequence[str], passages: Sequence[Passage]) -> WeighedClaims | None:
+        """What the passages say for and against claims; None where there is nothing to compare."""
+        key = tuple(claims), tuple(passages)
+        if key not in self._weighed:
+            self.prefetch([key])
+        weighed = self._weighed[key]
+        if weighed is not None:
+            self._weighed_by_claims.setdefault(
+                key[0], weighed
+            )  # against all chunks first, later against single ones
+        return weighed
+
+    def score_groundedness(
+        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
+    ) -> float:
+        """The probability that all claims are supported; what claims nothing is grounded."""
+        weighed = self._weighed_by_claims.get(tuple(claims))
+        if weighed is None:
+            return get_lowest_probability(entailments)
+        return self.bound_groundedness(
+            load_support_model().predict_groundedness(weighed.answer_odds, weighed.text_type),
+            weighed,
+            entailments,
+        )
+
+    def bound_groundedness(
+        self, probability: float, weighed: WeighedClaims, entailments: Sequence[Entailment]
+    ) -> float:
+        """A probability that all claims are supported, bounded by the worst claim where the answer is short."""
+        if any(one.reason == FOREIGN_REASON for one in entailments):
+            return get_lowest_probability(entailments)
+        short = (
+            weighed.text_type in SHORT_TYPES
+            and get_lowest_probability(entailments) < self._thresholds.inferred
+        )
+        return min(probability, get_lowest_probability(entailments)) if short else probability
+
+    def measure_similarity(self, left: str, right: str) -> float:
+        """The cosine of the rare words and the letters of two texts."""
+        return self._lexical.measure_similarity(left, right)
+
+    def _get_passages(self, passages: tuple[Passage, ...]) -> PassageArrays:
+        ground = self._passages.get(passages)
+        if ground is None:
+            ground = self._passages[passages] = PassageArrays(
+                self._lexical.get_index(passages), load_vectors(), load_rarity()
+            )
+        return ground
+
+    def decide_claim(self, weighed: WeighedClaims, number: int, p: float) -> Entailment:
+        """The verdict on one claim that is supported with this probability."""
+        ground, check, text = weighed.passages, weighed.checks[number], weighed.texts[number]
+        if check is None:
+            return Entailment("unsupported", 0.0, shares=(0.0,) * len(ground.index.passages))
+        if weighed.is_foreign[number]:
+            shares = decide_support(text, check, ground.index, FOREIGN_PROBABILITY, self._thresholds).shares
+            return Entailment("unsupported", FOREIGN_PROBABILITY, (), FOREIGN_REASON, shares, unsure=True)
+        if (
+            check.contradiction
+            and p >= self._thresholds.inferred
+            and weighed.features[number, FEATURE_COLUMNS["joint"]] < MIN_COPY_OVERLAP
+        ):
+            check = check._replace(contradiction=None)
+        found = decide_support(text, check, ground.index, p, self._thresholds)
+        return found._replace(unsure=True) if UNSURE_RANGE[0] < found.p < UNSURE_RANGE[1] else found
+
+
+def get_lowest_probability(entailments: Sequence[Entailment]) -> float:
+    """The probability of the least probable claim; 1 where nothing is claimed."""
+    return min((one.p for one in entailments), default=1.0)
+
+
+class EmbeddedJudge:
+    """The judge that comes with the package: trained on what people marked, run in numpy, the same everywhere.
+
+    >>> from ragfault.records import Chunk
+    >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
+    >>> trace = Trace(id="1", query="Who is there?", chunks=chunks, answer="The clinic has four doctors and one nurse.")
+    >>> verdict = EmbeddedJudge().observe([trace])[0].claim[0]
+    >>> verdict.support, verdict.p > 0.7
+    ('supported', True)
+    """
+
+    def __init__(self, *, supported: float = 0.7, inferred: float = 0.5) -> None:
+        self._thresholds = EntailmentThresholds(supported, inferred)
+
+    @property
+    def offers(self) -> frozenset[VerdictKind]:
+        """Everything but harm."""
+        return OFFERED_PARTS
+
+    @property
+    def fingerprint(self) -> str:
+        """Version, weights and thresholds, in one line."""
+        bars = self._thresholds
+        return f"embedded/{VERSION} weights={digest_weights()} supported={bars.supported:g} inferred={bars.inferred:g}"
+
+    def open_session(self, query: str = "") -> EmbeddedSession:
+        """Begin the reading of one trace."""
+        return EmbeddedSession(query, self._thresholds)
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """The verdicts on each trace, each made from that trace alone."""
+        return [assemble_verdicts(trace, self) for trace in traces]
+
+
+@cache
+def digest_weights() -> str:
+    """Names all weights, and the table of rarity."""
+    whole = sha256(load_rarity().digest.encode())
+    for name in ("vectors.npz", "support.npz", "relevance.npz"):
+        whole.update(files(__package__).joinpath(name).read_bytes())
+    return whole.hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""The lexical judge: word statistics and exact checks, without a model."""

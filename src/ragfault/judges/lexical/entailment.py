@@ -1,0 +1,281 @@
+"""Lexical entailment: the probability of support for a claim and its support label."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ragfault.judges.checks.contradictions import (
+    detect_contradiction,
+    get_neighbors,
+    measure_overlap,
+    select_contested,
+)
+from ragfault.judges.checks.lexicon import RarityTable
+from ragfault.judges.checks.passages import SentenceIndex
+from ragfault.judges.lexical.features import (
+    ClaimAlignment,
+    ClaimStatement,
+    align_statement,
+    detect_field_conflict,
+    extract_names,
+    measure_features,
+    parse_statement,
+)
+from ragfault.judges.lexical.weights import BIAS, WEIGHTS
+from ragfault.judges.scorer import Entailment
+from ragfault.records import ClaimSupport, Evidence
+from ragfault.text import split_words
+
+STEM_MARK = re.compile(r"<([^<>]+)>")
+SPELLED_TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
+MIN_CONFLICT_COVERAGE = 0.6
+"""The share of a claim's weight that a sentence must cover for a difference to be a contradiction."""
+MAX_MISSING_SHARE = 0.6
+"""The share of a claim that may stand nowhere; beyond it, nothing else counts."""
+MIN_NAME_OVERLAP = 0.6
+"""The share of the best sentence that a claim must say for a name to stand in the place of another."""
+CONTRADICTION_FACTOR = 0.5
+"""How much less likely a contradicted claim is than its words alone would say."""
+MIN_REST_COVERAGE = 0.85
+"""The share of the rest of the claim that this sentence must cover."""
+MIN_DIRECT_COVERAGE = 0.7
+"""The share that one sentence must cover for a claim to be supported rather than inferred."""
+
+
+class EntailmentThresholds(NamedTuple):
+    """The probabilities from which a claim counts as supported, and as inferred."""
+
+    supported: float
+    inferred: float
+
+
+class ClaimCheck(NamedTuple):
+    """All that is known of a claim before it gets a word."""
+
+    statement: ClaimStatement
+    alignment: ClaimAlignment
+    contradiction: str | None
+    """Why a sentence contradicts it."""
+    field_conflict: tuple[str, str] | None
+    """The field of a record that it goes against."""
+    missing_name: str | None
+    """The name or number that stands nowhere."""
+
+
+def check_claim(claim: str, index: SentenceIndex, rarity: RarityTable) -> ClaimCheck | None:
+    """Compare a claim with the passages; None where there is nothing to compare."""
+    statement = parse_statement(claim, rarity)
+    if not statement.weights or not index.sentences:
+        return None
+    found = align_statement(statement, index)
+    against = _detect_sentence_conflict(statement, found, index)
+    opposed = detect_field_conflict(statement, index)
+    return ClaimCheck(
+        statement, found, against, opposed, _detect_missing_name(statement, found, index, rarity)
+    )
+
+
+def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
+    """The features of a claim, in the order of `features.NAMES`."""
+    flags = (
+        check.contradiction is not None,
+        check.field_conflict is not None,
+        check.missing_name is not None,
+    )
+    return (*measure_features(check.statement, check.alignment, index), *map(float, flags))
+
+
+def judge_claim(
+    claim: str, index: SentenceIndex, rarity: RarityTable, thresholds: EntailmentThresholds
+) -> Entailment:
+    """How the indexed passages stand to a claim."""
+    seen = check_claim(claim, index, rarity)
+    if seen is None:
+        return Entailment("unsupported", 0.0, shares=(0.0,) * len(index.passages))
+    return decide_support(claim, seen, index, _estimate_probability(measure_claim(seen, index)), thresholds)
+
+
+def decide_support(
+    claim: str,
+    check: ClaimCheck,
+    index: SentenceIndex,
+    p: float,
+    thresholds: EntailmentThresholds,
+    *,
+    max_missing: float = MAX_MISSING_SHARE,
+) -> Entailment:
+    """The word for a probability of support, after the exact checks, with reason and evidence.
+
+    Where more than `most` of the claim stands nowhere it is unsupported, however probable it looks.
+    """
+    support, reason = _choose_support(check, index, p, thresholds, max_missing)
+    if support in {"contradicted", "unsupported"}:
+        p = min(p, thresholds.inferred - 0.01) * (CONTRADICTION_FACTOR if support == "contradicted" else 1.0)
+    evidence = _select_evidence(check.alignment, index)
+    if support in {"contradicted", "supported"}:
+        evidence = evidence[:1]
+    return Entailment(
+        support,
+        p,
+        evidence,
+        _spell_reason(reason, claim, check.alignment, index),
+        _measure_shares(check.alignment, index),
+    )
+
+
+def _mark_key(key: str) -> str:
+    return " ".join(f"<{stem}>" for stem in key.split())
+
+
+def _mark_stems(stems: Sequence[str]) -> str:
+    return ", ".join(f"<{stem}>" for stem in stems)
+
+
+def _spell_reason(
+    reason: str | None, claim: str, alignment: ClaimAlignment, index: SentenceIndex
+) -> str | None:
+    """A reason with its stems as the claim or the passages spell them."""
+    if not reason or "<" not in reason:
+        return reason
+    texts = [claim, *(index.get_source(place) for place in alignment.best_sentences)]
+    return STEM_MARK.sub(lambda match: _restore_spelling(match[1], texts), reason)
+
+
+def _restore_spelling(stem: str, texts: Sequence[str]) -> str:
+    """How the first of some texts that has a stem spells it last."""
+    head = stem[0]
+    terms = (
+        term
+        for text in texts
+        for term in reversed(SPELLED_TERM.findall(text))
+        # Only a number, an accent or a possessive changes how a word begins.
+        if term[0].lower() == head or head.isdigit() or not term.isascii()
+    )
+    return next((term for term in terms if split_words(term)[:1] == (stem,)), stem)
+
+
+def _choose_support(
+    check: ClaimCheck, index: SentenceIndex, p: float, thresholds: EntailmentThresholds, max_missing: float
+) -> tuple[ClaimSupport, str | None]:
+    """The word for what was found, and why: exact checks first, then the probability."""
+    if check.field_conflict and check.field_conflict[1] != "absent":
+        return "contradicted", f"{_mark_key(check.field_conflict[0])}: {check.field_conflict[1]}"
+    if check.contradiction:
+        return "contradicted", check.contradiction
+    if check.field_conflict:
+        return "unsupported", f"the record says nothing of {_mark_key(check.field_conflict[0])}"
+    if check.missing_name:
+        return "unsupported", check.missing_name
+    return _grade_probability(check.statement, check.alignment, index, p, thresholds, max_missing)
+
+
+def _estimate_probability(values: Sequence[float]) -> float:
+    """The logistic of the weighted features."""
+    return 1.0 / (1.0 + math.exp(BIAS + sum(w * v for w, v in zip(WEIGHTS, values, strict=True))))
+
+
+def _grade_probability(
+    statement: ClaimStatement,
+    alignment: ClaimAlignment,
+    index: SentenceIndex,
+    p: float,
+    thresholds: EntailmentThresholds,
+    max_missing: float,
+) -> tuple[ClaimSupport, str | None]:
+    """The word for a probability."""
+    absent = sum(statement.weights[word] for word in alignment.missing)
+    if p < thresholds.inferred or absent > max_missing * alignment.total_weight:
+        lost = sorted(alignment.missing, key=lambda word: (-statement.weights[word], word))[:3]
+        return (
+            "unsupported",
+            f"no chunk holds {_mark_stems(lost)}" if lost else "the chunks say it nowhere together",
+        )
+    held = index.sentences[alignment.best_sentences[0]].content if alignment.best_sentences else frozenset()
+    apart = any(
+        (word[0].isdigit() or word in statement.names) and word not in held for word in statement.weights
+    )
+    if p >= thresholds.supported and alignment.coverage >= MIN_DIRECT_COVERAGE and not apart:
+        return "supported", None
+    several = len(alignment.best_sentences) > 1 and (apart or alignment.coverage < MIN_DIRECT_COVERAGE)
+    return "inferred", "drawn from several sentences" if several else "in other words than the chunk"
+
+
+def _detect_missing_name(
+    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, rarity: RarityTable
+) -> str | None:
+    """Why a claim cannot be supported, whatever else agrees: a name or number that is nowhere, or misplaced."""
+    crucial = sorted(word for word in alignment.missing if word in statement.names or word[0].isdigit())
+    if crucial:
+        return f"no chunk holds {_mark_stems(crucial[:3])}"
+    if not alignment.best_sentences:
+        return None
+    best = index.sentences[alignment.best_sentences[0]]
+    strange = statement.names - best.content
+    if (
+        not strange
+        or measure_overlap(statement.tokens, best) < MIN_NAME_OVERLAP
+        or alignment.shared_weights[alignment.best_sentences[0]]
+        < MIN_REST_COVERAGE * (alignment.total_weight - sum(statement.weights[w] for w in strange))
+    ):
+        return None
+    others = extract_names(index.get_source(alignment.best_sentences[0]), rarity) & best.content - frozenset(
+        statement.tokens
+    )
+    for ours in sorted(strange):
+        for theirs in sorted(others):
+            if ours[:4] != theirs[:4] and get_neighbors(statement.tokens, ours) & get_neighbors(
+                best.tokens, theirs
+            ):
+                return f"<{ours}> in the place of <{theirs}>"
+    return None
+
+
+def _detect_sentence_conflict(
+    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex
+) -> str | None:
+    """Why the best sentences contradict the claim."""
+    points = {word: statement.weights[word] for word in select_contested(statement.weights)}
+    firm = alignment.total_weight - sum(points.values())
+    for place in alignment.best_sentences:
+        sentence = index.sentences[place]
+        rest = firm + sum([weight for word, weight in points.items() if word in sentence.content])
+        near = not sentence.polarity and alignment.shared_weights[place] >= MIN_CONFLICT_COVERAGE * rest
+        if not near or len(statement.weights.keys() & sentence.content) < 2:
+            continue
+        reason = detect_contradiction(
+            statement.text, statement.tokens, sentence, index.get_source(place), index.are_adjacent
+        )
+        if reason:
+            return reason
+        if alignment.coverage >= MIN_DIRECT_COVERAGE:
+            return None
+    return None
+
+
+def _select_evidence(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[Evidence, ...]:
+    """The best sentence, and those that add to it."""
+    spans = []
+    for place in alignment.best_sentences:
+        if alignment.shared_weights[place] < 0.4 * alignment.shared_weights[alignment.best_sentences[0]]:
+            break
+        sentence = index.sentences[place]
+        spans.append(
+            Evidence(
+                chunk=index.passages[index.passage_numbers[place]].name,
+                start=sentence.start,
+                end=sentence.end,
+            )
+        )
+    return tuple(spans)
+
+
+def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[float, ...]:
+    """For each passage the share of the claim that its best sentence covers."""
+    shares = [0.0] * len(index.passages)
+    for place, vote in alignment.shared_weights.items():
+        owner = index.passage_numbers[place]
+        shares[owner] = max(shares[owner], vote / alignment.total_weight)
+    return tuple(shares)

@@ -1,0 +1,1 @@
+"""Prompts of the LLM judge: instructions, prompt inputs, fences and injection patterns."""

@@ -1,0 +1,1 @@
+"""Transport of model calls: endpoint client, concurrency limiter, reply cache and budget."""

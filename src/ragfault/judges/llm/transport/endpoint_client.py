@@ -1,0 +1,355 @@
+"""HTTP client of an OpenAI-compatible endpoint: one attempt of a call, its answer or a classified error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ragfault.errors import MissingExtra
+from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
+from ragfault.judges.llm.transport.calls import ModelCall, ModelMessage
+from ragfault.judges.llm.transport.concurrency_limiter import parse_retry_after
+
+if TYPE_CHECKING:
+    from openai import APIStatusError, AsyncOpenAI
+
+
+WEAKER_FORMAT: dict[str, Literal["object", "none"]] = {"schema": "object", "object": "none"}
+OTHER_LIMIT: dict[str, Literal["max_tokens", "max_completion_tokens"]] = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+FORMAT_WORDS = ("response_format", "json_schema", "json_object", "structured output", "grammar", "guided")
+REFUSAL_WORDS = (
+    "support",
+    "unknown",
+    "unrecognized",
+    "unexpected",
+    "extra",
+    "not permitted",
+    "not allowed",
+    "instead",
+)
+
+
+class EndpointFeatures(NamedTuple):
+    """What requests are made of."""
+
+    reply_format: Literal["schema", "object", "none"] = "schema"
+    """What holds the reply to its schema."""
+    limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """The name of the longest reply."""
+    limit_swapped: bool = False
+    """Whether the other name was refused."""
+    temperature: bool = True
+    """Whether a temperature is taken."""
+
+
+def assume_features(settings: LLMSettings) -> EndpointFeatures:
+    """What is tried first."""
+    new = settings.provider in ("openai", "azure") and settings.base_url is None
+    return EndpointFeatures(
+        reply_format="schema" if settings.structured == "auto" else settings.structured,
+        limit_name="max_completion_tokens" if new else "max_tokens",
+    )
+
+
+def downgrade_features(
+    sent: EndpointFeatures, status: int, message: str, parameter: str, settings: LLMSettings
+) -> EndpointFeatures | None:
+    """What is left to try after a refusal that speaks of what was sent; None where it speaks of something else.
+
+    >>> downgrade_features(EndpointFeatures(), 400, "response_format is not supported", "", LLMSettings(model="m")).shape
+    'object'
+    >>> downgrade_features(EndpointFeatures(), 400, "maximum context length is 8192 tokens", "", LLMSettings(model="m"))
+    """
+    message = f"{parameter} {message}".lower()
+    if (
+        settings.structured == "auto"
+        and sent.reply_format in WEAKER_FORMAT
+        and any(word in message for word in FORMAT_WORDS)
+    ):
+        return sent._replace(reply_format=WEAKER_FORMAT[sent.reply_format])
+    if status not in (400, 422) or not (parameter or any(word in message for word in REFUSAL_WORDS)):
+        return None
+    if (
+        sent.limit_name in message
+        and not sent.limit_swapped
+        and any(word in message for word in REFUSAL_WORDS)
+    ):
+        return sent._replace(limit_name=OTHER_LIMIT[sent.limit_name], limit_swapped=True)
+    if sent.temperature and settings.temperature is not None and "temperature" in message:
+        return sent._replace(temperature=False)
+    return None
+
+
+def build_body(call: ModelCall, features: EndpointFeatures, settings: LLMSettings) -> dict[str, Any]:
+    """The request of a call."""
+    made: dict[str, Any] = {
+        "model": settings.model,
+        "messages": [_format_message(message) for message in call.messages],
+        features.limit_name: settings.max_tokens,
+        **settings.parameters,
+    }
+    if features.temperature and settings.temperature is not None:
+        made["temperature"] = settings.temperature
+    if features.reply_format == "schema":
+        schema = {"name": call.kind, "strict": True, "schema": call.schema}
+        made["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif features.reply_format == "object":
+        made["response_format"] = {"type": "json_object"}
+    return made
+
+
+def _format_message(message: ModelMessage) -> dict[str, Any]:
+    if not message.images:
+        return {"role": message.role, "content": message.text}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": message.text}]
+    parts += [{"type": "image_url", "image_url": {"url": address}} for address in message.images]
+    return {"role": message.role, "content": parts}
+
+
+pass  # self-import
+
+
+COMPLETIONS_PATH = "/chat/completions"
+"""Posted to as it stands: the method that the SDK has for it looks at every field of a schema anew for each call."""
+OVERLOAD_STATUSES = frozenset({429, 503, 529})
+"""The endpoint is pressed."""
+RETRY_STATUSES = OVERLOAD_STATUSES | {408, 409, 425}
+"""The same call may go through later."""
+TIMEOUT_STATUSES = frozenset({408, 504, 524})
+"""A gateway gave up waiting: the model behind it may have replied, and be paid."""
+FATAL_STATUSES = frozenset({301, 302, 307, 308, 401, 402, 403, 404, 405})
+"""No call will go through until something is changed."""
+QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""What is said with 429 where waiting does not help."""
+
+
+class CompletionAnswer(NamedTuple):
+    """What came back."""
+
+    text: str
+    prompt: int | None
+    """Tokens; None where the endpoint does not tell."""
+    completion: int | None
+    truncated: bool
+    refusal: str
+    """Why the model or a filter would not answer; empty: it did."""
+
+
+class CallError(Exception):
+    """A try that brought no answer."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        charged: bool,
+        retryable: bool = True,
+        fatal: bool = False,
+        unreachable: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.charged = charged
+        """Whether it may have been charged for."""
+        self.retryable = retryable
+        """Whether another try may help."""
+        self.fatal = fatal
+        """Whether no call will go through."""
+        self.unreachable = unreachable
+        """Whether nobody was there."""
+        self.overloaded = False
+        """Whether the endpoint has too much to do."""
+        self.retry_after: float | None = None
+        """Seconds to wait, where the endpoint says so."""
+
+
+class EndpointClient:
+    """The line to an endpoint. Made, used and closed on one event loop."""
+
+    def __init__(self, endpoint: ModelEndpoint, settings: LLMSettings) -> None:
+        self._endpoint, self._settings = endpoint, settings
+        self._features = assume_features(settings)
+        self.secure = endpoint.base_url.startswith("https:")
+        """Whether closing takes a moment more."""
+        self._client = _create_client(endpoint, settings)
+
+    async def send(self, call: ModelCall) -> CompletionAnswer:
+        """Try a call once; what the endpoint does not take of a request is left out from then on.
+
+        Raises Trouble.
+        """
+        while True:
+            sent = self._features
+            try:
+                return await self._send_once(call, sent)
+            except _RequestRefused as refusal:
+                left = downgrade_features(
+                    sent, refusal.status, refusal.message, refusal.parameter, self._settings
+                )
+                if left is None:
+                    raise refusal.error from None
+                if self._features == sent:
+                    self._features = left
+
+    async def _send_once(self, call: ModelCall, features: EndpointFeatures) -> CompletionAnswer:
+        from openai import APIStatusError, OpenAIError
+
+        request = build_body(call, features, self._settings)
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                found = await self._client.post(COMPLETIONS_PATH, cast_to=object, body=request)
+        except TimeoutError:
+            raise self._timeout_error() from None
+        except APIStatusError as error:
+            raise self._status_error(error) from None
+        except (OpenAIError, OSError) as error:
+            raise self._connection_error(error) from None
+        except ValueError:
+            raise CallError("the endpoint replied with something that is no JSON", charged=True) from None
+        return _parse_completion(found)
+
+    def _timeout_error(self) -> CallError:
+        made = CallError(f"no reply within {self._settings.timeout:g} s", charged=True)
+        made.overloaded = True
+        return made
+
+    def _status_error(self, error: APIStatusError) -> Exception:
+        """What an error status means."""
+        status = error.status_code
+        said = redact_secrets(error.message, self._endpoint.key).removeprefix(f"Error code: {status} - ")
+        code = str(error.code or "")
+        if status in FATAL_STATUSES or (
+            status == 429 and (code in QUOTA_CODES or "insufficient_quota" in said)
+        ):
+            return CallError(self._fatal_message(status, said), charged=False, retryable=False, fatal=True)
+        made = CallError(
+            f"HTTP {status}: {said}",
+            charged=status in TIMEOUT_STATUSES,
+            retryable=status in RETRY_STATUSES or status >= 500,
+        )
+        made.overloaded = status in OVERLOAD_STATUSES
+        made.retry_after = parse_retry_after(
+            {key.lower(): value for key, value in error.response.headers.items()}
+        )
+        if status in (400, 422) or status >= 500:
+            return _RequestRefused(status, said, str(error.param or ""), made)
+        return made
+
+    def _fatal_message(self, status: int, message: str) -> str:
+        """What to do about an endpoint that lets nobody in."""
+        where = self._endpoint.host
+        if status in (401, 403):
+            held = (
+                f"Set {API_KEY_VARIABLE}, or the provider's own variable"
+                if self._endpoint.key
+                else f"Set {API_KEY_VARIABLE}"
+            )
+            return (
+                f"{where} refuses the key (HTTP {status}: {message}). {held}, and run the same command again."
+            )
+        if status in (402, 429):
+            again = "Fill it up, and run the same command again."
+            return f"the account at {where} has nothing left (HTTP {status}: {message}). {again}"
+        model = self._settings.model
+        return (
+            f"{where} has no model {model}, or the base URL {self._endpoint.base_url} is wrong (HTTP {status}: {message}). "
+            "Name the model as the service does, and the URL up to /v1."
+        )
+
+    def _connection_error(self, error: Exception) -> CallError:
+        """What a line that failed means: whether a request can have arrived."""
+        import aiohttp
+
+        causes = list(_error_chain(error))
+        if any(
+            isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+            for cause in causes
+        ):
+            said = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
+            return CallError(f"cannot reach {self._endpoint.host}: {said}", charged=False, unreachable=True)
+        if any(isinstance(cause, aiohttp.InvalidURL) for cause in causes):
+            return CallError(
+                self._fatal_message(404, "not an address"), charged=False, retryable=False, fatal=True
+            )
+        if any(isinstance(cause, TimeoutError) for cause in causes):
+            return self._timeout_error()
+        said = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
+        return CallError(f"the connection broke: {said}", charged=True)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+
+class _RequestRefused(Exception):
+    """A request that was refused, perhaps for one of its features."""
+
+    def __init__(self, status: int, message: str, parameter: str, error: CallError) -> None:
+        super().__init__(message)
+        self.status, self.message, self.parameter, self.error = status, message, parameter, error
+
+
+def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenAI:
+    """The client of the SDK; nothing of the environment goes to a place that is not the provider's own."""
+    try:
+        import aiohttp
+        from openai import AsyncOpenAI, DefaultAioHttpClient
+    except ImportError:
+        raise MissingExtra("a judge that asks a model", "llm") from None
+    line = AsyncOpenAI(
+        api_key=endpoint.key.reveal() if endpoint.key else "none",
+        base_url=endpoint.base_url,
+        max_retries=0,
+        timeout=settings.timeout,
+        http_client=DefaultAioHttpClient(follow_redirects=False, timeout=settings.timeout),
+    )
+    if not endpoint.trusted or settings.provider != "openai":
+        line.organization = line.project = None
+        line._custom_headers = {}
+    return line
+
+
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from, the origin last."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
+
+
+def _parse_completion(payload: Any) -> CompletionAnswer:
+    """The answer in a completion; raises Trouble where there is none in it."""
+    payload = _as_mapping(payload)
+    choices = payload.get("choices")
+    if not isinstance(choices, list) or not choices:
+        raise CallError("the endpoint replied with no choice in it", charged=True)
+    choice = _as_mapping(choices[0])
+    message, reason = _as_mapping(choice.get("message")), choice.get("finish_reason")
+    refused = ""
+    if reason == "content_filter":
+        refused = "the content filter of the service stopped the reply"
+    elif message.get("refusal"):
+        refused = f"the model refused: {redact_secrets(str(message['refusal']))}"
+    text = message.get("content")
+    prompt, completion = _read_usage(_as_mapping(payload.get("usage")))
+    return CompletionAnswer(
+        text if isinstance(text, str) else "", prompt, completion, reason == "length", refused
+    )
+
+
+def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Tokens sent and received; what a model thought to itself is in the total of some services alone."""
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if not isinstance(prompt, int) or not isinstance(completion, int) or min(prompt, completion) < 0:
+        return None, None
+    total = usage.get("total_tokens")
+    return prompt, max(completion, total - prompt) if isinstance(total, int) else completion
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    """A JSON object; an empty one where something else stands."""
+    return value if isinstance(value, dict) else {}

@@ -1,1 +1,0 @@
-"""Plugins: doors to other tools, each loaded by the tool it belongs to."""

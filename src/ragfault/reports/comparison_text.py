@@ -1,0 +1,255 @@
+"""Sentences and figures about comparisons and bisections, for every report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ragfault.analysis import (
+    Bisection,
+    BranchDecision,
+    Comparison,
+    ExampleTrace,
+    LayerFault,
+    MetricChange,
+    MovedTrace,
+)
+from ragfault.reports.format import (
+    LAYER_TITLES,
+    clean_text,
+    clip_text,
+    describe_label_source,
+    format_number,
+    format_percent,
+    format_trace_count,
+    format_width_ratio,
+)
+from ragfault.stats import Difference
+
+VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}
+"""What became of a metric → its colour in a terminal."""
+
+VERDICT_GLYPHS = {"worse": "▼", "better": "▲", "steady": "=", "cannot tell": "?"}
+"""The same as signs, so that colour is never the only one."""
+
+BRANCH_OUTCOMES = {
+    "fault": ("✗", "red"),
+    "ruled out": ("✓", "green"),
+    "cannot tell": ("?", "yellow"),
+    "not reached": ("·", "dim"),
+    "not measured": ("–", "dim"),
+}
+"""What became of a branch of the tree → its sign, and its colour in a terminal."""
+
+MOVERS_SHOWN = 3
+"""How many winners and losers of a metric are named."""
+
+
+def format_segment(name: str | None) -> str:
+    """A segment's name, short and clean."""
+    return "(none)" if name is None else clip_text(name, 60)
+
+
+def format_metric(change: MetricChange) -> str:
+    """A metric, with a sign where lower is better."""
+    return clean_text(change.metric) + (" ↓" if change.better == "lower" else "")
+
+
+def format_means(change: MetricChange) -> str:
+    """The means of a metric: `0.812 → 0.644`."""
+    if change.baseline is None or change.candidate is None:
+        return "–"
+    return f"{format_number(change.baseline)} → {format_number(change.candidate)}"
+
+
+def format_change(change: MetricChange) -> str:
+    """Candidate less baseline with its interval: `−0.168 [−0.240, −0.096]`."""
+    return _format_difference(change.difference)
+
+
+def _format_difference(difference: Difference | None) -> str:
+    return (
+        "–"
+        if difference is None
+        else f"{format_signed(difference.mean)} [{format_signed(difference.low)}, {format_signed(difference.high)}]"
+    )
+
+
+def describe_ppi(comparison: Comparison) -> list[str]:
+    """By whose labels differences were rectified, each with what it rests on, or why it stands as judged."""
+    names = comparison.baseline, comparison.candidate
+    made = zip(comparison.label_sources, names, strict=True)
+    by = [describe_label_source(each, name) for each, name in made if each is not None]
+    return [f"rectified by {'; '.join(by)}", *map(_describe_metric_ppi, comparison.changes)] if by else []
+
+
+def _describe_metric_ppi(change: MetricChange) -> str:
+    put = change.ppi
+    name = clean_text(change.metric)
+    if change.judge_difference is None or put is None:
+        return f"{name} stands as judged: {'it was not labelled' if put is None else put.reason}"
+    labels, what = change.evidence_count
+    return f"{name} {format_change(change)} by {labels:,} {what}{format_width_ratio(put.width_ratio)}; as judged {_format_difference(change.judge_difference)}"
+
+
+def format_signed(value: float) -> str:
+    """A difference with its sign.
+
+    >>> format_signed(0.25), format_signed(-0.25), format_signed(0.0)
+    ('+0.250', '−0.250', '0.000')
+    """
+    return f"{'+' if value > 0 else ''}{format_number(value)}"
+
+
+def format_p_value(change: MetricChange) -> str:
+    """The corrected p of a change."""
+    if change.adjusted is None:
+        return "–"
+    return "<0.001" if change.adjusted < 0.001 else f"{change.adjusted:.3f}"
+
+
+def describe_verdict(change: MetricChange) -> str:
+    """What became of a metric, in words: worse, better, steady, or how many pairs would tell."""
+    if change.identical:
+        return "steady (same chunks)"
+    if change.verdict != "cannot tell":
+        return change.verdict
+    if not change.n:
+        return "not measured on both sides"
+    return f"cannot tell (n ≈ {change.needed:,})" if change.needed else "cannot tell"
+
+
+def describe_unpaired(change: MetricChange) -> str:
+    """Pairs that have a value on one side only, and those lost to failures."""
+    parts = [
+        f"{count:,} {words}"
+        for count, words in (
+            (change.lost[0], "only before"),
+            (change.lost[1], "only after"),
+            (sum(change.failed), "failed"),
+        )
+        if count
+    ]
+    return ", ".join(parts)
+
+
+def format_evidence(change: MetricChange) -> str:
+    """By how much a change shows a fault: `−0.168 [−0.240, −0.096] on 103 pairs, p 0.004`."""
+    return f"{format_change(change)} on {change.n:,} pairs, p {format_p_value(change)}"
+
+
+def format_trace_values(example: ExampleTrace) -> str:
+    """The values of a telling trace: `1.000 → 0.300`."""
+    return f"{format_number(example.baseline)} → {format_number(example.candidate)}"
+
+
+def format_ruling_reason(ruling: BranchDecision) -> str:
+    """Why a branch was taken or not."""
+    return re.sub(r"(?<= )-(?=\d)", "−", clean_text(ruling.why))
+
+
+def group_changes(changes: Sequence[MetricChange]) -> list[tuple[str, list[MetricChange]]]:
+    """The changes that are measured on some pair, by layer in the order of reports."""
+    found = [(layer, [each for each in changes if each.layer == layer and each.n]) for layer in LAYER_TITLES]
+    return [(layer, part) for layer, part in found if part]
+
+
+def list_unmeasured(changes: Iterable[MetricChange]) -> list[str]:
+    """The metrics without a pair that is scored on both sides."""
+    return [clean_text(change.metric) for change in changes if not change.n]
+
+
+def list_regressions(changes: Iterable[MetricChange]) -> list[MetricChange]:
+    """The changes for the worse, the surest first."""
+    found = [change for change in changes if change.verdict == "worse"]
+    return sorted(found, key=lambda change: 1.0 if change.p is None else change.p)
+
+
+def split_movers(
+    change: MetricChange,
+) -> tuple[tuple[int, tuple[MovedTrace, ...]], tuple[int, tuple[MovedTrace, ...]]]:
+    """The traces that got worse and those that got better, each with their number."""
+    sides = (change.fell, change.drops), (change.rose, change.gains)
+    return sides if change.better == "higher" else (sides[1], sides[0])
+
+
+def format_movers(movers: Sequence[MovedTrace]) -> str:
+    """Traces that moved, each with its values."""
+    return ", ".join(
+        f"{clip_text(each.trace, 60)} ({format_number(each.baseline)} → {format_number(each.candidate)})"
+        for each in movers[:MOVERS_SHOWN]
+    )
+
+
+def summarize_movers(change: MetricChange) -> str:
+    """Losers and winners of a metric in a line."""
+    (lost, losing), (won, winning) = split_movers(change)
+    parts = [
+        f"{format_trace_count(count)} {word}: {format_movers(some)}{' …' if count > MOVERS_SHOWN else ''}"
+        for count, word, some in ((lost, "worse", losing), (won, "better", winning))
+        if count
+    ]
+    return "; ".join(parts)
+
+
+def describe_pairing(comparison: Comparison) -> list[str]:
+    """How the runs were paired, and what is the same in both."""
+    names = clip_text(comparison.baseline, 60), clip_text(comparison.candidate, 60)
+    total = comparison.manifests[0].traces
+    whole = comparison.pairs + comparison.unpaired[0] == total
+    share = f" ({format_percent(comparison.pairs / total)})" if total else ""
+    paired = f"{comparison.pairs:,} of {total:,} traces of {names[0]} paired by {comparison.paired_by}{share}"
+    if not whole:
+        paired = f"{comparison.pairs:,} pairs by {comparison.paired_by}"
+    alone = [
+        f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count
+    ]
+    same = [
+        f"the very same {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
+        for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, "answers"))
+        if count
+    ]
+    return [paired, *(alone if whole else []), *same]
+
+
+def describe_test_terms(comparison: Comparison) -> str:
+    """On what terms the changes were told."""
+    return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
+
+
+def summarize_comparison(comparison: Comparison) -> str:
+    """The comparison in a sentence: how many metrics got worse, better, stayed, or cannot be told."""
+    measured = [change for change in comparison.changes if change.n]
+    parts = []
+    for verdict in VERDICT_COLORS:
+        these = [clean_text(change.metric) for change in measured if change.verdict == verdict]
+        if these:
+            listed = (
+                f" ({', '.join(these[:4])}{', …' if len(these) > 4 else ''})" if verdict == "worse" else ""
+            )
+            parts.append(f"{len(these)} {verdict}{listed}")
+    count = f"{len(measured)} metric{'' if len(measured) == 1 else 's'}"
+    return f"{count} on {comparison.pairs:,} paired traces: {', '.join(parts) or 'nothing measured'}"
+
+
+def summarize_verdict(result: Bisection | LayerFault) -> str:
+    """The verdict in a sentence, or a fault in a title."""
+    if isinstance(result, Bisection):
+        return clean_text(result.sentence)
+    sure = "" if result.certain else " (on the traces whose retrieval did not get worse)"
+    return f"{result.layer.capitalize()}: {clean_text(result.title)}{sure}"
+
+
+def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:
+    """The verdicts of all segments in a sentence."""
+    kinds = [found.verdict for _, found in parts]
+    words = (("fault", "at fault"), ("cannot tell", "cannot be told"), ("no fault", "without fault"))
+    told = [f"{kinds.count(kind)} {word}" for kind, word in words if kind in kinds]
+    count = f"{len(kinds)} segment{'' if len(kinds) == 1 else 's'}"
+    return f"Of {count} by {clean_text(by)}: {', '.join(told)}."
+
+
+def combine_verdicts(parts: Iterable[Bisection]) -> str:
+    """The verdict over several bisections: a fault where any has one, else "cannot tell" where any cannot."""
+    kinds = {found.verdict for found in parts}
+    return next((kind for kind in ("fault", "cannot tell") if kind in kinds), "no fault")

@@ -1,0 +1,168 @@
+"""Export of runs to experiment trackers: MLflow, and CSV for Weights & Biases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ragfault.analysis import Findings, MetricAggregate, analyze
+from ragfault.errors import MissingExtra, OutputError, UsageError
+from ragfault.io.runs import Run
+from ragfault.reports.json import escape_csv_cell
+from ragfault.reports.markdown.scorecard import render_scorecard_markdown
+from ragfault.reports.output import check_output_path, write_report_file
+
+MAX_TABLE_ROWS = 10_000
+"""How many traces a table holds at most; all of them are in the files of the run."""
+MLFLOW_INVALID = re.compile(r"[^\w./: -]")
+"""What MLflow takes in no name."""
+TEXT_COLUMNS = ("trace", "route", "query", "answer")
+
+
+def collect_parameters(run: Run) -> dict[str, str]:
+    """What a run was made by and from: version, judge, source, fingerprint, number of traces."""
+    made = run.manifest
+    return {
+        "ragfault": made.ragfault,
+        "judge": made.judge,
+        "source": ", ".join(made.source),
+        "fingerprint": made.fingerprint,
+        "traces": str(made.traces),
+        "skipped": str(made.skipped),
+        "created": made.created,
+    }
+
+
+def collect_metrics(findings: Findings) -> dict[str, float]:
+    """The figures of a run: of each metric its mean, the ends of its interval, and how many scores it rests on."""
+    figures: dict[str, float] = {}
+    for item in findings.scorecard.aggregates:
+        name = item.metric
+        figures.update({f"{name}.{part}" if part else name: value for part, value in _list_values(item)})
+    for health in findings.health:
+        if health.interval is not None:
+            figures[f"{health.layer}_health"] = health.interval.mean
+    return figures
+
+
+def _list_values(item: MetricAggregate) -> Iterator[tuple[str, float]]:
+    if item.interval is not None:
+        ends = (("", item.interval.mean), ("low", item.interval.low), ("high", item.interval.high))
+        yield from ((part, value) for part, value in ends if math.isfinite(value))
+    yield from (("scored", item.scored), ("undefined", item.undefined), ("failed", item.failed))
+
+
+def list_trace_rows(run: Run, most: int = MAX_TABLE_ROWS) -> Iterator[dict[str, Any]]:
+    """The traces of a run with the value of each metric, None where it has none; `most` of them."""
+    names = [measure.name for measure in run.manifest.metrics]
+    scores = iter(run.scores())
+    for trace in islice(run.traces(), most):
+        values = {score.metric: score.value for score in islice(scores, len(names))}
+        texts = {"trace": trace.id, "route": trace.route, "query": trace.query, "answer": trace.answer}
+        yield {**texts, **{name: values.get(name) for name in names}}
+
+
+def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force: bool = False) -> list[Path]:
+    """Write the CSV of runs into a folder: `history.csv`, a row for each run, and `table.csv`, a row for each trace.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe. Raises OutputError where a file
+    stands there already (unless `force`), RunError where there is no run.
+    """
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {place}: {error.strerror or error}.") from None
+    for name in ("history.csv", "table.csv"):
+        check_output_path(place / name, force=force)
+    history = [
+        {
+            "_step": step,
+            "name": Path(str(run.path)).name,
+            **collect_parameters(run),
+            **collect_metrics(analyze(run)),
+        }
+        for step, run in enumerate(opened)
+    ]
+    table = [{"run": Path(str(run.path)).name, **row} for run in opened for row in list_trace_rows(run)]
+    return [
+        write_report_file(place / name, _encode_rows_csv(lines), force=force)
+        for name, lines in (("history.csv", history), ("table.csv", table))
+    ]
+
+
+def _encode_rows_csv(lines: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV, with the columns of all of them."""
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for line in lines:
+        values = (line.get(name) for name in names)
+        writer.writerow([escape_csv_cell(value) if isinstance(value, str) else value for value in values])
+    return out.getvalue()
+
+
+def to_mlflow(
+    run: str | Path | Run, *, uri: str | None = None, experiment: str = "ragfault", name: str | None = None
+) -> str:
+    """Log a run to MLflow as parameters, metrics, a table of traces, a report and its files; the id of MLflow's run.
+
+    `uri` is the tracking server or store, else what `MLFLOW_TRACKING_URI` says; an experiment that is not there is
+    made. A metric is called as here, with `_` for what MLflow takes in no name: `ndcg_10` for `ndcg@10`. MLflow's own
+    telemetry is switched off. Raises MissingExtra without mlflow and pandas, UsageError where MLflow refuses.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        import mlflow
+        import pandas
+    except ImportError:
+        raise MissingExtra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas") from None
+    opened = run if isinstance(run, Run) else Run.open(run)
+    found = analyze(opened)
+    try:
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        known = client.get_experiment_by_name(experiment)
+        place = client.create_experiment(experiment) if known is None else known.experiment_id
+        made = client.create_run(place, run_name=name or Path(str(opened.path)).name)
+        try:
+            _log_run(client, made.info.run_id, opened, found)
+        except BaseException:
+            client.set_terminated(made.info.run_id, "FAILED")
+            raise
+    except mlflow.exceptions.MlflowException as error:
+        raise UsageError(f"MLflow refuses the run: {error}") from None
+    return str(made.info.run_id)
+
+
+def _log_run(client: Any, key: str, run: Run, findings: Findings) -> None:
+    """Put a run down under the id of MLflow's."""
+    from mlflow.entities import Metric, Param
+
+    now = int(time.time() * 1000)
+    given = [Param(name, value[:6000]) for name, value in collect_parameters(run).items()]
+    figures = [
+        Metric(MLFLOW_INVALID.sub("_", name), value, now, 0)
+        for name, value in collect_metrics(findings).items()
+    ]
+    client.log_batch(key, params=given)
+    for start in range(0, len(figures), 1000):
+        client.log_batch(key, metrics=figures[start : start + 1000])
+    lines = list(list_trace_rows(run))
+    names = [*TEXT_COLUMNS, *(measure.name for measure in run.manifest.metrics)]
+    client.log_table(key, {name: [line[name] for line in lines] for name in names}, "traces.json")
+    client.log_text(key, render_scorecard_markdown(findings), "report.md")
+    if isinstance(run.path, Path):
+        for file in sorted(run.path.iterdir()):
+            if file.is_file():
+                client.log_artifact(key, str(file), "run")
+    client.set_terminated(key)

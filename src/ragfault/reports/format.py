@@ -1,0 +1,265 @@
+"""Numbers, texts and names as every report writes them; texts of traces made harmless."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from ragfault.analysis import (
+    PROBLEM_KINDS,
+    CardCorrection,
+    Diagnosis,
+    GateOutcome,
+    LabelProvenance,
+    MetricAggregate,
+    Scorecard,
+)
+from ragfault.stats import CorrectedShare, Interval, PpiMean
+
+LAYER_TITLES = {
+    "retrieval": "Retrieval",
+    "generation": "Generation",
+    "crosscut": "Across the layers",
+    "operation": "Operation",
+}
+"""The layers in the order of reports, in words."""
+
+TARGET_RESULTS: dict[GateOutcome, str] = {"pass": "met", "fail": "missed", "cannot tell": "cannot tell"}
+"""How a target stands, in words."""
+
+NONRANDOM_P = 0.001
+"""The p below which labelled traces are said not to be drawn at random."""
+
+CORRECTED_HEADING = "corrected for the judge's error"
+PPI_HEADING = "rectified by labels"
+"""The headings of figures that are."""
+
+_ESCAPE_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, strings
+    r"|\x1b[ -/]*[0-~]?"
+)
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs"}
+_JOINERS = "\u200c\u200d"
+
+
+def clean_text(text: str) -> str:
+    """A text without terminal sequences, control and invisible characters, on one line.
+
+    >>> clean_text("\\x1b[31mred\\x1b[0m\\nand \\u202etricky")
+    'red and tricky'
+    """
+    text = " ".join(_ESCAPE_SEQUENCE.sub("", text).split())
+    shown = [
+        sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES
+    ]
+    return " ".join("".join(shown).split())
+
+
+def clip_text(text: str, limit: int) -> str:
+    """A clean text of at most `size` characters.
+
+    >>> clip_text("The last ferry leaves at 22:40.", 12)
+    'The last fe…'
+    """
+    text = clean_text(text)
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def format_number(value: float) -> str:
+    """A number as short as it can be and still be read.
+
+    >>> [format_number(value) for value in (0.8125, 12.345, 2300.4, math.inf)]
+    ['0.812', '12.3', '2,300', '∞']
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    text = f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
+    return text.replace("-", "−")
+
+
+def format_percent(value: float) -> str:
+    """A share in percent; what is not all is never called 100 %, nor what is something 0 %.
+
+    >>> format_percent(0.9999), format_percent(0.25)
+    ('99.9 %', '25 %')
+    """
+    if 0 < value <= 0.005 or 0.995 <= value < 1:
+        return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
+    return f"{100 * value:.0f} %"
+
+
+def format_trace_count(traces: int) -> str:
+    """A number of traces in words.
+
+    >>> format_trace_count(1), format_trace_count(2500)
+    ('1 trace', '2,500 traces')
+    """
+    return f"{traces:,} trace{'' if traces == 1 else 's'}"
+
+
+def format_interval(interval: Interval | None) -> str:
+    """A mean with its interval: `0.812 [0.701, 0.923]`."""
+    if interval is None:
+        return "–"
+    return f"{format_number(interval.mean)} [{format_number(interval.low)}, {format_number(interval.high)}]"
+
+
+def get_correction_heading(card: Scorecard) -> str | None:
+    """What the figures that stand beside those as judged are; None where there are none."""
+    return CORRECTED_HEADING if card.correction else PPI_HEADING if card.label_source else None
+
+
+def list_corrections(card: Scorecard) -> list[tuple[MetricAggregate, str]]:
+    """The metrics that are corrected, or rectified, each with its figures, or why it has none."""
+    found: list[tuple[MetricAggregate, CorrectedShare | PpiMean | None]] = [
+        (item, item.corrected or item.ppi) for item in card.aggregates
+    ]
+    return [
+        (
+            item,
+            f"{format_interval(each.interval)}{format_label_gain(each)}"
+            if each.interval
+            else f"– ({each.reason})",
+        )
+        for item, each in found
+        if each is not None
+    ]
+
+
+def format_label_gain(corrected: CorrectedShare | PpiMean) -> str:
+    """By how many labels a figure was rectified, and what that does to its interval."""
+    if isinstance(corrected, CorrectedShare):
+        return ""
+    return f" ({corrected.labelled:,} labels{format_width_ratio(corrected.width_ratio)})"
+
+
+def format_width_ratio(gain: float | None) -> str:
+    """The width of a rectified interval beside that of the labels alone."""
+    return "" if gain is None else f", {gain:.2f} × the width by labels alone"
+
+
+def describe_label_source(labels: LabelProvenance, run: str = "") -> str:
+    """By whom figures were rectified: `ann, 60 traces`."""
+    of = f" of {clip_text(run, 60)}" if run else ""
+    return f"{clip_text(labels.labelers, 120)}, {format_trace_count(labels.traces)}{of}"
+
+
+def explain_corrections(card: Scorecard) -> list[str]:
+    """What the figures beside those as judged rest on, in sentences."""
+    if card.correction is not None:
+        return explain_judge_correction(card.correction)
+    if card.label_source is None:
+        return []
+    return [
+        f"By {describe_label_source(card.label_source)}. The judge's mean over all traces, put right by how it differs from the "
+        "labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided on "
+        "the rectified figures; metrics without labels stand as judged.",
+        *_warn_nonrandom_labels(card),
+    ]
+
+
+def _warn_nonrandom_labels(card: Scorecard) -> list[str]:
+    """A warning where the labelled traces are not like the others."""
+    each = [(item.metric, item.ppi.random_sample_p) for item in card.aggregates if item.ppi]
+    found = [metric for metric, p in each if p is not None and p < NONRANDOM_P]
+    if not found:
+        return []
+    return [
+        f"Beware: by {join_names(found)} the judge has the labelled traces otherwise than all (p < {NONRANDOM_P:g}). They do not "
+        "look like a random draw, and then the rectified figures can be wrong."
+    ]
+
+
+def explain_judge_correction(correction: CardCorrection) -> list[str]:
+    """What figures were corrected by, and what that assumes, in sentences."""
+    lines = [
+        f"By the card of {clean_text(correction.judge)}, {each.corrects} verdicts: sensitivity {format_interval(each.sensitivity)} "
+        f"on {each.sensitivity.n:,}, specificity {format_interval(each.specificity)} on {each.specificity.n:,}, "
+        f"measured on {clean_text(each.set)} ({each.shape}; {clean_text(each.split)}); positive is what is bad."
+        for each in correction.figures
+        if each.sensitivity and each.specificity
+    ]
+    return [
+        *lines,
+        "The correction assumes that the judge errs here as it did on those labelled data; on answers of another shape "
+        "the corrected figures can be further off than those as judged. Targets are decided on the figures as judged; "
+        "metrics that are not a rate of one kind of verdict stand as judged.",
+    ]
+
+
+def group_unmeasured_metrics(card: Scorecard) -> list[tuple[str, list[str]]]:
+    """The metrics that have no value on any trace, gathered by the commonest reason."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for found in card.aggregates:
+        if found.interval is None:
+            groups[get_common_reason(found) or "no trace"].append(found.metric)
+    return list(groups.items())
+
+
+def group_failures(card: Scorecard) -> list[tuple[str, list[str]]]:
+    """The failures of metrics that have a value on other traces, gathered by reason, the commonest first."""
+    groups: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for found in card.aggregates:
+        for reason in found.why_failed if found.interval is not None else ():
+            groups[clip_text(reason.text, 200)][found.metric] = reason.count
+    ordered = sorted(groups.items(), key=lambda group: -sum(group[1].values()))
+    return [
+        (reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered
+    ]
+
+
+def get_common_reason(aggregate: MetricAggregate) -> str:
+    """The commonest reason for scores without a value; a failure goes before what is merely undefined."""
+    reasons = aggregate.why_failed or aggregate.why_undefined
+    lost = "failed: " if aggregate.why_failed else ""
+    return f"{lost}{clip_text(reasons[0].text, 200)}" if reasons else ""
+
+
+def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:
+    """The problems of a trace by kind: the kind in words, how many, and the first with its reason."""
+    counts = Counter(problem.kind for problem in diagnosis.problems)
+    lines = []
+    for kind, count in counts.items():
+        first = next(problem for problem in diagnosis.problems if problem.kind == kind)
+        text = clip_text(first.text, 160)
+        lines.append(
+            (
+                PROBLEM_KINDS[kind].title,
+                count,
+                f"{text} ({clip_text(first.reason, 120)})" if first.reason else text,
+            )
+        )
+    return lines
+
+
+def join_names(items: Iterable[str]) -> str:
+    """Names in a row, each clean.
+
+    >>> join_names(["t1", "t2"])
+    't1, t2'
+    """
+    return ", ".join(clip_text(item, 60) for item in items)
+
+
+def group_by_layer(card: Scorecard) -> list[tuple[str, Sequence[MetricAggregate]]]:
+    """The metrics that have a value, by layer in the order of reports."""
+    return [
+        (layer, found)
+        for layer in LAYER_TITLES
+        if (found := [item for item in card.aggregates if item.layer == layer and item.interval])
+    ]
+
+
+def select_segment_metrics(card: Scorecard) -> set[str]:
+    """The metrics shown for each segment: those with a target, and the triad's parts."""
+    return {
+        item.metric
+        for item in card.aggregates
+        if item.interval
+        and (item.target or item.metric in ("context_relevance", "groundedness", "answer_relevance"))
+    }

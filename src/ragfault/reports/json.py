@@ -1,0 +1,103 @@
+"""Findings for machines: JSON in full, CSV for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+import msgspec
+
+from ragfault.analysis import Findings, GateResult, MetricAggregate, Scorecard
+from ragfault.reports.format import clean_text, get_common_reason
+from ragfault.stats import Interval
+
+CSV_COLUMNS = (
+    "by",
+    "segment",
+    "metric",
+    "layer",
+    "better",
+    "mean",
+    "low",
+    "high",
+    "n",
+    "clusters",
+    "scored",
+    "undefined",
+    "failed",
+    "target",
+    "result",
+    "reason",
+    "corrected",
+    "corrected_low",
+    "corrected_high",
+    "rectified",
+    "rectified_low",
+    "rectified_high",
+    "labels",
+)
+"""The columns of the CSV: one row for each metric, over all traces and then over each segment."""
+
+
+def encode_findings(findings: Findings | GateResult) -> str:
+    """Findings or a gate as JSON, every field under its name; an interval's end that is infinite is null.
+
+    A gate says its `result` as well.
+    """
+    plain = msgspec.to_builtins(findings)
+    if isinstance(findings, GateResult):
+        plain = {"result": findings.result, **plain}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def encode_findings_csv(findings: Findings) -> str:
+    """The scorecard as CSV: the columns of COLUMNS, one row for each metric and segment.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for card in (findings.scorecard, *findings.segments):
+        writer.writerows(_build_csv_row(card, item) for item in card.aggregates)
+    return out.getvalue()
+
+
+def escape_csv_cell(text: str | None) -> str:
+    """A text that no spreadsheet takes for a formula.
+
+    >>> escape_csv_cell("=1+1"), escape_csv_cell("groundedness"), escape_csv_cell(None)
+    ("'=1+1", 'groundedness', '')
+    """
+    text = clean_text(text or "")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def _build_csv_row(card: Scorecard, item: MetricAggregate) -> list[str | int | float | None]:
+    found = item.interval
+    return [
+        escape_csv_cell(card.by),
+        escape_csv_cell(card.segment),
+        escape_csv_cell(item.metric),
+        item.layer,
+        item.better,
+        *_list_bounds(found),
+        found.n if found else 0,
+        found.clusters if found else 0,
+        item.scored,
+        item.undefined,
+        item.failed,
+        escape_csv_cell(str(item.target)) if item.target else "",
+        item.result or "",
+        escape_csv_cell(get_common_reason(item)),
+        *_list_bounds(item.corrected.interval if item.corrected else None),
+        *_list_bounds(item.ppi.interval if item.ppi else None),
+        item.ppi.labelled if item.ppi else 0,
+    ]
+
+
+def _list_bounds(interval: Interval | None) -> tuple[float | None, ...]:
+    """The mean and the ends of an interval; an infinite end is left out."""
+    numbers = (interval.mean, interval.low, interval.high) if interval else (None, None, None)
+    return tuple(None if number is None or math.isinf(number) else number for number in numbers)

@@ -1,0 +1,289 @@
+"""Markdown syntax made safe, and the scorecard of a run as GitHub-flavored Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ragfault.analysis import Diagnosis, Findings, MetricAggregate
+from ragfault.reports.format import (
+    LAYER_TITLES,
+    TARGET_RESULTS,
+    clean_text,
+    clip_text,
+    explain_corrections,
+    format_interval,
+    format_number,
+    format_percent,
+    format_trace_count,
+    get_correction_heading,
+    group_by_layer,
+    group_failures,
+    group_unmeasured_metrics,
+    list_corrections,
+    select_segment_metrics,
+    summarize_problems,
+)
+from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
+from ragfault.stats import Interval
+
+MAX_SEGMENTS = 20
+"""How many segments are shown."""
+
+_SPECIAL_CHARACTERS = re.compile(r"[\\`*_{}\[\]<>&#|~@!$]|://|www\.|^[-+]|^\d+[.)]", re.IGNORECASE)
+
+_CODE_PATTERN = re.compile(r"[\w@.,=()<> -]+")
+
+
+def escape_markdown(text: str) -> str:
+    """A text from outside as Markdown that shows it and does nothing: no markup, HTML, link or mention.
+
+    >>> escape_markdown("a | b <script> @you [x](y)")
+    'a &#124; b &#60;script&#62; &#64;you &#91;x&#93;(y)'
+    """
+    return _SPECIAL_CHARACTERS.sub(
+        lambda found: "".join(f"&#{ord(sign)};" for sign in found[0]), clean_text(text)
+    )
+
+
+def format_code(text: str) -> str:
+    """A metric or a bar as code; escaped where it could not stand in a cell so.
+
+    >>> format_code("recall(relevant=2)@20"), format_code("odd|name")
+    ('`recall(relevant=2)@20`', 'odd&#124;name')
+    """
+    return f"`{text}`" if _CODE_PATTERN.fullmatch(text) else escape_markdown(text)
+
+
+def build_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table; a heading that ends in ":" is aligned right. The cells are Markdown already."""
+    rule = ["---:" if heading.endswith(":") else "---" for heading in headings]
+    heads = [heading.removesuffix(":") for heading in headings]
+    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
+
+
+def render_scorecard_markdown(findings: Findings) -> str:
+    """The findings as one Markdown page."""
+    made = findings.manifest
+    facts = f"{format_trace_count(made.traces)} · judge {escape_markdown(made.judge)} · {escape_markdown(made.created)}"
+    if made.failed:
+        facts += f" · {made.failed:,} scores failed"
+    if made.skipped:
+        facts += f" · {made.skipped:,} bad lines left out"
+    facts = " · ".join([facts, *describe_judge_usage(findings)])
+    lines = [
+        f"# {escape_markdown(findings.run)}",
+        "",
+        facts,
+        *([f"\n{escape_markdown(trusted)}"] if (trusted := describe_judge_trust(made.judge)) else []),
+        *_build_layers(findings),
+        *_build_corrections(findings),
+        *_build_unmeasured(findings),
+        *_build_tradeoffs(findings),
+        *_build_rag_health(findings),
+        *_build_quality(findings),
+        *_build_segments(findings),
+        *_build_insights(findings),
+        *_build_worst_traces(findings.worst),
+        *_build_remedies(findings),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _format_metric(item: MetricAggregate) -> str:
+    return format_code(item.metric) + (" ↓" if item.better == "lower" else "")
+
+
+def _format_target(item: MetricAggregate) -> str:
+    if item.target is None or item.result is None:
+        return ""
+    return f"`{item.target.sign} {item.target.value:g}` **{TARGET_RESULTS[item.result]}**"
+
+
+def _build_section(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"## {title}", "", *lines] if lines else []
+
+
+def _build_layers(findings: Findings) -> list[str]:
+    health = {found.layer: found for found in findings.health}
+    lines: list[str] = []
+    for layer, found in group_by_layer(findings.scorecard):
+        whole = health.get(layer)  # type: ignore[call-overload]
+        above = []
+        if whole is not None and whole.interval is not None:
+            names = ", ".join(format_code(part.metric) for part in whole.parts)
+            above = [f"Health **{format_interval(whole.interval)}**, the mean of {names}.", ""]
+        rows = [
+            (
+                _format_metric(item),
+                format_number(item.interval.mean),
+                f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
+                f"{item.scored:,}",
+                f"{item.undefined:,}",
+                f"{item.failed:,}",
+                _format_target(item),
+            )
+            for item in found
+            if item.interval
+        ]
+        heads = ("Metric", "Mean:", "95 % interval", "Scored:", "Undefined:", "Failed:", "Target")
+        lines += _build_section(LAYER_TITLES[layer], [*above, *build_markdown_table(heads, rows)])
+    return lines
+
+
+def _build_corrections(findings: Findings) -> list[str]:
+    title = get_correction_heading(findings.scorecard)
+    if title is None:
+        return []
+    rows = [
+        (_format_metric(item), format_interval(item.interval), escape_markdown(text))
+        for item, text in list_corrections(findings.scorecard)
+    ]
+    lines = build_markdown_table(("Metric", "As judged", title.capitalize()), rows) if rows else []
+    told = [escape_markdown(line) for line in explain_corrections(findings.scorecard)]
+    return _build_section(title.capitalize(), [*lines, *([""] if lines else []), " ".join(told)])
+
+
+def _build_unmeasured(findings: Findings) -> list[str]:
+    return [
+        line
+        for title, groups in (
+            ("Lost to failures", group_failures(findings.scorecard)),
+            ("Not measured", group_unmeasured_metrics(findings.scorecard)),
+        )
+        for line in _build_section(
+            title,
+            [
+                f"- {', '.join(map(format_code, names))}: {escape_markdown(reason)}"
+                for reason, names in groups
+            ],
+        )
+    ]
+
+
+def _build_tradeoffs(findings: Findings) -> list[str]:
+    rows = [
+        [
+            f"{format_code(name)} {format_interval(found.interval) if found and found.interval else 'not measured'}"
+            for name, found in zip(pair.names, (pair.first, pair.second), strict=True)
+        ]
+        for pair in findings.pairs
+    ]
+    return _build_section("Trade-offs", build_markdown_table(("One", "Other"), rows) if rows else [])
+
+
+def _build_rag_health(findings: Findings) -> list[str]:
+    rag = findings.rag
+    figures = (
+        ("Average relevance", rag.relevance, "traces"),
+        ("Context usage rate", rag.usage, "chunks"),
+        ("Missing-context rate", rag.missing, "traces"),
+        ("Ranking efficiency", rag.ranking, "traces"),
+        ("Optimal context hit rate", rag.optimal, "traces"),
+    )
+    rows = [(name, format_interval(found), f"{found.n:,} {unit}") for name, found, unit in figures if found]
+    alerts = [
+        f"- **{alert.name}** ({alert.severity}): {format_number(alert.value)}, limit {alert.limit:g}"
+        + ("" if alert.certain else ", not with the whole interval")
+        for alert in rag.alerts
+    ]
+    lines = build_markdown_table(("Figure", "Mean", "Over"), rows) if rows else []
+    return _build_section("RAG health", [*lines, *([""] if alerts else []), *alerts])
+
+
+def _build_quality(findings: Findings) -> list[str]:
+    if not any(found.count for found in findings.quality):
+        return []
+    rows = [
+        (found.name, f"{found.count:,}", _format_share(found.share), found.action)
+        for found in findings.quality
+    ]
+    without = ["", f"{findings.unrated:,} traces have no triad."] if findings.unrated else []
+    return _build_section(
+        "Quality of the answers",
+        [*build_markdown_table(("Level", "Traces:", "Share", "Action"), rows), *without],
+    )
+
+
+def _format_share(interval: Interval | None) -> str:
+    return (
+        f"{format_percent(interval.mean)} [{format_percent(interval.low)}, {format_percent(interval.high)}]"
+        if interval
+        else "–"
+    )
+
+
+def _build_segments(findings: Findings) -> list[str]:
+    if not findings.segments:
+        return []
+    names = select_segment_metrics(findings.scorecard)
+    by = escape_markdown(findings.segments[0].by or "")
+    rows = [
+        (
+            "(none)" if card.segment is None else escape_markdown(clip_text(card.segment, 60)),
+            _format_metric(item),
+            format_interval(item.interval),
+            f"{item.scored:,}/{item.traces:,}",
+            _format_target(item),
+        )
+        for card in findings.segments[:MAX_SEGMENTS]
+        for item in card.aggregates
+        if item.metric in names
+    ]
+    more = len(findings.segments) - MAX_SEGMENTS
+    rest = ["", f"… and {more:,} more."] if more > 0 else []
+    return _build_section(
+        f"By {by}", [*build_markdown_table((by, "Metric", "Mean", "Scored:", "Target"), rows), *rest]
+    )
+
+
+INSIGHT_PROPERTIES = {"chunks": "number of chunks", "length": "length in characters", "age": "age in days"}
+
+
+def _build_insights(findings: Findings) -> list[str]:
+    rows = [
+        (
+            found.measure,
+            INSIGHT_PROPERTIES.get(found.by, found.by),
+            escape_markdown(clip_text(bucket.label, 60)),
+            format_interval(bucket.interval),
+            f"{bucket.interval.n:,}",
+            f"{bucket.traces:,}",
+        )
+        for found in findings.insights
+        for bucket in found.buckets
+    ]
+    heads = ("Measure", "By", "Bucket", "Mean", "Chunks:", "Traces:")
+    return _build_section("Insights", build_markdown_table(heads, rows) if rows else [])
+
+
+def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    lines = []
+    for diagnosis in diagnoses:
+        triad = (
+            ""
+            if diagnosis.triad is None
+            else f", triad {format_number(diagnosis.triad)} ({diagnosis.quality})"
+        )
+        lines.append(
+            f"- **{escape_markdown(clip_text(diagnosis.trace, 60))}**{triad}: {escape_markdown(clip_text(diagnosis.query, 200))}"
+        )
+        for title, count, text in summarize_problems(diagnosis):
+            lines.append(f"  - {title}{f' ×{count}' if count > 1 else ''}: {escape_markdown(text)}")
+    return _build_section("Worst traces", lines)
+
+
+def _build_remedies(findings: Findings) -> list[str]:
+    rows = [
+        (
+            found.title,
+            f"{found.problems:,}",
+            f"{found.traces:,}",
+            _format_share(found.share),
+            "; ".join(found.steps),
+            ", ".join(escape_markdown(clip_text(name, 60)) for name in found.examples),
+        )
+        for found in findings.remedies
+    ]
+    heads = ("Problem", "Problems:", "Traces:", "Share of traces", "What to change", "Such as")
+    return _build_section("What to change", build_markdown_table(heads, rows) if rows else [])

@@ -1,0 +1,271 @@
+"""Agreement of a judge with human labels, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.evaluation.agreement import (
+    AgreementFigure,
+    JudgeMeasurement,
+    JudgeSpeed,
+    MetricAgreement,
+    UnitAgreement,
+)
+from ragfault.reports.format import clean_text, clip_text
+from ragfault.reports.terminal.scorecard import render_rich
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+FIGURE_TITLES = {
+    "positives": "share {bad}",
+    "f1": "F1",
+    "precision": "precision",
+    "recall": "recall",
+    "auroc": "AUROC",
+    "average_precision": "average precision",
+    "auroc_within": "AUROC within {within}",
+    "balanced_accuracy": "balanced accuracy at its own word",
+    "best_balanced_accuracy": "– at the best threshold",
+    "balanced_accuracy_lost": "– lost by the threshold",
+    "sensitivity": "sensitivity at its own word",
+    "specificity": "specificity at its own word",
+    "kappa": "Cohen's kappa at its own word",
+    "alpha": "Krippendorff's alpha",
+    "kappa_linear": "weighted kappa of grades, linear",
+    "kappa_quadratic": "– quadratic",
+    "alpha_ordinal": "Krippendorff's alpha of grades",
+    "calibration_error": "calibration error",
+    "brier": "Brier score",
+    "unsure": "share unsure",
+    "accuracy": "accuracy at its own word",
+    "accuracy_sure": "– where it is sure",
+    "accuracy_unsure": "– where it is unsure",
+}
+"""Figure → its name in words."""
+
+SLICE_FIGURES = ("positives", "f1", "auroc", "auroc_within", "balanced_accuracy", "calibration_error")
+"""The figures of a row."""
+
+SLICE_HEADINGS = {
+    "positives": "{bad}",
+    "f1": "F1",
+    "auroc": "AUROC",
+    "auroc_within": "within",
+    "balanced_accuracy": "own bal. acc.",
+    "calibration_error": "cal. error",
+}
+"""The same as heads of columns."""
+
+
+METRIC_HEADINGS = ("metric", "layer", "n", "judge", "people", "judge less people", "correlation")
+"""The heads of the columns of the metrics."""
+
+
+def encode_report(record: Struct) -> str:
+    """A measurement as JSON, every figure at full precision."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
+
+
+def render_agreement_terminal(
+    measurement: JudgeMeasurement, *, width: int | None = None, color: bool = False
+) -> str:
+    """Every figure with its interval, the rows of the column it was divided by, and what to beware of."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(summarize_agreement(measurement), style="bold")]
+    parts += [Text(line, style="dim") for line in describe_measurement(measurement)]
+    parts += [Text(""), _build_figure_table(measurement)]
+    if measurement.metrics:
+        parts += [Text("\nMetric by metric", style="bold cyan"), _build_metric_table(measurement)]
+    if measurement.slices:
+        parts += [
+            Text(f"\nBy {clip_text(measurement.by or '', 40)}", style="bold cyan"),
+            _build_slice_table(measurement),
+        ]
+    parts += [Text(line, style="dim") for line in ("", *list_closing_notes(measurement))]
+    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+
+
+def summarize_agreement(measurement: JudgeMeasurement) -> str:
+    """Who was measured on what, in a line."""
+    whole = measurement.overall
+    name = clean_text(measurement.judge).split(" ")[0]
+    units = f"{format_count(whole.n, whole.unit)} of {format_count(measurement.traces, 'trace')}"
+    units = format_count(whole.n, whole.unit) if whole.unit == "answer" else units
+    return f"{name} against people: {units}, {whole.positives:,} {get_positive_name(measurement)} ({clip_text(measurement.positive, 80)})"
+
+
+def get_positive_name(measurement: JudgeMeasurement) -> str:
+    """What a positive unit is."""
+    return "relevant" if measurement.task == "relevance" else "bad"
+
+
+def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
+    """The terms, and who was left out and why."""
+    groups = (
+        f"by {clip_text(measurement.columns.group, 40)}" if measurement.columns.group else "of one trace each"
+    )
+    lines = [
+        f"judge {clean_text(measurement.judge)}",
+        f"{format_count(measurement.overall.groups, 'group')} {groups}; {_describe_f1_threshold(measurement)}",
+    ]
+    out = [
+        (measurement.unlabelled, "without a label"),
+        (measurement.skipped, "lines or labels that cannot be read"),
+        (measurement.failed, "on which the judge failed"),
+        (measurement.unjudged, "on which the judge said nothing"),
+    ]
+    left = ", ".join(f"{count:,} {why}" for count, why in out if count)
+    if left:
+        lines.append(f"left out: {left}")
+    lines += [
+        f"failed on {count:,}: {clip_text(why, 120)}" for why, count in list(measurement.failures.items())[:3]
+    ]
+    return lines + [clean_text(note) for note in measurement.notes]
+
+
+def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
+    """Where F1, precision and recall are taken."""
+    at = "undefined" if measurement.cut is None else f"{measurement.cut:.2f}"
+    if measurement.threshold == "cv":
+        return f"F1 at the best threshold of the other folds ({at} on average)"
+    return f"F1 at its own word ({at})" if measurement.threshold == "own" else f"F1 at {at}"
+
+
+def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
+    """The marked stretches, the speed, and how intervals are made."""
+    lines = []
+    if measurement.span_agreement is not None:
+        told = {one.name: format_figure(one) for one in measurement.span_agreement.figures}
+        lines.append(
+            f"{format_count(measurement.span_agreement.spans, 'marked span')}: {told['found']} are touched by a claim that it calls bad; "
+            f"of characters precision {told['precision']}, recall {told['recall']}, F1 {told['f1']}"
+        )
+    if measurement.cells:
+        names = ", ".join(clip_text(name, 40) for name in measurement.within)
+        lines.append(f"AUROC within {names}: {format_count(measurement.cells, 'group')} with both kinds")
+    shown = f"{100 * measurement.confidence:g} % intervals over groups, {measurement.resamples:,} resamples, seed {measurement.seed}"
+    return [*lines, shown, format_speed(measurement.speed)]
+
+
+def format_speed(speed: JudgeSpeed) -> str:
+    """How fast a judge was, and what its calls came to, in a line."""
+    where = "" if speed.wall_clock else " on one core"
+    rate = (
+        f"{speed.rate:,.0f} traces/s{where}" if speed.rate and speed.rate >= 10 else "too few traces to time"
+    )
+    if speed.rate and speed.rate < 10:
+        rate = f"{speed.rate:,.2f} traces/s{where}"
+    memory = f", {speed.memory / 2**20:,.0f} MiB at the peak" if speed.memory else ""
+    if speed.usage is None:
+        return f"{rate}{memory}"
+    paid = speed.usage
+    cost = "at no known price" if paid.cost is None else f"US$ {paid.cost:,.4f}"
+    tokens = paid.prompt + paid.completion
+    return f"{rate}; {paid.calls:,} calls, {paid.cached:,} from the cache, {tokens:,} tokens, {cost}"
+
+
+def format_figure_title(name: str, measurement: JudgeMeasurement) -> str:
+    """The name of a figure in words."""
+    within = ", ".join(clip_text(column, 30) for column in measurement.within)
+    return FIGURE_TITLES.get(name, name).format(bad=get_positive_name(measurement), within=within)
+
+
+def format_view_title(view: UnitAgreement) -> str:
+    """The units of a view, counted."""
+    return format_count(view.n, view.unit)
+
+
+def format_count(count: int, name: str) -> str:
+    """A number of things in words.
+
+    >>> format_count(1, "claim"), format_count(2500, "answer")
+    ('1 claim', '2,500 answers')
+    """
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def format_figure(figure: AgreementFigure | None, digits: int = 3) -> str:
+    """A figure and its interval, or a dash.
+
+    >>> format_figure(AgreementFigure(name="auroc", value=0.8, low=0.75, high=0.84)), format_figure(AgreementFigure(name="auroc", value=0.8))
+    ('0.800 [0.750, 0.840]', '0.800')
+    """
+    if figure is None or figure.value is None:
+        return "–"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.{digits}f}"
+    return f"{figure.value:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+
+
+def _build_table(heads: Sequence[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for at, head in enumerate(heads):
+        table.add_column(head, justify="left", no_wrap=not at, overflow="fold")
+    return table
+
+
+def _build_figure_table(measurement: JudgeMeasurement) -> RenderableType:
+    """All figures, a column for each kind of unit."""
+    table = _build_table(["", *(format_view_title(view) for view in measurement.views)])
+    for one in measurement.overall.figures:
+        cells = [format_figure(view.figure(one.name)) for view in measurement.views]
+        if cells[0] == "–" and one.reason:
+            cells[0] = f"– {one.reason}"
+        table.add_row(format_figure_title(one.name, measurement), *cells)
+    return table
+
+
+def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
+    """What a metric comes to by the judge and by people, in the order of METRIC_HEADS."""
+
+    def span(mean: float, low: float | None, high: float | None) -> str:
+        return format_figure(AgreementFigure(name=metric.metric, value=mean, low=low, high=high), digits)
+
+    gap, together = metric.difference, metric.correlation
+    return [
+        clip_text(metric.metric, 40),
+        metric.layer,
+        f"{metric.n:,}",
+        f"{metric.judge.mean:.{digits}f}",
+        f"{metric.human.mean:.{digits}f}",
+        span(gap.mean, gap.low, gap.high),
+        "–" if together.value is None else span(together.value, together.low, together.high),
+    ]
+
+
+def _build_metric_table(measurement: JudgeMeasurement) -> RenderableType:
+    """A row for each metric that the labels can speak of."""
+    table = _build_table(METRIC_HEADINGS)
+    for one in measurement.metrics:
+        table.add_row(*build_metric_cells(one, 2))
+    return table
+
+
+def _build_slice_table(measurement: JudgeMeasurement) -> RenderableType:
+    """A row for each value of the column."""
+    names = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
+    table = _build_table(
+        [
+            clip_text(measurement.by or "", 24),
+            "n",
+            *(SLICE_HEADINGS[name].format(bad=get_positive_name(measurement)) for name in names),
+        ]
+    )
+    for row in measurement.slices:
+        table.add_row(
+            clip_text(row.value or "", 24),
+            f"{row.n:,}",
+            *(format_figure(row.figure(name), 2) for name in names),
+        )
+    return table

@@ -1,0 +1,231 @@
+"""Items to label, and agreement between raters, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragfault.evaluation.agreement.annotation import (
+    AnnotationItem,
+    AnnotatorAgreement,
+    ItemKind,
+    describe_verdict,
+    list_choices,
+)
+from ragfault.records import Chunk, Evidence
+from ragfault.reports.format import clean_text, clip_text, format_number
+from ragfault.reports.terminal.agreement import format_count
+from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.stats import BootstrapEstimate
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+
+KIND_QUESTIONS: dict[ItemKind, str] = {
+    "chunk": "How relevant is this chunk to the query?",
+    "claim": "What do the chunks make of this claim?",
+    "citation": "Does the cited chunk support the claim?",
+    "fact": "Does the answer state this fact?",
+    "refusal": "Does the answer refuse, instead of answering?",
+}
+
+CHOICE_HELP: dict[str, str] = {
+    "high": "answers the query, or a part of it",
+    "medium": "helps to answer it",
+    "low": "is about the same matter, and does not help",
+    "none": "has nothing to do with it",
+    "supported": "a chunk says so",
+    "inferred": "it follows from what the chunks say",
+    "unsupported": "no chunk says so",
+    "contradicted": "a chunk says otherwise",
+}
+"""What the words mean."""
+
+COMMAND_KEYS = {"space": "skip", "b": "back", "z": "undo", "v": "texts in full", "?": "help", "q": "quit"}
+"""The keys beside those of the words."""
+
+CHUNK_PREVIEW, CHUNK_LIMIT = 240, 1600
+"""Characters of a chunk that holds no evidence, and of one that does, unless they are shown in full."""
+
+EVIDENCE_STYLE = "bold black on yellow"
+
+
+def render_item(
+    item: AnnotationItem,
+    state: str,
+    *,
+    answer: str | None = None,
+    judge: bool = False,
+    full: bool = False,
+    explained: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """One item with all that is needed to judge it; what the judge says of it stays hidden unless it is asked for.
+
+    Chunks are shown without the answer, as they are to be judged. Evidence that the judge found is marked. Texts of
+    the trace cannot steer the terminal.
+    """
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(clean_text(state), style="dim"), Text("Query", style="bold cyan")]
+    parts.append(_indent_text(Text(clean_text(item.trace.query))))
+    parts += _build_context(item, full, color)
+    parts.append(Text(f"\n{KIND_QUESTIONS[item.kind]}", style="bold"))
+    line = Text("  ")
+    for choice in list_choices(item.kind):
+        line.append(choice.letter, style="bold green").append(f" {choice.name}   ")
+    parts.append(line)
+    if explained:
+        told = [choice.name for choice in list_choices(item.kind) if choice.name in CHOICE_HELP]
+        parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in told]
+    parts.append(Text("  " + "   ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items()), style="dim"))
+    if judge:
+        parts.append(Text(f"  the judge says: {describe_verdict(item) or 'nothing'}", style="magenta"))
+    if answer is not None:
+        parts.append(Text(f"  you said: {answer}", style="yellow"))
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    return render_rich(parts, width=width, color=color)
+
+
+def _indent_text(text: Text) -> RenderableType:
+    from rich.padding import Padding
+
+    return Padding(text, (0, 0, 0, 2))
+
+
+def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[RenderableType]:
+    """What an item is judged by."""
+    from rich.text import Text
+
+    def head(text: str) -> Text:
+        return Text(f"\n{text}", style="bold cyan")
+
+    trace, key = item.trace, item.key
+    chunks = list(trace.chunks or ())
+    if item.kind == "chunk":
+        yield head(f"Chunk {item.position + 1} of {len(chunks)}")
+        yield _indent_text(Text(clean_text(chunks[item.position].text)))
+        return
+    if item.kind in ("claim", "citation"):
+        wanted = chunks if item.kind == "claim" else [each for each in chunks if each.id == key[1]]
+        yield head("Chunks" if item.kind == "claim" else "The cited chunk")
+        for chunk in wanted:
+            found = [each for each in _collect_evidence(item) if each.chunk == chunk.id]
+            yield _indent_text(_build_chunk(chunk, found, full or item.kind == "citation", color))
+    yield head("Answer")
+    answer = trace.answer or ""
+    ends = (int(key[1]), int(key[2])) if item.kind == "claim" else (0, 0)
+    yield _indent_text(_highlight_spans(answer, [ends] if ends[1] else [], "bold", color))
+    if item.kind in ("citation", "fact"):
+        yield head("Claim" if item.kind == "citation" else "Fact")
+        yield _indent_text(Text(clean_text(str(key[-1])), style="bold"))
+
+
+def _collect_evidence(item: AnnotationItem) -> tuple[Evidence, ...]:
+    """The stretches that the judge found for a claim, or against it."""
+    return next(
+        (each.evidence for each in item.verdicts.claim or () if (each.start, each.end) == item.key[1:]), ()
+    )
+
+
+def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: bool) -> Text:
+    """A chunk with its evidence marked; shortened around it where it is long."""
+    from rich.text import Text
+
+    line = Text.assemble((f"[{clip_text(chunk.id, 40)}] ", "dim"))
+    spans = sorted((one.start, one.end) for one in evidence if 0 <= one.start < one.end <= len(chunk.text))
+    if not spans and not full:
+        return line.append(clip_text(chunk.text, CHUNK_PREVIEW))
+    start, end = 0, len(chunk.text)
+    if not full and end > CHUNK_LIMIT:
+        start = max(0, spans[0][0] - CHUNK_LIMIT // 2)
+        end = min(end, max(start + CHUNK_LIMIT, spans[0][1]))
+        spans = [(left - start, right - start) for left, right in spans if right <= end]
+    line.append("…" * (start > 0))
+    line.append_text(_highlight_spans(chunk.text[start:end], spans, EVIDENCE_STYLE, color))
+    return line.append("…" * (end < len(chunk.text)))
+
+
+def _highlight_spans(text: str, spans: Iterable[tuple[int, int]], style: str, color: bool) -> Text:
+    """A clean text in which some stretches are marked: by style, or by signs where there is no colour."""
+    from rich.text import Text
+
+    line, at = Text(), 0
+    for start, end in spans:
+        if start < at:
+            continue
+        line.append(_clean_with_spaces(text[at:start]))
+        marked = clean_text(text[start:end])
+        line.append(marked if color else f"«{marked}»", style=style)
+        at = end
+    return line.append(_clean_with_spaces(text[at:]))
+
+
+def _clean_with_spaces(text: str) -> str:
+    """A clean text that keeps a space at either end."""
+    inner = clean_text(text)
+    if not inner:
+        return " " if text[:1].isspace() else ""
+    return f"{' ' * text[0].isspace()}{inner}{' ' * text[-1].isspace()}"
+
+
+# --- people beside each other ----------------------------------------------------------------------
+
+
+def render_raters_terminal(
+    raters: Sequence[AnnotatorAgreement], *, width: int | None = None, color: bool = False
+) -> str:
+    """How far people agree, kind by kind, and on what they differ."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("", "people", "labelled", "by two or more", "alike", "kappa", "alpha"):
+        table.add_column(name)
+    for one in raters:
+        people = ", ".join(clip_text(name or "nobody named", 20) for name in one.annotators)
+        cells = [_format_estimate(one.accuracy), _format_estimate(one.kappa), _format_estimate(one.alpha)]
+        shared = f"{one.shared:,}" if one.reason is None else f"0: {one.reason}"
+        table.add_row(one.kind, people, f"{one.items:,}", shared, *cells)
+    parts: list[RenderableType] = [Text("People beside each other", style="bold"), table]
+    disputes = [(one.kind, each) for one in raters for each in one.disputes]
+    if disputes:
+        parts.append(Text(f"\nThey differ on {format_count(len(disputes), 'item')}", style="bold cyan"))
+    for kind, each in disputes[:10]:
+        said = ", ".join(
+            f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(each.values.items())
+        )
+        parts.append(Text(f"  {clip_text(each.trace, 40)}  {kind} {_format_item_key(each.key)}: {said}"))
+    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+
+
+def _format_item_key(key: Sequence[str | int]) -> str:
+    """What a word is on, without its part."""
+    return clip_text(" ".join(str(each) for each in key[1:] if each not in ("level", "refused")), 40)
+
+
+def _format_label(word: object) -> str:
+    return (
+        {True: "yes", False: "no"}.get(word, str(word))
+        if isinstance(word, bool)
+        else clip_text(str(word), 30)
+    )
+
+
+def _format_estimate(estimate: BootstrapEstimate | None) -> str:
+    if estimate is None or estimate.value is None:
+        return "–"
+    if estimate.low is None or estimate.high is None:
+        return format_number(estimate.value)
+    return f"{format_number(estimate.value)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"
+
+
+def encode_raters(raters: Sequence[AnnotatorAgreement]) -> str:
+    """The same as JSON, with every item on which people differ."""
+    return msgspec.json.format(msgspec.json.encode(raters), indent=2).decode() + "\n"

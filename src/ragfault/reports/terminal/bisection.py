@@ -1,0 +1,298 @@
+"""Bisection for the terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ragfault.analysis import Bisection, LayerFault
+from ragfault.reports.comparison_text import (
+    BRANCH_OUTCOMES,
+    combine_verdicts,
+    describe_pairing,
+    describe_ppi,
+    describe_test_terms,
+    format_evidence,
+    format_metric,
+    format_ruling_reason,
+    format_segment,
+    format_trace_values,
+    group_changes,
+    list_unmeasured,
+    summarize_segments,
+    summarize_verdict,
+)
+from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
+from ragfault.reports.markdown import scorecard as md
+from ragfault.reports.terminal.comparison import (
+    build_change_table,
+    build_line,
+    build_markdown_list,
+    build_markdown_rows,
+    build_ppi_notes,
+    build_warnings,
+    convert_change,
+    convert_comparison,
+    indent_line,
+)
+from ragfault.reports.terminal.scorecard import render_rich
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+SegmentBisections = Sequence[tuple[str, Bisection]]
+"""The bisections of segments, each with its name."""
+
+VERDICT_STYLES = {"fault": "red", "no fault": "green", "cannot tell": "yellow"}
+VERDICT_SIGNS = {"fault": "❌", "no fault": "✅", "cannot tell": "❔"}
+OUTCOME_SIGNS = {
+    "fault": "❌",
+    "ruled out": "✅",
+    "cannot tell": "❔",
+    "not reached": "·",
+    "not measured": "–",
+}
+
+EXAMPLES_SHOWN = 3
+"""How many of the telling traces are shown where there is little room."""
+
+
+def render_bisection_terminal(
+    bisection: Bisection | SegmentBisections, *, by: str = "", width: int | None = None, color: bool = False
+) -> str:
+    """The verdict, each fault with what to look at, and the tree as it was walked, as text for a terminal.
+
+    Of several segments (divided `by` a field) each has a line, and those at fault are told in full. Texts of
+    traces are printed without control characters and escape sequences.
+    """
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    parts = (
+        _build_bisection(bisection, width)
+        if isinstance(bisection, Bisection)
+        else _build_segments(bisection, by, width)
+    )
+    return render_rich(parts, width=width, color=color)
+
+
+def _build_verdict(bisection: Bisection) -> RenderableType:
+    return build_line(
+        (f"{bisection.verdict.upper()}: ", f"bold {VERDICT_STYLES[bisection.verdict]}"),
+        (summarize_verdict(bisection), "bold"),
+    )
+
+
+def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
+    made = bisection.comparison
+    names = f"{clip_text(made.baseline, 60)} → {clip_text(made.candidate, 60)}"
+    parts: list[RenderableType] = [
+        _build_verdict(bisection),
+        build_line((f"{names}: {'; '.join(describe_pairing(made))}", "dim")),
+    ]
+    parts += build_warnings(made)
+    for fault in bisection.faults:
+        parts += _build_fault(fault)
+    parts += [*_build_tree(bisection), *_build_clues(bisection)]
+    parts.append(
+        build_line(("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(made)}", "dim"))
+    )
+    for layer, changes in group_changes(made.changes):
+        parts += [build_line((LAYER_TITLES[layer], "cyan")), build_change_table(changes, width)]
+    parts += build_ppi_notes(made)
+    silent = list_unmeasured(made.changes)
+    if silent:
+        parts.append(build_line(("Not measured on both sides: ", "dim"), ", ".join(silent)))
+    return parts
+
+
+def _build_segments(segments: SegmentBisections, by: str, width: int) -> list[RenderableType]:
+    verdict = combine_verdicts(each for _, each in segments)
+    parts: list[RenderableType] = [
+        build_line(
+            (f"{verdict.upper()}: ", f"bold {VERDICT_STYLES[verdict]}"),
+            (summarize_segments(segments, by), "bold"),
+        )
+    ]
+    for name, each in segments:
+        head = f"{each.verdict:<12}"
+        parts.append(
+            indent_line(
+                2,
+                (head, VERDICT_STYLES[each.verdict]),
+                (format_segment(name), "bold"),
+                f"   {summarize_verdict(each)}",
+            )
+        )
+    for name, each in segments:
+        if each.verdict == "fault":
+            parts += [
+                build_line((f"\n── {clean_text(by)} {format_segment(name)} ──", "bold")),
+                *_build_bisection(each, width),
+            ]
+    return parts
+
+
+def _build_fault(fault: LayerFault) -> list[RenderableType]:
+    parts: list[RenderableType] = [
+        build_line((f"\n{summarize_verdict(fault)}", "bold red"), f"   branch {clean_text(fault.branch)}")
+    ]
+    parts += [
+        indent_line(2, f"{format_metric(change)} {format_evidence(change)}") for change in fault.evidence
+    ]
+    parts.append(indent_line(2, ("look at: ", "yellow"), clean_text(", ".join(fault.suspects))))
+    parts += [indent_line(4, f"because {clean_text(clue.text)}") for clue in fault.differences]
+    parts.append(indent_line(2, ("to mend it: ", "green"), clean_text("; ".join(fault.remedies))))
+    if fault.examples:
+        metric = clean_text(fault.examples[0].metric)
+        parts.append(indent_line(2, ("the traces that show it best", "dim"), f", by {metric}:"))
+    for found in fault.examples[:EXAMPLES_SHOWN]:
+        parts.append(
+            indent_line(
+                4,
+                (clip_text(found.trace, 60), "bold"),
+                f"   {format_trace_values(found)}   {clip_text(found.query, 200)}",
+            )
+        )
+        for word, text in (("before", found.before), ("after", found.after)):
+            if text is not None:
+                parts.append(indent_line(6, (f"{word}: ", "dim"), clip_text(text, 300)))
+    return parts
+
+
+def _build_tree(bisection: Bisection) -> list[RenderableType]:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(max_width=26)
+    table.add_column(overflow="fold")
+    for ruling in bisection.tree:
+        glyph, style = BRANCH_OUTCOMES[ruling.outcome]
+        branch = (clean_text(ruling.branch), "bold")
+        table.add_row(
+            build_line((f"{glyph} {ruling.outcome}", style)),
+            build_line(branch),
+            build_line(format_ruling_reason(ruling)),
+        )
+    return [build_line(("\nThe tree as it was walked", "bold cyan")), table]
+
+
+def _build_clues(bisection: Bisection) -> list[RenderableType]:
+    if not bisection.differences:
+        return []
+    heading = build_line(("\nCircumstances", "bold cyan"), ("   in which the runs differ", "dim"))
+    return [
+        heading,
+        *(
+            indent_line(2, f"{clean_text(clue.text)}", _format_suspects(clue.suspects))
+            for clue in bisection.differences
+        ),
+    ]
+
+
+def _format_suspects(suspects: Sequence[str]) -> tuple[str, str]:
+    return (f"   → {', '.join(suspects)}" if suspects else "", "dim")
+
+
+def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
+    """The same as GitHub-flavoured Markdown; the first line is the verdict."""
+    if isinstance(bisection, Bisection):
+        return "\n".join([*_build_markdown_heading(bisection), *_build_markdown_section(bisection)]) + "\n"
+    verdict = combine_verdicts(each for _, each in bisection)
+    lines = [
+        f"### {VERDICT_SIGNS[verdict]} {verdict}: {md.escape_markdown(summarize_segments(bisection, by))}",
+        "",
+    ]
+    cells = [
+        (
+            f"{VERDICT_SIGNS[each.verdict]} {each.verdict}",
+            md.escape_markdown(format_segment(name)),
+            md.escape_markdown(summarize_verdict(each)),
+        )
+        for name, each in bisection
+    ]
+    lines += [*md.build_markdown_table(("Verdict", md.escape_markdown(by), "In a sentence"), cells), ""]
+    for name, each in bisection:
+        if each.verdict == "fault":
+            lines += [
+                f"#### {md.escape_markdown(by)} {md.escape_markdown(format_segment(name))}",
+                "",
+                *_build_markdown_section(each),
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _build_markdown_heading(bisection: Bisection) -> list[str]:
+    return [
+        f"### {VERDICT_SIGNS[bisection.verdict]} {bisection.verdict}: {md.escape_markdown(summarize_verdict(bisection))}",
+        "",
+    ]
+
+
+def _build_markdown_section(bisection: Bisection) -> list[str]:
+    made = bisection.comparison
+    names = f"{clip_text(made.baseline, 60)} → {clip_text(made.candidate, 60)}"
+    lines = [md.escape_markdown(f"{names}: {'; '.join(describe_pairing(made))}."), ""]
+    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in made.warnings]
+    for fault in bisection.faults:
+        lines += _build_markdown_fault(fault)
+    lines += ["**The tree as it was walked**", ""]
+    cells = [
+        (
+            f"{OUTCOME_SIGNS[each.outcome]} {each.outcome}",
+            md.escape_markdown(each.branch),
+            md.escape_markdown(format_ruling_reason(each)),
+        )
+        for each in bisection.tree
+    ]
+    lines += [*md.build_markdown_table(("Outcome", "Branch", "Why"), cells), ""]
+    if bisection.differences:
+        lines += ["**Circumstances in which the runs differ**", ""]
+        lines += [*(f"- {md.escape_markdown(clue.text)}" for clue in bisection.differences), ""]
+    changes = [change for _, part in group_changes(made.changes) for change in part]
+    if changes:
+        heading = f"<details><summary>The metrics of the tree: {describe_test_terms(made)}</summary>"
+        lines += [heading, "", *build_markdown_rows(changes), "", "</details>", ""]
+    return [*lines, *build_markdown_list(describe_ppi(made))]
+
+
+def _build_markdown_fault(fault: LayerFault) -> list[str]:
+    lines = [f"**{md.escape_markdown(summarize_verdict(fault))}**", ""]
+    lines += [f"- {md.format_code(change.metric)}: {format_evidence(change)}" for change in fault.evidence]
+    lines.append(f"- **Look at** {md.escape_markdown(', '.join(fault.suspects))}")
+    lines += [f"  - {md.escape_markdown(clue.text)}" for clue in fault.differences]
+    lines += [f"- **To mend it:** {md.escape_markdown('; '.join(fault.remedies))}", ""]
+    cells = [
+        (
+            md.escape_markdown(clip_text(each.trace, 60)),
+            md.escape_markdown(clip_text(each.query, 120)),
+            format_trace_values(each),
+            md.escape_markdown(clip_text(each.before or "–", 240)),
+            md.escape_markdown(clip_text(each.after or "–", 240)),
+        )
+        for each in fault.examples[:EXAMPLES_SHOWN]
+    ]
+    heads = ("Trace", "Query", md.format_code(fault.evidence[0].metric), "Before", "After")
+    return [*lines, *([*md.build_markdown_table(heads, cells), ""] if cells else [])]
+
+
+def encode_bisection(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
+    """A bisection as JSON, or those of segments with the verdict over all; an infinite end is null."""
+    if isinstance(bisection, Bisection):
+        plain = _convert_bisection(bisection)
+    else:
+        parts = [{"segment": name, **_convert_bisection(each)} for name, each in bisection]
+        plain = {"verdict": combine_verdicts(each for _, each in bisection), "by": by, "segments": parts}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def _convert_bisection(bisection: Bisection) -> dict[str, Any]:
+    """A bisection as plain values; each change says its verdict as well."""
+    plain: dict[str, Any] = msgspec.to_builtins(bisection)
+    plain["comparison"] = convert_comparison(bisection.comparison)
+    for fault, record in zip(plain["faults"], bisection.faults, strict=True):
+        fault["evidence"] = [convert_change(change) for change in record.evidence]
+    return plain

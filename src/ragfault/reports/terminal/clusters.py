@@ -1,0 +1,153 @@
+"""Clusters of failing traces for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from ragfault.analysis import PROBLEM_KINDS
+from ragfault.analysis.clusters import Cluster, ClusterReport
+from ragfault.reports.format import LAYER_TITLES, clip_text, format_percent, format_trace_count, join_names
+from ragfault.reports.terminal.scorecard import render_rich
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+MAX_PROBLEM_KINDS = 6
+"""So many kinds of problem are told of a cluster."""
+
+SPARK_LEVELS = "▁▂▃▄▅▆▇█"
+
+TREND_STYLES = {"rising": "red", "falling": "green", "steady": "dim", "cannot tell": "dim"}
+
+
+def render_clusters_terminal(
+    clusters: ClusterReport, *, width: int | None = None, color: bool = False
+) -> str:
+    """The clusters, the largest first, each with what shows it and what mends it."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(summarize_clusters(clusters), style="bold"),
+        Text(describe_clustering(clusters), style="dim"),
+    ]
+    for one in clusters.clusters:
+        if one.state == "open":
+            parts += _build_cluster(one)
+    if clusters.ungrouped is not None:
+        parts += _build_cluster(clusters.ungrouped)
+    quiet = [one for one in clusters.clusters if one.state != "open"]
+    if quiet:
+        parts.append(Text("\nMuted and resolved", style="bold cyan"))
+        parts += [
+            Text(f"  {one.id}  {one.state}  {format_cluster_size(one)}  {clip_text(one.name, 100)}")
+            for one in quiet
+        ]
+    if clusters.gone:
+        parts.append(
+            Text(f"\nNot seen any more: {'; '.join(clip_text(name, 100) for name in clusters.gone)}")
+        )
+    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+
+
+def summarize_clusters(clusters: ClusterReport) -> str:
+    """How many traces fail, and in how many ways."""
+    if not clusters.failures:
+        return f"None of {format_trace_count(clusters.traces)} fails."
+    shown = [one for one in clusters.clusters if one.state == "open"]
+    many = f"{len(shown):,} cluster{'' if len(shown) == 1 else 's'}"
+    alone = f", {clusters.ungrouped.size:,} of them single failures" if clusters.ungrouped else ""
+    return f"{clusters.failures:,} of {format_trace_count(clusters.traces)} fail{alone}: {many}."
+
+
+def describe_clustering(clusters: ClusterReport) -> str:
+    """Of which runs the clusters are, and how they were put together."""
+    return f"{join_names(clusters.runs)} · {clusters.method} · {clip_text(clusters.embedder, 80)}"
+
+
+def format_cluster_size(cluster: Cluster) -> str:
+    """The size of a cluster and its share of all traces."""
+    share = cluster.share
+    return f"{format_trace_count(cluster.size)}, {format_percent(share.mean)} [{format_percent(share.low)}, {format_percent(share.high)}]"
+
+
+def describe_cluster_state(cluster: Cluster) -> str:
+    """New, come back, or known since a run; and whose it is."""
+    if cluster.id == "single":
+        return ""
+    since = f"since {clip_text(cluster.since, 60)}" if cluster.since else ""
+    what = "came back" if cluster.reopened else "new" if cluster.new else since
+    return ", ".join(
+        part
+        for part in (what, f"assigned to {clip_text(cluster.assigned, 40)}" if cluster.assigned else "")
+        if part
+    )
+
+
+def format_trend(cluster: Cluster) -> str:
+    """The share of a cluster over runs or time as bars, with the first and last figure; nothing without a course."""
+    if not cluster.shares:
+        return ""
+    means = [point.share.mean for point in cluster.shares]
+    top = max(means) or 1.0
+    bars = "".join(SPARK_LEVELS[round(mean / top * (len(SPARK_LEVELS) - 1))] for mean in means)
+    ends = f"{format_percent(means[0])} → {format_percent(means[-1])}"
+    return f"{bars} {ends} ({clip_text(cluster.shares[0].label, 40)} → {clip_text(cluster.shares[-1].label, 40)}), {cluster.trend}"
+
+
+def list_problem_kinds(cluster: Cluster) -> str:
+    """What is wrong with its traces, the commonest first."""
+    return "; ".join(
+        f"{PROBLEM_KINDS[kind].title} ×{count:,}"  # type: ignore[index]
+        for kind, count in list(cluster.kinds.items())[:MAX_PROBLEM_KINDS]
+    )
+
+
+def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def inset(*parts: str | tuple[str, str]) -> RenderableType:
+        return Padding(Text.assemble(*parts), (0, 0, 0, 4))
+
+    label = "" if cluster.id == "single" else f"{cluster.id}  "
+    yield Text.assemble("\n", (f"{label}{clip_text(cluster.name, 160)}", "bold cyan"))
+    said = describe_cluster_state(cluster)
+    layer = "" if cluster.id == "single" else f"{LAYER_TITLES[cluster.layer]} · "
+    yield inset(f"{layer}{format_cluster_size(cluster)}", f" · {said}" if said else "")
+    if cluster.shares:
+        yield inset("trend: ", (format_trend(cluster), TREND_STYLES[cluster.trend]))
+    if cluster.before is not None:
+        before = cluster.before
+        yield inset(
+            f"in {clip_text(before.label, 60)}: {format_trace_count(before.failures)}, {format_percent(before.share.mean)} "
+            f"[{format_percent(before.share.low)}, {format_percent(before.share.high)}]"
+        )
+    yield inset((list_problem_kinds(cluster), "dim"))
+    for each in cluster.examples:
+        yield inset((clip_text(each.trace, 60), "yellow"), f"  {clip_text(each.query, 160)}")
+        yield Padding(
+            Text(f"{each.kind.replace('_', ' ')}: {clip_text(each.text, 240)}", style="dim"), (0, 0, 0, 6)
+        )
+    if cluster.id != "single":
+        yield inset(("to mend it: ", "green"), "; ".join(cluster.remedies))
+
+
+def encode_clusters(clusters: ClusterReport) -> str:
+    """All of it as JSON, without what clusters are recognised by."""
+    bare = [replace(one, terms={}, failure_keys=(), centroid=()) for one in clusters.clusters]
+    singles = (
+        None
+        if clusters.ungrouped is None
+        else replace(clusters.ungrouped, terms={}, failure_keys=(), centroid=())
+    )
+    made = msgspec.to_builtins(replace(clusters, clusters=tuple(bare), ungrouped=singles))
+    for one in [*made["clusters"], *([made["singles"]] if made["singles"] else [])]:
+        for name in ("terms", "keys", "centroid"):
+            del one[name]
+    return msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"

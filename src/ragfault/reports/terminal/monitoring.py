@@ -1,0 +1,370 @@
+"""Metrics over time for the terminal, with sparklines, and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ragfault.analysis.monitoring.alerts import AlertTransition
+from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
+from ragfault.analysis.monitoring.monitor import DropIncident, MonitorMark, MonitorReport, RollingLine
+from ragfault.analysis.monitoring.windows import RollingMean
+from ragfault.reports.comparison_text import format_signed
+from ragfault.reports.format import clean_text, clip_text, format_interval, format_number, join_names
+from ragfault.reports.terminal.comparison import build_line, indent_line
+from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.stats import Difference
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+SECONDARY_METRICS = ("relevance", "usage", "missing", "latency", "error")
+"""What is shown beside the metrics that are watched for drops."""
+
+SPARK_LEVELS = "▁▂▃▄▅▆▇█"
+SPARKLINE_CELLS = 24
+"""How long a sparkline is."""
+
+SPARKLINE_MIN_RANGE = 0.1
+"""The least range that a sparkline is drawn over, so that a wobble does not look like a landslide."""
+
+ALERTS_SHOWN = 12
+"""How many alerts are told of."""
+
+ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
+
+
+# --- in words ----------------------------------------------------------------------------------------
+
+
+def format_minute(minute: float) -> str:
+    """A minute since 1970 as a date and time, UTC.
+
+    >>> format_minute(29_393_700)
+    '2025-11-20 07:00'
+    """
+    return datetime.fromtimestamp(60 * minute, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def format_duration(minutes: int) -> str:
+    """A length of time as short as it can be.
+
+    >>> format_duration(45), format_duration(90), format_duration(1440), format_duration(4000)
+    ('45 min', '90 min', '24 h', '2.8 d')
+    """
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes / 60:.3g} h" if minutes < 2880 else f"{minutes / 1440:.2g} d"
+
+
+def format_metric_route(metric: str, route: str | None) -> str:
+    """A metric, and where."""
+    return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
+
+
+def format_difference(difference: Difference | None) -> str:
+    """A difference with its interval."""
+    return (
+        "–"
+        if difference is None
+        else f"{format_signed(difference.mean)} [{format_signed(difference.low)}, {format_signed(difference.high)}]"
+    )
+
+
+def describe_break(drop: DropIncident) -> str:
+    """A break in a sentence."""
+    call, made, moved = drop.detection, drop.reference, drop.difference
+    fault = drop.location.fault
+    lead = f"{fault.layer.capitalize()} broke ({fault.title}): " if fault else ""
+    ends = sorted((abs(moved.low), abs(moved.high)))
+    size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
+    when = f"since {format_minute(call.onset)} [{format_minute(call.earliest)}, {format_minute(call.latest)}]"
+    over = f"; back at {format_minute(call.recovered_at)}" if call.recovered_at else ""
+    where, word = format_metric_route(made.metric, made.route), "fell" if made.higher_is_better else "rose"
+    blind = "" if fault else "; which layer, the data cannot tell"
+    return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{blind}."
+
+
+def summarize_monitor(monitor: MonitorReport) -> str:
+    """What came of watching, in a sentence."""
+    span = f"{format_duration(monitor.last - monitor.first)} of traffic"
+    if not monitor.incidents:
+        return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."
+    names = {format_metric_route(each.reference.metric, each.reference.route) for each in monitor.incidents}
+    layers = dict.fromkeys(each.location.fault.layer for each in monitor.incidents if each.location.fault)
+    told = f", naming {' and '.join(layers)}" if layers else ""
+    return f"{len(names)} metrics dropped in {span}{told}; {len(monitor.fired)} alerts fired."
+
+
+def describe_monitoring_terms(monitor: MonitorReport) -> str:
+    """On what terms it was watched."""
+    made = monitor.incidents[0].reference if monitor.incidents else None
+    until = f", the reference until {format_minute(made.last)}" if made else ""
+    return (
+        f"{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; at most {monitor.options.rate:g} false alarms of the "
+        "sequential test per metric and route in a month, however often one looks"
+    )
+
+
+def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[MonitorMark]:
+    """The marks that a break may go back to: from an hour before its earliest beginning to its latest."""
+    first, last = drop.detection.earliest - 60, drop.detection.latest
+    return [
+        mark
+        for mark in monitor.marks
+        if first <= mark.minute <= last and mark.route in (None, drop.reference.route)
+    ]
+
+
+def describe_blame(monitor: MonitorReport, drop: DropIncident) -> list[str]:
+    """What to do about a break: suspects, remedies, marks, and the traces that show it."""
+    fault = drop.location.fault
+    lines = []
+    if fault:
+        lines += [f"look at: {', '.join(fault.suspects)}", f"to mend it: {'; '.join(fault.remedies)}"]
+    marks = [
+        f"{clip_text(mark.text, 80)} ({format_minute(mark.minute)})"
+        for mark in select_nearby_marks(monitor, drop)
+    ]
+    if marks:
+        lines.append(f"shortly before: {', '.join(marks)}")
+    return [*lines, f"traces that show it: {join_names(drop.traces)}"]
+
+
+def list_routes(monitor: MonitorReport) -> list[str | None]:
+    """The routes, in order."""
+    return sorted(
+        {each.route for each in monitor.rolling_means if each.cohort is None}, key=lambda name: name or ""
+    )
+
+
+def list_rolling_metrics(
+    monitor: MonitorReport, route: str | None
+) -> Iterator[tuple[str, list[RollingMean], RollingLine | None]]:
+    """The metrics to show of a route, each with its rolling means and its line over time."""
+    lines = {each.metric: each for each in monitor.lines if each.route == route}
+    for metric in (*lines, *(name for name in SECONDARY_METRICS if name not in lines)):
+        mine = [
+            e for e in monitor.rolling_means if e.metric == metric and e.route == route and e.cohort is None
+        ]
+        if any(each.interval for each in mine):
+            yield metric, mine, lines.get(metric)
+
+
+def list_cohorts(monitor: MonitorReport) -> list[RollingMean]:
+    """The figures of cohorts over the longest window, of the metrics that are watched."""
+    metrics, window = {each.metric for each in monitor.lines}, max(monitor.options.windows)
+    return [
+        each
+        for each in monitor.rolling_means
+        if each.cohort and each.window == window and each.metric in metrics and each.interval
+    ]
+
+
+def build_alert_rows(events: Sequence[AlertTransition]) -> list[tuple[str, str, str, str, str, str]]:
+    """When, what became of it, how urgent, which rule, where, and the figure."""
+    return [
+        (
+            format_minute(each.time / 60),
+            each.kind,
+            each.severity,
+            clip_text(each.rule, 60),
+            format_metric_route(each.metric, each.route),
+            "–" if each.value is None else format_number(each.value),
+        )
+        for each in events
+    ]
+
+
+def build_drift_row(drift: ScoreDrift) -> tuple[str, str, str, str]:
+    """A metric of the evaluation set beside live traffic."""
+    p = "< 0.001" if drift.adjusted < 0.001 else f"{drift.adjusted:.3f}"
+    return clip_text(drift.metric, 60), format_difference(drift.difference), format_number(drift.distance), p
+
+
+def describe_topic_drift(drift: TrafficDrift) -> str:
+    """How far topics have moved, in a sentence."""
+    topics = drift.topics
+    if topics is None:
+        return "Topics cannot be compared: a side has no query with a word."
+    more = f" More of: {join_names(topics.risen_stems)}." if topics.risen_stems else ""
+    less = f" Less of: {join_names(topics.fallen_stems)}." if topics.fallen_stems else ""
+    old, new = topics.queries
+    return (
+        f"Topics of {new:,} live queries lie {format_number(topics.distance)} from those of {old:,} evaluated ones; chance "
+        f"alone gives {format_number(topics.low)} to {format_number(topics.high)} (p {topics.p:.3f}).{more}{less}"
+    )
+
+
+def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) -> str:
+    """Means over time as a row of bars, from the least to the greatest of them.
+
+    >>> draw_sparkline([0.2, 0.5, None, 0.8], 4)
+    '▁▄ █'
+    """
+    known = [mean for mean in means if mean is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    if high - low < SPARKLINE_MIN_RANGE:
+        low, high = (low + high - SPARKLINE_MIN_RANGE) / 2, (low + high + SPARKLINE_MIN_RANGE) / 2
+    step = max(1, -(-len(means) // cells))
+    found = []
+    for at in range(0, len(means), step):
+        part = [mean for mean in means[at : at + step] if mean is not None]
+        share = (sum(part) / len(part) - low) / (high - low) if part else 0.0
+        found.append(SPARK_LEVELS[min(7, max(0, int(8 * share)))] if part else " ")
+    return "".join(found)
+
+
+# --- the terminal --------------------------------------------------------------------------------------
+
+
+def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None, color: bool = False) -> str:
+    """What broke first, then the rolling means of each route, alerts, cohorts and drift, as text for a terminal."""
+    width = width or shutil.get_terminal_size((110, 24)).columns
+    style = "red" if monitor.incidents or monitor.fired else "green"
+    parts: list[RenderableType] = [
+        build_line((summarize_monitor(monitor), f"bold {style}")),
+        build_line((describe_monitoring_terms(monitor), "dim")),
+        *_build_breaks(monitor),
+    ]
+    for route in list_routes(monitor):
+        title = f"\nRoute {clip_text(route, 60)}" if route else "\nAll traffic"
+        parts += [build_line((title, "bold cyan")), _build_mean_table(monitor, route, width)]
+    parts += [
+        *_build_alerts(monitor),
+        *_build_marks(monitor),
+        *_build_cohorts(monitor),
+        *_build_correlations(monitor),
+        *_build_drift(monitor),
+    ]
+    if monitor.unwatched:
+        text = join_names(format_metric_route(*each) for each in monitor.unwatched)
+        parts.append(build_line((f"\nNot watched for drops, too few values in the reference: {text}", "dim")))
+    return render_rich(parts, width=width, color=color)
+
+
+def _build_table(*heads: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold", no_wrap=head in ("metric", "time", "over time"))
+    return table
+
+
+def _build_breaks(monitor: MonitorReport) -> Iterator[RenderableType]:
+    last: list[str] = []
+    for each in monitor.incidents:
+        *advice, shown = describe_blame(monitor, each)
+        yield build_line()
+        yield build_line(("✗ ", "red"), describe_break(each))
+        for text in (*(advice if advice != last else ()), shown):
+            yield indent_line(2, (text, "dim"))
+        last = advice
+
+
+def _build_mean_table(monitor: MonitorReport, route: str | None, width: int) -> Table:
+    """The rolling means of a route, with as many windows as there is room for."""
+    shown = monitor.options.windows if width >= 150 else monitor.options.windows[:1]
+    heads = [head for window in shown for head in (f"{format_duration(window)}, 95 %", "against before")]
+    table = _build_table("metric", *heads, "over time")
+    for metric, mine, drawn in list_rolling_metrics(monitor, route):
+        cells = []
+        for each in mine:
+            if each.window in shown:
+                cells += [build_line(format_interval(each.interval)), _build_delta(each)]
+        table.add_row(
+            build_line(clean_text(metric)), *cells, build_line(draw_sparkline(drawn.means) if drawn else "")
+        )
+    return table
+
+
+def _build_delta(rolling: RollingMean) -> Any:
+    moved = rolling.delta
+    clear = moved is not None and (moved.low > 0 or moved.high < 0)
+    return build_line((format_difference(moved), "bold" if clear else "dim"))
+
+
+def _build_alerts(monitor: MonitorReport) -> Iterator[RenderableType]:
+    if not monitor.events:
+        return
+    yield build_line(("\nAlerts", "bold cyan"))
+    table = _build_table("time", "", "severity", "rule", "where", "figure")
+    for time, kind, severity, rule, where, value in build_alert_rows(monitor.events[-ALERTS_SHOWN:]):
+        table.add_row(
+            time, build_line((kind, ALERT_STYLES[kind])), severity, build_line(rule), build_line(where), value
+        )
+    yield table
+    if len(monitor.events) > ALERTS_SHOWN:
+        yield build_line((f"and {len(monitor.events) - ALERTS_SHOWN:,} before", "dim"))
+    still = [
+        f"{clip_text(a.rule.name, 60)} ({format_metric_route(a.metric, a.route)})"
+        for a in monitor.alert_state.firing
+    ]
+    if still:
+        yield build_line(f"firing at the end: {', '.join(still)}")
+
+
+def _build_marks(monitor: MonitorReport) -> Iterator[RenderableType]:
+    if monitor.marks:
+        yield build_line(("\nMarks", "bold cyan"))
+        for mark in monitor.marks:
+            yield build_line(f"{format_minute(mark.minute)}  {clip_text(mark.text, 100)}")
+
+
+def _build_cohorts(monitor: MonitorReport) -> Iterator[RenderableType]:
+    rows = list_cohorts(monitor)
+    if rows:
+        yield build_line(
+            ("\nCohorts", "bold cyan"), (f"   {format_duration(max(monitor.options.windows))}", "dim")
+        )
+        table = _build_table("cohort", "metric", "95 %", "n")
+        for each in rows:
+            size = each.interval.n if each.interval else 0
+            table.add_row(
+                build_line(clip_text(each.cohort or "", 60)),
+                clean_text(each.metric),
+                format_interval(each.interval),
+                f"{size:,}",
+            )
+        yield table
+
+
+def _build_correlations(monitor: MonitorReport) -> Iterator[RenderableType]:
+    if monitor.correlations:
+        yield build_line(("\nTogether", "bold cyan"), ("   correlation of metrics", "dim"))
+        for each in monitor.correlations:
+            ends = f"{format_signed(each.r)} [{format_signed(each.low)}, {format_signed(each.high)}] on {each.n:,} traces"
+            yield build_line(f"{clean_text(each.first)}, {clean_text(each.second)}: {ends}")
+
+
+def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
+    if monitor.drift is None:
+        return
+    yield build_line(
+        ("\nAgainst ", "bold cyan"),
+        (clip_text(monitor.drift.run, 60), "bold cyan"),
+        ("   live less evaluated", "dim"),
+    )
+    table = _build_table("metric", "difference, 95 %", "distance", "p")
+    for each in monitor.drift.scores:
+        table.add_row(*map(build_line, build_drift_row(each)))
+    yield table
+    yield build_line(describe_topic_drift(monitor.drift))
+
+
+def encode_monitor(monitor: MonitorReport) -> str:
+    """All of it as JSON; each break has its sentence, and an interval's end that is infinite is null."""
+    plain: dict[str, Any] = msgspec.to_builtins(monitor)
+    for each, one in zip(plain["breaks"], monitor.incidents, strict=True):
+        each["sentence"] = describe_break(one)
+    whole = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"

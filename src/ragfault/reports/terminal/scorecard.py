@@ -1,0 +1,387 @@
+"""The scorecard and the diagnoses of a run for the terminal, at any width, with or without color."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ragfault.analysis import Diagnosis, Findings, HealthAlert, MetricAggregate
+from ragfault.reports.format import (
+    LAYER_TITLES,
+    TARGET_RESULTS,
+    clean_text,
+    clip_text,
+    explain_corrections,
+    format_interval,
+    format_number,
+    format_percent,
+    format_trace_count,
+    get_correction_heading,
+    group_by_layer,
+    group_failures,
+    group_unmeasured_metrics,
+    join_names,
+    list_corrections,
+    select_segment_metrics,
+    summarize_problems,
+)
+from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+
+WIDE_COLUMNS, NARROW_COLUMNS = 100, 84
+"""From which width a bar is drawn, and below which the counts share one column."""
+
+INTERVAL_CELLS = 20
+"""How long a bar is, where there is room for it beside the figures."""
+
+FIGURE_COLUMNS = 92
+"""The columns that the figures of a metric take."""
+
+MAX_SEGMENTS = 10
+"""How many segments are shown."""
+
+UNBROKEN_COLUMNS = ("metric", "95 % interval", "scored")
+"""The columns whose cells are not broken."""
+
+RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
+
+
+def render_scorecard_terminal(findings: Findings, *, width: int | None = None, color: bool = False) -> str:
+    """The findings as text for a terminal of this width (the present one's, where none is given).
+
+    Texts of traces are printed as they are, save that control characters and escape sequences are left out.
+    """
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    return render_rich(_build_page(findings, width), width=width, color=color)
+
+
+def render_diagnoses_terminal(
+    diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False
+) -> str:
+    """Diagnoses in full: every problem of each trace with its reason, and what mends it."""
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    parts: list[RenderableType] = []
+    for diagnosis in diagnoses:
+        parts += _build_diagnosis(diagnosis)
+    return render_rich(parts, width=width, color=color)
+
+
+def render_rich(parts: Iterable[RenderableType], *, width: int, color: bool) -> str:
+    """What rich would print of these, as text."""
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(),
+        width=max(40, width),
+        force_terminal=color,
+        force_jupyter=False,
+        color_system="standard" if color else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    for part in parts:
+        console.print(part)
+    return _read_console(console)
+
+
+def _read_console(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _build_line(*parts: str | tuple[str, str]) -> Text:
+    """A line of plain and styled pieces; never markup."""
+    from rich.text import Text
+
+    return Text.assemble(*parts)
+
+
+def _indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
+    """A line set in, as are the lines it wraps to."""
+    from rich.padding import Padding
+
+    return Padding(_build_line(*parts), (0, 0, 0, depth))
+
+
+def _build_table(*columns: tuple[str, str]) -> Table:
+    """A table without a frame; each column by its heading and "left" or "right"."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for heading, side in columns:
+        table.add_column(heading, justify=side, overflow="fold", no_wrap=heading in UNBROKEN_COLUMNS)  # type: ignore[arg-type]
+    return table
+
+
+def _build_page(findings: Findings, width: int) -> list[RenderableType]:
+    return [
+        *_build_header(findings),
+        *_build_layers(findings, width),
+        *_build_corrections(findings),
+        *_build_unmeasured(findings),
+        *_build_tradeoffs(findings),
+        *_build_rag_health(findings),
+        *_build_quality(findings),
+        *_build_segments(findings, width),
+        *_build_worst_traces(findings.worst),
+        *_build_remedies(findings),
+    ]
+
+
+def _build_header(findings: Findings) -> list[RenderableType]:
+    made = findings.manifest
+    failed = f" · {made.failed:,} scores failed" if made.failed else ""
+    skipped = f" · {made.skipped:,} bad lines left out" if made.skipped else ""
+    facts = f"   {format_trace_count(made.traces)} · judge {clean_text(made.judge)}{failed}{skipped}"
+    lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(made.judge)])]
+    return [
+        _build_line((clean_text(findings.run), "bold"), facts),
+        *(_indent_line(2, line) for line in lines),
+    ]
+
+
+def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
+    health = {found.layer: found for found in findings.health}
+    parts: list[RenderableType] = []
+    for layer, found in group_by_layer(findings.scorecard):
+        line: list[str | tuple[str, str]] = [("\n" + LAYER_TITLES[layer], "bold cyan")]
+        whole = health.get(layer)  # type: ignore[call-overload]
+        if whole is not None and whole.interval is not None:
+            names = " + ".join(part.metric for part in whole.parts)
+            line += [f"   health {format_interval(whole.interval)}", (f"   mean of {names}", "dim")]
+        parts += [_build_line(*line), _build_metric_table(found, width)]
+    return parts
+
+
+def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Table:
+    """The metrics of a layer: mean, interval, counts, target."""
+    counts = ("scored", "undefined", "failed") if width >= NARROW_COLUMNS else ("scored",)
+    cells = min(INTERVAL_CELLS, width - FIGURE_COLUMNS)
+    bars = [("", "left")] if width >= WIDE_COLUMNS else []
+    table = _build_table(
+        ("metric", "left"),
+        ("mean", "right"),
+        ("95 % interval", "left"),
+        *bars,
+        *((name, "right") for name in counts),
+        ("target", "left"),
+    )
+    for item in aggregates:
+        assert item.interval is not None
+        name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
+        numbers = (
+            [f"{item.scored:,}", f"{item.undefined:,}", f"{item.failed:,}"]
+            if width >= NARROW_COLUMNS
+            else [f"{item.scored:,}" + ("" if item.scored == item.traces else f" of {item.traces:,}")]
+        )
+        table.add_row(
+            _build_line(name),
+            format_number(item.interval.mean),
+            f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
+            *([_draw_interval(item, cells)] if bars else []),
+            *numbers,
+            _build_target(item),
+        )
+    return table
+
+
+def _draw_interval(item: MetricAggregate, cells: int) -> Text:
+    """The interval drawn on the metric's range; nothing where that has no end."""
+    if item.interval is None or item.low is None or item.high is None or item.high <= item.low:
+        return _build_line("")
+    span = item.high - item.low
+    low, mean, high = (
+        min(cells - 1, max(0, int((end - item.low) / span * cells)))
+        for end in (item.interval.low, item.interval.mean, item.interval.high)
+    )
+    signs = ["·"] * cells
+    signs[low : high + 1] = "─" * (high + 1 - low)
+    signs[mean] = "●"
+    return _build_line(("".join(signs), RESULT_STYLES.get(item.result or "", "")))
+
+
+def _build_target(item: MetricAggregate) -> Text:
+    if item.target is None or item.result is None:
+        return _build_line("")
+    return _build_line(
+        f"{item.target.sign} {item.target.value:g} ",
+        (TARGET_RESULTS[item.result], RESULT_STYLES[item.result]),
+    )
+
+
+def _build_corrections(findings: Findings) -> list[RenderableType]:
+    """The figures as judged and corrected for the judge's error, or rectified by labels, side by side."""
+    title = get_correction_heading(findings.scorecard)
+    if title is None:
+        return []
+    table = _build_table(("metric", "left"), ("as judged", "left"), (title, "left"))
+    for item, text in list_corrections(findings.scorecard):
+        name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
+        table.add_row(_build_line(name), format_interval(item.interval), text)
+    told = [_indent_line(2, (line, "dim")) for line in explain_corrections(findings.scorecard)]
+    return [_build_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *told]
+
+
+def _build_unmeasured(findings: Findings) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for title, groups in (
+        ("Lost to failures", group_failures(findings.scorecard)),
+        ("Not measured", group_unmeasured_metrics(findings.scorecard)),
+    ):
+        if groups:
+            parts.append(_build_line((f"\n{title}", "bold cyan")))
+            parts += [_build_line(f"{join_names(names)}: ", (reason, "dim")) for reason, names in groups]
+    return parts
+
+
+def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
+    if not findings.pairs:
+        return []
+    table = _build_table(("", "left"), ("", "left"), ("", "left"))
+    for pair in findings.pairs:
+        sides = [
+            f"{name} {format_interval(found.interval) if found and found.interval else 'not measured'}"
+            for name, found in zip(pair.names, (pair.first, pair.second), strict=True)
+        ]
+        table.add_row(sides[0], "↔", sides[1])
+    table.show_header = False
+    return [_build_line(("\nTrade-offs", "bold cyan"), ("   read together", "dim")), table]
+
+
+def _build_rag_health(findings: Findings) -> list[RenderableType]:
+    rag = findings.rag
+    figures = (
+        ("average relevance", rag.relevance),
+        ("context usage rate", rag.usage),
+        ("missing-context rate", rag.missing),
+        ("ranking efficiency", rag.ranking),
+        ("optimal context hit rate", rag.optimal),
+    )
+    known = [(name, found) for name, found in figures if found is not None]
+    if not known:
+        return []
+    table = _build_table(("", "left"), ("", "left"), ("", "left"))
+    table.show_header = False
+    for name, found in known:
+        unit = "chunks" if found is rag.usage else "traces"
+        table.add_row(name, format_interval(found), f"{found.n:,} {unit}")
+    return [_build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, rag.alerts)]
+
+
+def _build_alert(alert: HealthAlert) -> Text:
+    side = "above" if alert.value > alert.limit else "below"
+    sure = "with its whole interval" if alert.certain else "but not with its whole interval"
+    return _build_line(
+        (alert.name, "red" if alert.severity == "high" else "yellow"),
+        f"   {format_number(alert.value)} is {side} {alert.limit:g}, {sure}",
+    )
+
+
+def _build_quality(findings: Findings) -> list[RenderableType]:
+    if not any(found.count for found in findings.quality):
+        return []
+    table = _build_table(("level", "left"), ("traces", "right"), ("share", "left"), ("action", "left"))
+    for found in findings.quality:
+        share = found.share
+        ends = (
+            f"{format_percent(share.mean)} [{format_percent(share.low)}, {format_percent(share.high)}]"
+            if share
+            else "–"
+        )
+        table.add_row(found.name, f"{found.count:,}", ends, found.action)
+    without = f"   {findings.unrated:,} without a triad" if findings.unrated else ""
+    return [_build_line(("\nQuality of the answers", "bold cyan"), ("   by triad", "dim"), without), table]
+
+
+def _build_segments(findings: Findings, width: int) -> list[RenderableType]:
+    """The scorecard by segment, for the metrics that have a target and those of the triad."""
+    if not findings.segments:
+        return []
+    names = select_segment_metrics(findings.scorecard)
+    by = clean_text(findings.segments[0].by or "")
+    heads = [(by, "left"), ("metric", "left"), ("mean", "left"), ("scored", "right"), ("target", "left")]
+    table = _build_table(*(heads if width >= NARROW_COLUMNS else heads[:3]))
+    for card in findings.segments[:MAX_SEGMENTS]:
+        first = _build_line("(none)" if card.segment is None else clip_text(card.segment, 30))
+        for item in card.aggregates:
+            if item.metric in names:
+                counts = f"{item.scored:,}/{item.traces:,}"
+                cells = (
+                    first,
+                    _build_line(clean_text(item.metric)),
+                    format_interval(item.interval),
+                    counts,
+                    _build_target(item),
+                )
+                table.add_row(*cells[: len(table.columns)])
+                first = _build_line("")
+    more = len(findings.segments) - MAX_SEGMENTS
+    rest = [_build_line((f"… and {more:,} more", "dim"))] if more > 0 else []
+    return [_build_line((f"\nBy {by}", "bold cyan")), table, *rest]
+
+
+def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[RenderableType]:
+    if not diagnoses:
+        return []
+    parts: list[RenderableType] = [_build_line(("\nWorst traces", "bold cyan"))]
+    for diagnosis in diagnoses:
+        parts.append(_build_trace_title(diagnosis))
+        for title, count, text in summarize_problems(diagnosis):
+            times = f" ×{count}" if count > 1 else ""
+            parts.append(_indent_line(4, f"{title}{times}: ", (text, "dim")))
+    return parts
+
+
+def _build_trace_title(diagnosis: Diagnosis) -> RenderableType:
+    triad = (
+        "" if diagnosis.triad is None else f"   triad {format_number(diagnosis.triad)}, {diagnosis.quality}"
+    )
+    return _indent_line(
+        2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}"
+    )
+
+
+def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
+    parts: list[RenderableType] = [_build_trace_title(diagnosis)]
+    if not diagnosis.problems:
+        return [*parts, _indent_line(4, f"no problem among {diagnosis.checked:,} things looked at")]
+    steps: dict[str, None] = {}
+    for problem in diagnosis.problems:
+        where = f" [{clip_text(problem.chunk, 60)}]" if problem.chunk is not None else ""
+        reason = f"   {clean_text(problem.reason)}" if problem.reason else ""
+        parts.append(
+            _indent_line(
+                4,
+                (problem.kind.replace("_", " "), "yellow"),
+                f"{where}: {clip_text(problem.text, 600)}",
+                (reason, "dim"),
+            )
+        )
+        steps |= dict.fromkeys(problem.remedies)
+    return [*parts, _indent_line(4, ("to mend it: ", "green"), "; ".join(steps), "\n")]
+
+
+def _build_remedies(findings: Findings) -> list[RenderableType]:
+    if not findings.remedies:
+        return []
+    parts: list[RenderableType] = [_build_line(("\nWhat to change", "bold cyan"))]
+    for found in findings.remedies:
+        share = f"{format_percent(found.share.mean)} of traces [{format_percent(found.share.low)}, {format_percent(found.share.high)}]"
+        parts += [
+            _indent_line(
+                2, (found.title, "bold"), f"   {found.problems:,} on {found.traces:,} traces, {share}"
+            ),
+            _indent_line(4, "; ".join(found.steps)),
+            _indent_line(4, (f"such as {join_names(found.examples)}", "dim")),
+        ]
+    return parts

@@ -1,0 +1,162 @@
+"""Results of tuning for the terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ragfault.reports.comparison_text import format_signed
+from ragfault.reports.format import clean_text
+from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
+from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.tuning import Gain, MeasuredPipeline, TuningResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+PIPELINE_HEADINGS = ("pipeline", "metric", "recall", "precision", "IoU", "ms", "p95 ms", "tokens")
+STEP_HEADINGS = ("step", "by", "instead of", "gain", "p", "ms", "tokens", "")
+GAIN_STYLES = {"gains": "green", "loses": "red", "no gain shown": "yellow"}
+
+
+def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
+    """The cells of a row: FIGURES."""
+    return (
+        clean_text(row.name),
+        f"{row.value:.3f} [{row.low:.3f}, {row.high:.3f}]",
+        f"{row.recall:.3f}",
+        f"{row.precision:.3f}",
+        f"{row.iou:.3f}",
+        f"{row.ms:.1f}",
+        f"{row.p95:.1f}",
+        f"{row.tokens:,.0f}",
+    )
+
+
+def build_gain_cells(gain: Gain) -> tuple[str, ...]:
+    """The cells of a comparison: STEPS."""
+    found = gain.difference
+    return (
+        clean_text(gain.component),
+        clean_text(gain.chosen),
+        clean_text(gain.alternative),
+        f"{format_signed(found.mean)} [{format_signed(found.low)}, {format_signed(found.high)}]",
+        f"{gain.adjusted_p:.3f}",
+        f"{gain.ms:+.1f}",
+        f"{gain.tokens:+,.0f}",
+        gain.verdict,
+    )
+
+
+def summarize_tuning(result: TuningResult) -> str:
+    """The gain over what is there, in a sentence."""
+    return clean_text(result.summary[0]) if result.summary else "Nothing was measured."
+
+
+def describe_tuning_terms(result: TuningResult) -> str:
+    """On how many questions it rests, and what it took."""
+    bounds = f" subject to {', '.join(map(str, result.bounds))}" if result.bounds else ""
+    return (
+        f"{clean_text(result.metric)}{bounds} · {result.selection_questions:,} questions chose, {result.holdout_questions:,} others measured · "
+        f"grouped by {clean_text(result.grouped_by)} · {result.seconds:,.0f} s"
+    )
+
+
+def render_tuning_terminal(result: TuningResult, *, width: int | None = None, color: bool = False) -> str:
+    """The gain first, then the pipelines, each step, and what was not taken."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(summarize_tuning(result), style="bold"),
+        Text(describe_tuning_terms(result), style="dim"),
+        *(Text(f"note: {clean_text(line)}", style="yellow") for line in result.notes),
+        Text(f"\n{clean_text(result.config.name)}"),
+        Text("\nOn the held-out questions", style="bold cyan"),
+        _build_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
+    ]
+    for title, gains in _group_gains(result):
+        if gains:
+            parts += [Text(f"\n{title}", style="bold cyan"), _build_gain_table(gains)]
+    parts += [Text("\nIn words", style="bold cyan"), *(Text(clean_text(line)) for line in result.summary[1:])]
+    return render_rich(parts, width=width or shutil.get_terminal_size((120, 24)).columns, color=color)
+
+
+def _group_gains(result: TuningResult) -> tuple[tuple[str, tuple[Gain, ...]], ...]:
+    return (
+        ("Against", result.gains),
+        ("What each step brings", result.ablations),
+        ("Tried and not taken (the gain is of what was)", result.rejected),
+    )
+
+
+def _build_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _build_gain_table(gains: Sequence[Gain]) -> Table:
+    from rich.text import Text
+
+    table = _build_table(STEP_HEADINGS, [])
+    for gain in gains:
+        *cells, shown = build_gain_cells(gain)
+        table.add_row(*cells, Text(shown, style=GAIN_STYLES[shown]))
+    return table
+
+
+def encode_tuning(result: TuningResult) -> str:
+    """All of it as JSON."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
+
+
+def render_tuning_markdown(result: TuningResult) -> str:
+    """The same as the terminal's, as Markdown."""
+    lines = [
+        "# Tuning",
+        "",
+        f"**{escape_markdown(summarize_tuning(result))}**",
+        "",
+        escape_markdown(describe_tuning_terms(result)),
+        "",
+    ]
+    lines += [f"- {escape_markdown(line)}" for line in result.notes]
+    lines += ["", f"Recommended: `{clean_text(result.config.name)}`", "", "## On the held-out questions", ""]
+    heads = [result.metric if head == "metric" else head for head in PIPELINE_HEADINGS]
+    lines += build_markdown_table(
+        heads, [_escape_cells(build_pipeline_cells(row)) for row in result.measured]
+    )
+    for title, gains in _group_gains(result):
+        if gains:
+            lines += [
+                "",
+                f"## {title}",
+                "",
+                *build_markdown_table(
+                    STEP_HEADINGS, [_escape_cells(build_gain_cells(gain)) for gain in gains]
+                ),
+            ]
+    lines += [
+        "",
+        "## Frontier",
+        "",
+        *build_markdown_table(
+            heads, [_escape_cells(build_pipeline_cells(point.measured)) for point in result.frontier]
+        ),
+    ]
+    lines += ["", "## In words", "", *(f"- {escape_markdown(line)}" for line in result.summary)]
+    return "\n".join(lines) + "\n"
+
+
+def _escape_cells(cells: Sequence[str]) -> list[str]:
+    return [escape_markdown(text) for text in cells]

@@ -1,0 +1,322 @@
+"""Chunkers: the record of a chunker, the chunks that it makes of a document, and loading one by its expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ragfault.errors import UnknownName, UsageError
+from ragfault.io.field_values import make_content_id
+from ragfault.protocols import Embedder
+from ragfault.records import Chunk, Document
+from ragfault.retrieval.chunking import structure
+from ragfault.retrieval.chunking.semantic import make_semantic_divider, measure_topic_shifts
+from ragfault.retrieval.chunking.structure import PartBoundaries, TextBlocks, iterate_lines, parse_blocks
+from ragfault.retrieval.chunking.token_spans import (
+    BreakFinder,
+    TokenOffsets,
+    TokenSpan,
+    make_break_finder,
+    make_divider,
+    make_sentence_finder,
+    split_with_overlap,
+)
+from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.expressions import format_expression, parse_expression
+
+CHUNKER_KINDS: dict[str, Callable[[str, TextBlocks], PartBoundaries] | None] = {
+    "fixed": None,
+    "sentences": lambda text, found: PartBoundaries([]),  # noqa: ARG005
+    "recursive": structure.locate_recursive,
+    "semantic": None,
+    "pairs": structure.locate_pairs,
+    "clauses": structure.locate_clauses,
+    "turns": structure.locate_turns,
+    "sections": structure.locate_sections,
+}
+"""Kind → where its parts begin, the coarsest first."""
+
+SEPARABLE_KINDS = ("recursive", "pairs", "clauses", "turns", "sections")
+"""Kinds whose parts can be kept apart."""
+
+MAX_TABLE_FACTOR = 4
+"""A table is one chunk up to so many times the size."""
+
+
+class DocumentPart(NamedTuple):
+    """A piece of a document and whether it is (of) a table."""
+
+    span: TokenSpan
+    is_table: bool
+
+
+@dataclass(frozen=True)
+class Chunker:
+    """A way to cut documents into chunks: a callable, Document → chunks in their order.
+
+    The text of a chunk is `document.text[start:end]`, always; its metadata is that of the document. Its id is that of
+    the document, "#", and 12 hex digits of its text, so that the same id means the same passage, also where text
+    before it has changed; a text that stands in the document again has "~2", "~3" … behind that. Together the chunks
+    hold all of the text but white space, and none is longer than `size` tokens (`token_count`) unless it is a table. A
+    document without text has no chunk. The outcome depends on the document and the parameters alone.
+
+    Tables (of Markdown, also those that were made of HTML and CSV) are chunks by themselves, of kind "table", whole
+    up to four times the size and cut between rows beyond that; only `fixed` is blind to them. No chunk reaches over
+    a table, nor over the bounds of parts that are kept `apart`.
+
+    Raises UnknownName for a kind that does not exist; UsageError where the size is not at least 1, the overlap not at
+    least 0 and at most half of the size, or a parameter is not one of the kind.
+
+    >>> made = Chunker("fixed", 4, 1)(Document(id="d", text="The ferry leaves at ten sharp."))
+    >>> [(chunk.start, chunk.end, chunk.text) for chunk in made]
+    [(0, 19, 'The ferry leaves at'), (17, 30, 'at ten sharp.')]
+    """
+
+    kind: str
+    size: int
+    """The most tokens of a chunk."""
+    overlap: int = 0
+    """Tokens that a chunk shares with the one before it."""
+    apart: bool = False
+    """Whether parts of the first level (a section, a pair) are never put together into one chunk."""
+    embedder: Embedder | None = None
+    """What `semantic` compares sentences with; None: the word vectors that come with ragfault."""
+    model: str = ""
+    """The name of the embedder, where it was made by name."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in CHUNKER_KINDS:
+            raise UnknownName("chunker", self.kind, CHUNKER_KINDS)
+        if self.size < 1:
+            raise UsageError(f"the size of a chunk is at least 1 token, got {self.size}.")
+        if not 0 <= self.overlap <= self.size / 2:
+            raise UsageError(
+                f"an overlap is at least 0 and at most half of the size, got {self.overlap} of {self.size} tokens."
+            )
+        if self.apart and self.kind not in SEPARABLE_KINDS:
+            raise UsageError(
+                f"{self.kind} has no parts to keep apart; these have: {', '.join(SEPARABLE_KINDS)}."
+            )
+        if self.embedder is not None and self.kind != "semantic":
+            raise UsageError(f"{self.kind} takes no embedder; semantic does.")
+
+    def __call__(self, document: Document) -> tuple[Chunk, ...]:
+        """The chunks of a document."""
+        tokens = TokenOffsets(document.text)
+        if not len(tokens):
+            return ()
+        return tuple(_build_chunks(document, tokens, _split_document(self, document.text, tokens)))
+
+    @property
+    def expression(self) -> str:
+        """The chunker as it is written; `chunker(text)` makes it anew.
+
+        >>> Chunker("pairs", 384, 48).text
+        'pairs(384, overlap=48)'
+        """
+        said = {"overlap": self.overlap, "apart": self.apart, "embedder": self.model}
+        return format_expression(
+            self.kind, [self.size], {name: value for name, value in said.items() if value}
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Its text, and what its embedder is where that was not made by name."""
+        return (
+            self.expression
+            if self.embedder is None or self.model
+            else f"{self.expression} {self.embedder.fingerprint}"
+        )
+
+
+def _build_chunks(document: Document, tokens: TokenOffsets, parts: Iterator[DocumentPart]) -> Iterator[Chunk]:
+    """The records of the chunks."""
+    seen: dict[str, int] = {}
+    for piece, table in parts:
+        start, end = tokens.starts[piece.start], tokens.ends[piece.end - 1]
+        text = document.text[start:end]
+        name = make_content_id(text, f"{document.id}#")
+        turn = seen[name] = seen.get(name, 0) + 1
+        yield Chunk(
+            id=name if turn == 1 else f"{name}~{turn}",
+            text=text,
+            document=document.id,
+            start=start,
+            end=end,
+            kind="table" if table else "text",
+            metadata=dict(document.metadata),
+        )
+
+
+def _split_document(chunker: Chunker, text: str, tokens: TokenOffsets) -> Iterator[DocumentPart]:
+    """The pieces of a text in their order."""
+    whole = TokenSpan(0, len(tokens))
+    if chunker.kind == "fixed":
+        for piece in _slide_windows(whole.end, chunker.size, chunker.overlap):
+            yield DocumentPart(piece, is_table=False)
+        return
+    found = parse_blocks(text)
+    way, apart, level = _plan_division(chunker, text, tokens, found)
+    for run, table in _separate_tables(
+        whole, [(tokens.token_at(start), tokens.token_at(end)) for start, end in found.tables]
+    ):
+        if table:
+            yield from (
+                DocumentPart(piece, is_table=True) for piece in _split_table(run, text, tokens, chunker.size)
+            )
+            continue
+        for start, end in pairwise([run.start, *apart(run.start, run.end), run.end]):
+            for piece in split_with_overlap(TokenSpan(start, end), chunker.size, chunker.overlap, way, level):
+                yield DocumentPart(piece, is_table=False)
+
+
+def _slide_windows(end: int, size: int, overlap: int) -> Iterator[TokenSpan]:
+    """Windows of one size, each but the first beginning `overlap` tokens before the end of the one before it."""
+    start = 0
+    while start + size < end:
+        yield TokenSpan(start, start + size)
+        start += size - overlap
+    yield TokenSpan(start, end)
+
+
+def _separate_tables(span: TokenSpan, tables: list[tuple[int, int]]) -> Iterator[tuple[TokenSpan, bool]]:
+    """Tables and what lies between them."""
+    place = span.start
+    for start, end in tables:
+        if place < start:
+            yield TokenSpan(place, start), False
+        if start < end:
+            yield TokenSpan(start, end), True
+        place = max(place, end)
+    if place < span.end:
+        yield TokenSpan(place, span.end), False
+
+
+def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -> list[TokenSpan]:
+    """A table as a whole, or rows of one that is much too long."""
+    if table.end - table.start <= MAX_TABLE_FACTOR * size:
+        return [table]
+    first, last = tokens.starts[table.start], tokens.ends[table.end - 1]
+    begun = tokens.tokens_at(first + place for place, _ in iterate_lines(text[first:last]))
+    return make_divider([make_break_finder(begun)], size)(table)
+
+
+def _plan_division(
+    chunker: Chunker, text: str, tokens: TokenOffsets, blocks: TextBlocks
+) -> tuple[Callable[[TokenSpan], list[TokenSpan]], BreakFinder, BreakFinder]:
+    """How a chunker divides a run, which of its parts stay apart, and at what a piece may begin that reaches back."""
+    room = chunker.size - chunker.overlap
+    read = make_sentence_finder(text, tokens)
+    if chunker.kind == "semantic":
+        return _plan_semantic_division(chunker, text, tokens, blocks), make_break_finder([]), read
+    parts = CHUNKER_KINDS[chunker.kind]
+    assert parts is not None
+    marked = parts(text, blocks)
+    held = set(tokens.tokens_at(_locate_line_end(text, place) for place in marked.titles))
+    levels = [
+        make_break_finder([place for place in tokens.tokens_at(places) if place not in held])
+        for places in marked.levels
+        if places
+    ]
+    apart = levels[0] if chunker.apart and levels else make_break_finder([])
+    loose: BreakFinder = lambda start, end: [place for place in read(start, end) if place not in held]  # noqa: E731
+    return make_divider([*levels, loose], room), apart, read
+
+
+def _locate_line_end(text: str, place: int) -> int:
+    end = text.find("\n", place)
+    return len(text) if end < 0 else end
+
+
+def _plan_semantic_division(
+    chunker: Chunker, text: str, tokens: TokenOffsets, blocks: TextBlocks
+) -> Callable[[TokenSpan], list[TokenSpan]]:
+    """The way of `semantic`: at a heading, else where the text turns to something else."""
+    begun = [0, *make_sentence_finder(text, tokens)(0, len(tokens))]
+    headings = set(tokens.tokens_at(place for place, _ in blocks.headings))
+    begun = sorted({*begun, *(place for place in headings if place < len(tokens))})
+    ends = [*begun[1:], len(tokens)]
+    if len(tokens) <= chunker.size:
+        return make_semantic_divider([], {}, chunker.size)
+    said = [text[tokens.starts[a] : tokens.ends[b - 1]] for a, b in zip(begun, ends, strict=True)]
+    strength = dict(zip(begun[1:], measure_topic_shifts(said, chunker.embedder), strict=True))
+    strength |= {place: strength[place] + 1 for place in headings if place in strength}
+    return make_semantic_divider(begun, strength, chunker.size - chunker.overlap)
+
+
+pass  # self-import
+
+
+DEFAULT_SIZE = 512
+"""The size of a chunk where none is asked for."""
+
+CHUNKER_PRESETS = {
+    "technical": "semantic(1250, overlap=0.175)",
+    "legal": "clauses(1000, overlap=0.225)",
+    "faq": "pairs(384, overlap=0.125)",
+    "papers": "sections(756, overlap=0.175)",
+    "chat": "turns(450, overlap=0.275)",
+}
+"""Type of document → the chunker for it: the middle of what is advised for size and overlap."""
+
+CHUNKER_PARAMETERS = ("size", "overlap", "apart", "embedder")
+
+
+def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = None) -> Chunker:
+    """The chunker that a text describes: a kind or a type of document, then its parameters.
+
+    `KIND(size, overlap=…, apart=true, embedder=NAME)`. The size is in tokens (512 where it is left out); the overlap in
+    tokens, or below 1 a share of the size. Of a type of document (technical, legal, faq, papers, chat) each parameter
+    can be set anew, and an overlap that is not keeps its share. `embedder` is what `semantic` compares sentences with.
+
+    Raises UnknownName for a kind or parameter that does not exist, UsageError for what cannot be read or cannot be.
+
+    >>> load_chunker("fixed(512, overlap=64)").text, load_chunker("faq").text, load_chunker("legal(800)").text
+    ('fixed(512, overlap=64)', 'pairs(384, overlap=48)', 'clauses(800, overlap=180)')
+    >>> load_chunker("recursiv(800)")
+    Traceback (most recent call last):
+    ragfault.errors.UnknownName: no chunker "recursiv". Did you mean "recursive"?
+    """
+    name, given = _parse_chunker(expression)
+    if name in CHUNKER_PRESETS:
+        name, usual = _parse_chunker(CHUNKER_PRESETS[name])
+        given = usual | given
+    if name not in CHUNKER_KINDS:
+        raise UnknownName("chunker", name, [*CHUNKER_KINDS, *CHUNKER_PRESETS])
+    size = _check_integer(expression, "size", given.get("size", DEFAULT_SIZE))
+    overlap = given.get("overlap", 0)
+    if isinstance(overlap, float):
+        if not 0 <= overlap < 1:
+            raise UsageError(
+                f'"{expression}": an overlap that is no whole number is a share of the size, below 1.'
+            )
+        overlap = round(overlap * size)
+    apart, model = given.get("apart", False), given.get("embedder", "")
+    if not isinstance(apart, bool) or not isinstance(model, str):
+        raise UsageError(f'"{expression}": apart is true or false, and an embedder has a name.')
+    if model and embedder is None and name == "semantic":
+        embedder = load_embedder(model)
+    elif model and name != "semantic":
+        raise UsageError(f'"{expression}": {name} takes no embedder; semantic does.')
+    return Chunker(name, size, _check_integer(expression, "overlap", overlap), apart, embedder, model)
+
+
+def _check_integer(expression: str, name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f'"{expression}": the {name} is a whole number of tokens, got {value}.')
+    return value
+
+
+def _parse_chunker(expression: str) -> tuple[str, dict[str, Any]]:
+    """Take the text of a chunker apart into name and parameters."""
+    name, values, options = parse_expression(expression)
+    if len(values) > 1:
+        raise UsageError(f'"{expression}": the size alone stands by itself. Write NAME(SIZE, overlap=…).')
+    if values and "size" in options:
+        raise UsageError(f'"{expression}": size is given twice.')
+    for key in options:
+        if key not in CHUNKER_PARAMETERS:
+            raise UnknownName("parameter of a chunker", key, CHUNKER_PARAMETERS)
+    return name, {**({"size": values[0]} if values else {}), **options}

@@ -1,0 +1,333 @@
+"""Document structure: where headings, paragraphs, tables, sections, questions, clauses and turns begin."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+HEADING_PATTERN = re.compile(r"(#{1,6})(?:[ \t]|$)")
+TABLE_RULE = re.compile(r"(?=[^-]*-)(?=[^|]*\|)[\s|:-]+")
+"""The line between the head of a Markdown table and its rows."""
+LIST_ITEM = re.compile(r"(?:[-*+•]|\d{1,4}[.)])[ \t]")
+JSON_SYNTAX = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
+MAX_DEPTH = 6
+"""So many levels of headings, or of JSON, are told apart."""
+
+
+class TextBlocks(NamedTuple):
+    """Where the parts of a text begin, in characters."""
+
+    headings: list[tuple[int, int]]
+    """With their depth, from 1."""
+    paragraphs: list[int]
+    """Paragraphs, lists, tables and code; what follows a heading without a break is part of its block."""
+    items: list[int]
+    """List items, and what follows an empty line in code."""
+    tables: list[tuple[int, int]]
+    """With their ends, exclusive."""
+
+
+def iterate_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each line with the place where it begins."""
+    place = 0
+    for line in text.split("\n"):
+        yield place, line
+        place += len(line) + 1
+
+
+def parse_blocks(text: str) -> TextBlocks:
+    """The blocks of a text, by the marks of Markdown (also `Title` over a rule, and `== Title ==`).
+
+    >>> parse_blocks("# Fares\\n\\nBy length.\\n\\n| Car | 20 |\\n|---|---|\\n| Van | 30 |\\n\\n- dogs\\n- cats\\n")
+    Blocks(headings=[(0, 1)], paragraphs=[0, 21, 58], items=[58, 65], tables=[(21, 56)])
+    """
+    reader = _BlockReader()
+    for place, line in iterate_lines(text):
+        reader.read_line(place, line)
+    reader.end_table(len(text))
+    return TextBlocks(reader.headings, reader.paragraphs, reader.items, reader.tables)
+
+
+class _BlockReader:
+    """Takes one line after the other."""
+
+    def __init__(self) -> None:
+        self.headings: list[tuple[int, int]] = []
+        self.paragraphs: list[int] = []
+        self.items: list[int] = []
+        self.tables: list[tuple[int, int]] = []
+        self.fence = ""
+        """What closes the code that is open."""
+        self.table_start = -1
+        """Where the table that is open began."""
+        self.html_table = False
+        """Whether that is a table of HTML."""
+        self.after_blank = True
+        """Whether an empty line, or nothing, stands before."""
+        self.after_heading = False
+        """Whether the last block is a heading."""
+        self.last_line = (0, "")
+
+    def read_line(self, place: int, line: str) -> None:
+        bare = line.strip()
+        if self.fence:
+            self.read_code(place, bare)
+        elif self.table_start >= 0 and self.continue_table(place, line):
+            pass
+        elif not bare:
+            self.after_blank = True
+        else:
+            self.read_block(place, line, bare)
+        self.last_line = (place, bare)
+
+    def read_code(self, place: int, stripped: str) -> None:
+        if stripped.startswith(self.fence) and not stripped.strip(self.fence[0]):
+            self.fence, self.after_blank = "", True
+        elif stripped and self.after_blank:
+            self.items.append(place)
+            self.after_blank = False
+        elif not stripped:
+            self.after_blank = True
+
+    def continue_table(self, place: int, line: str) -> bool:
+        """Whether the line still belongs to the table; ends the table where it does not."""
+        if self.html_table:
+            if "</table" in line.lower():
+                self.end_table(place + len(line))
+            return True
+        if "|" in line:
+            return True
+        self.end_table(place - 1)
+        return False
+
+    def end_table(self, place: int) -> None:
+        if self.table_start >= 0:
+            self.tables.append((self.table_start, place))
+            self.table_start, self.after_blank = -1, True
+
+    def read_block(self, place: int, line: str, stripped: str) -> None:
+        """Take a line that is not empty."""
+        first = stripped[0]
+        if first in "`~" and stripped.startswith(("```", "~~~")):
+            self.begin_paragraph(place)
+            self.fence, self.after_blank = stripped[: len(stripped) - len(stripped.lstrip(first))], False
+        elif first == "#" and (atx := HEADING_PATTERN.match(stripped)):
+            self.add_heading(place, len(atx[1]))
+        elif first in "=-" and not stripped.strip(first) and self.is_underline(stripped):
+            self.add_heading(self.last_line[0], 1 if first == "=" else 2)
+        elif first == "=" and stripped[-1] == "=" and stripped.strip("= "):
+            self.add_heading(
+                place, min(len(stripped[: -len(stripped.lstrip("= "))].replace(" ", "")), MAX_DEPTH)
+            )
+        elif (
+            "|" in stripped
+            and "|" in self.last_line[1]
+            and not self.after_blank
+            and TABLE_RULE.fullmatch(stripped)
+        ):
+            self.begin_table(self.last_line[0], tagged=False)
+        elif first == "<" and stripped[:6].lower() == "<table":
+            self.begin_table(place, tagged=True)
+            if "</table" in line.lower():
+                self.end_table(place + len(line))
+        elif LIST_ITEM.match(stripped):
+            self.begin_paragraph(place)
+            self.items.append(place)
+        else:
+            self.begin_paragraph(place)
+
+    def is_underline(self, stripped: str) -> bool:
+        """Whether a rule makes a heading of the line before it."""
+        return (
+            len(stripped) >= 3
+            and not self.after_blank
+            and bool(self.paragraphs)
+            and self.paragraphs[-1] == self.last_line[0]
+        )
+
+    def add_heading(self, place: int, depth: int) -> None:
+        self.headings.append((place, depth))
+        if not self.paragraphs or self.paragraphs[-1] < place:
+            self.paragraphs.append(place)
+        self.after_blank, self.after_heading = False, True
+
+    def begin_table(self, place: int, *, tagged: bool) -> None:
+        self.table_start, self.html_table, self.after_heading = place, tagged, False
+        if not self.paragraphs or self.paragraphs[-1] < place:
+            self.paragraphs.append(place)
+
+    def begin_paragraph(self, place: int) -> None:
+        """Begin a paragraph, unless one goes on or nothing but a heading stands before it."""
+        if self.after_blank and not self.after_heading:
+            self.paragraphs.append(place)
+        self.after_blank = self.after_heading = False
+
+
+def parse_json_levels(text: str) -> list[list[int]] | None:
+    """Where members of a JSON document begin that follow another one, by their depth; None where the text is no JSON.
+
+    >>> parse_json_levels('{"a": [1, 2], "b": 3}')
+    [[14], [10], [], [], [], []]
+    """
+    bare = text.strip()
+    if bare[:1] + bare[-1:] not in ("{}", "[]"):
+        return None
+    levels: list[list[int]] = [[] for _ in range(MAX_DEPTH)]
+    depth = 0
+    for match in JSON_SYNTAX.finditer(text):
+        sign = match[0]
+        if sign in "[{":
+            depth += 1
+        elif sign in "]}":
+            depth -= 1
+        elif sign == "," and 1 <= depth <= MAX_DEPTH:
+            after = match.end()
+            levels[depth - 1].append(after + (text[after : after + 1] == " "))
+    return levels
+
+
+pass  # self-import
+
+
+BreakLevels = list[list[int]]
+"""Places where parts begin, in characters; the coarsest first."""
+
+
+class PartBoundaries(NamedTuple):
+    """Where the parts of a document begin."""
+
+    levels: BreakLevels
+    titles: Sequence[int] = ()
+    """Where lines begin that are never parted from what follows them, in characters."""
+
+
+MAX_HEADING_LENGTH = 300
+"""No line longer than this is a heading or a question."""
+NUMBERED_TITLE = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?[ \t]+[^\W\d_]")
+ROMAN_TITLE = re.compile(r"[IVX]{1,5}\.[ \t]+[A-Z]")
+SECTION_TITLE = re.compile(
+    r"(?:abstract|introduction|background|related work|preliminaries|materials and methods|methods?|methodology"
+    r"|experiments?|experimental setup|evaluation|results(?: and discussion)?|discussion|limitations|conclusions?"
+    r"|future work|acknowledge?ments?|references|bibliography|appendix(?: [A-Z0-9])?|supplementary material)[.:]?",
+    re.IGNORECASE,
+)
+QUESTION_LABEL = re.compile(r"(?:q|question|frage|pregunta)[ \t]*\d{0,4}[ \t]*[:.)]", re.IGNORECASE)
+LINE_DECORATION = "#*_>-+• \t"
+ARTICLE_TITLE = re.compile(
+    r"(?:article|section|clause|chapter|part|title|schedule|annex|appendix|exhibit|artikel|paragraph)[ \t]+"
+    r"(?:\d{1,4}|[IVXLC]{1,7}|[A-Z])(?![\w'])"
+    r"|§{1,2}[ \t]*\d{1,4}|recitals?$|preamble$|definitions$",
+    re.IGNORECASE,
+)
+CLAUSE_NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,4})(?:[.)][ \t]+|[ \t]+(?=[A-Z\"“]))\S?")
+CLAUSE_LETTER = re.compile(r"\(?(?:([ivx]{1,5})|([a-z]{1,2}|\d{1,3}|[A-Z]))\)[ \t]+\S")
+SPEAKER_TURN = re.compile(
+    r"(?:\[[^\]\n]{1,40}\]|\(?\d{1,2}:\d{2}(?::\d{2})?\)?(?:[ \t]?[AaPp][Mm])?)?[ \t]*[-–]?[ \t]*"
+    r"[*_]{0,2}<?([^\W\d_][\w.'-]{0,30}(?:[ \t][\w.'-]{1,30}){0,3})>?[ \t]*(?:[(\[][^)\]\n]{1,40}[)\]])?[ \t]*[*_]{0,2}"
+    r"(?::[*_]{0,2}(?:[ \t]|$)|(?<=>)[ \t])"
+)
+SPEAKER_ROLES = frozenset(
+    "user assistant system human ai bot agent customer client support operator caller tool model".split()  # noqa: SIM905
+)
+
+
+def locate_recursive(text: str, blocks: TextBlocks) -> PartBoundaries:
+    """Headings from the highest on, paragraphs, list items; of a JSON document its members by their depth."""
+    levels = parse_json_levels(text) or [*_group_by_depth(blocks.headings), blocks.paragraphs, blocks.items]
+    return PartBoundaries(levels, _list_headings(blocks))
+
+
+def _list_headings(blocks: TextBlocks) -> list[int]:
+    return [place for place, _ in blocks.headings]
+
+
+def _group_by_depth(headings: Sequence[tuple[int, int]]) -> BreakLevels:
+    """For each depth of a heading those at most so deep."""
+    return [[place for place, depth in headings if depth <= most] for most in range(1, MAX_DEPTH + 1)]
+
+
+def locate_sections(text: str, blocks: TextBlocks) -> PartBoundaries:
+    """Sections of a paper: by its headings, or by numbered and customary titles where it marks none as such.
+
+    The first level is the highest of which there are two.
+    """
+    headings = blocks.headings if len(blocks.headings) > 1 else _detect_titles(text)
+    several = (depth for depth, count in sorted(Counter(d for _, d in headings).items()) if count > 1)
+    top = next(several, 1)
+    levels = [*_group_by_depth(headings)[top - 1 :], blocks.paragraphs, blocks.items]
+    return PartBoundaries(levels, [place for place, _ in headings])
+
+
+def _detect_titles(text: str) -> list[tuple[int, int]]:
+    """Titles of sections in plain text, with their depth: a short line by itself that is numbered or customary."""
+    titles: list[tuple[int, int]] = []
+    fresh = True
+    for place, line in iterate_lines(text):
+        bare = line.strip()
+        if fresh and 0 < len(bare) <= 90 and not bare.endswith((".", ",", ";")):
+            numbered = NUMBERED_TITLE.match(bare)
+            if numbered:
+                titles.append((place, min(numbered[1].count(".") + 1, MAX_DEPTH)))
+            elif ROMAN_TITLE.match(bare) or SECTION_TITLE.fullmatch(bare):
+                titles.append((place, 1))
+        fresh = not bare
+    return titles
+
+
+def locate_pairs(text: str, blocks: TextBlocks) -> PartBoundaries:
+    """Questions with the answers below them, headings of groups of them before.
+
+    Questions are lines that are labelled so; where there are no two of these, headings that end in a question mark;
+    else any line after an empty one that does.
+    """
+    headed = {place for place, _ in blocks.headings}
+    labelled: list[int] = []
+    titled: list[int] = []
+    asked: list[int] = []
+    fresh = True
+    for place, line in iterate_lines(text):
+        bare = line.strip(LINE_DECORATION)
+        if bare and len(bare) <= MAX_HEADING_LENGTH:
+            if QUESTION_LABEL.match(bare):
+                labelled.append(place)
+            if bare.endswith(("?", "？")):
+                (titled if place in headed else asked if fresh else []).append(place)
+        fresh = not bare
+    questions = next((each for each in (labelled, titled) if len(each) > 1), sorted(titled + asked))
+    starts = sorted({*questions, *(headed.difference(titled) if questions else ())})
+    return PartBoundaries([starts, blocks.paragraphs, blocks.items], [*_list_headings(blocks), *questions])
+
+
+def locate_clauses(text: str, blocks: TextBlocks) -> PartBoundaries:
+    """Articles and headings, then clauses by how deep they are numbered: 1., 1.1, 1.1.1, (a), (i)."""
+    levels: BreakLevels = [[] for _ in range(7)]
+    levels[0] += _list_headings(blocks)
+    for place, line in iterate_lines(text):
+        bare = line.strip(LINE_DECORATION)
+        if not bare:
+            continue
+        numbered = CLAUSE_NUMBER.match(bare)
+        if ARTICLE_TITLE.match(bare):
+            levels[0].append(place)
+        elif numbered:
+            levels[min(numbered[1].count(".") + 1, 4)].append(place)
+        elif lettered := CLAUSE_LETTER.match(bare):
+            levels[6 if lettered[1] and lettered[1] not in ("i", "v", "x") else 5].append(place)
+    titles = list(levels[0])
+    return PartBoundaries([*(sorted(set(level)) for level in levels), blocks.paragraphs], titles)
+
+
+def locate_turns(text: str, blocks: TextBlocks) -> PartBoundaries:
+    """Turns of a chat: lines that begin with who speaks, who is a customary role or speaks at least twice."""
+    spoken: list[tuple[int, str]] = []
+    for place, line in iterate_lines(text):
+        bare = line.lstrip(LINE_DECORATION)
+        turn = SPEAKER_TURN.match(bare[:200])
+        if turn:
+            spoken.append((place, turn[1].casefold()))
+    counts = Counter(who for _, who in spoken)
+    starts = [place for place, who in spoken if counts[who] > 1 or who in SPEAKER_ROLES]
+    levels = [starts] if starts else (parse_json_levels(text) or [])
+    return PartBoundaries([*levels, blocks.paragraphs, blocks.items])

@@ -1,0 +1,300 @@
+"""The index in LanceDB, for corpora that are larger than memory or that change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.protocols import Embedder
+from ragfault.records import Chunk
+from ragfault.retrieval.filters import GROUPS_FIELD, check_fields
+from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage
+from ragfault.retrieval.search import SearchKind, make_retriever
+
+WRITE_BATCH = 1024
+"""Chunks that are embedded and written together."""
+TABLE_NAME, MANIFEST_NAME = "chunks", "ragfault.json"
+LANCE_FORMAT = 2
+GROUPS_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN = "l_groups", "t_valid_from", "t_valid_to"
+"""Columns that are always there: who may read a chunk and when it is valid may first be said by the millionth."""
+MEMBER_SEPARATOR = "\x1f"
+"""Stands round each member of a list that is kept as text."""
+
+
+class LanceManifest(Struct, frozen=True, kw_only=True):
+    """How the database was made."""
+
+    format: int = 1
+    embedder: str | None
+    fields: dict[str, str]
+    """Field of the metadata → its column: `n…` for numbers, `t…` for texts, `l…` for lists."""
+    chunks: int
+
+
+class LanceIndex:
+    """Chunks in a LanceDB folder, searched as an `Index` is: by words (its own BM25), by meaning (exact), or both.
+
+    Raises MissingExtra without the extra `lance`.
+    """
+
+    def __init__(self, table: Any, manifest: LanceManifest, embedder: Embedder | None) -> None:
+        self._table, self.manifest, self._embedder = table, manifest, embedder
+
+    @property
+    def has_embedder(self) -> bool:
+        """Whether it can be searched by meaning."""
+        return self._embedder is not None
+
+    @classmethod
+    def build(
+        cls, chunks: Iterable[Chunk], folder: str | Path, embedder: Embedder | None = None
+    ) -> LanceIndex:
+        """Write chunks to a new database, some at a time; those of the first thousand tell the kinds of the metadata.
+
+        Raises OutputError where the folder is taken, InputError where there is no chunk or no text.
+        """
+        place = Path(folder)
+        if place.exists() and any(place.iterdir()):
+            raise OutputError(f"{place} exists and is not empty. Choose another place for the database.")
+        stream = iter(chunks)
+        first = list(islice(stream, WRITE_BATCH))
+        if not any(chunk.text.strip() for chunk in first):
+            raise InputError("there is no chunk with text to index. Is the corpus empty?")
+        fields = _assign_columns(first)
+        place.mkdir(parents=True, exist_ok=True)
+        table, count = None, 0
+        for batch in _batch_chunks(first, stream):
+            rows = _build_rows(batch, fields, embedder)
+            count += len(batch)
+            if table is None:
+                table = _import_lancedb().connect(place).create_table(TABLE_NAME, rows)
+            else:
+                table.add(rows)
+        made = LanceManifest(
+            format=LANCE_FORMAT,
+            embedder=embedder.fingerprint if embedder else None,
+            fields=fields,
+            chunks=count,
+        )
+        cast(Any, table).create_index("text", config=_make_text_config(), replace=True)
+        (place / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(made)))
+        return cls(table, made, embedder)
+
+    @classmethod
+    def open(cls, folder: str | Path, embedder: Embedder | None = None) -> LanceIndex:
+        """The database in a folder, to be searched with the embedder that made it.
+
+        Raises RunError where there is none, UsageError where the embedder is another one.
+        """
+        place = Path(folder)
+        try:
+            made = msgspec.json.decode((place / MANIFEST_NAME).read_bytes(), type=LanceManifest)
+        except (OSError, msgspec.MsgspecError):
+            raise RunError(f"no database of ragfault at {place}. Build one there.") from None
+        if made.format != LANCE_FORMAT:
+            raise RunError(
+                f"{place} has layout {made.format}, this ragfault reads {LANCE_FORMAT}. Build it again."
+            )
+        if embedder is not None and embedder.fingerprint != made.embedder:
+            raise UsageError(
+                f"the database {place} was made with {made.embedder or 'no embedder'}, and it cannot be searched with "
+                f"{embedder.fingerprint}. Give that embedder, or index the corpus again."
+            )
+        return cls(_import_lancedb().connect(place).open_table(TABLE_NAME), made, embedder)
+
+    def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
+        """The stage that finds the best `k` chunks; as `Index.retrieve`."""
+        return make_retriever(self, kind, k, **fusion)
+
+    def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
+        """The best chunks for a text by one search, among those that meet the conditions of the query."""
+        if kind == "sparse":
+            asked, score = self._table.search(text, query_type="fts"), "_score"
+        else:
+            assert self._embedder is not None
+            vector = self._embedder.embed([text], query=True)[0]
+            asked, score = self._table.search(vector).distance_type("cosine"), "_distance"
+        where = self._render_filter(query)
+        if where:
+            asked = asked.where(where, prefilter=True)
+        rows = asked.select(["chunk", score]).limit(k).to_arrow().to_pylist()
+        return tuple(
+            replace(
+                msgspec.json.decode(row["chunk"], type=Chunk),
+                score=1.0 - row[score] if kind == "dense" else row[score],
+            )
+            for row in rows
+        )
+
+    def count_matching(self, query: Query) -> int:
+        """How many chunks meet the conditions of a query."""
+        return int(self._table.count_rows(self._render_filter(query) or None))
+
+    def _render_filter(self, query: Query) -> str:
+        """The conditions of a query as a filter of the database."""
+        fields = self.manifest.fields
+        check_fields(query.conditions, fields)
+        parts = [
+            (_render_inferred if condition.inferred else _render_condition)(
+                condition, fields.get(condition.field, f"t_{condition.field}")
+            )
+            for condition in query.conditions
+            if condition.field in fields or not condition.inferred
+        ]
+        if query.user is not None:
+            mine = [
+                f"strpos({GROUPS_COLUMN}, {_quote_text(f'{MEMBER_SEPARATOR}{group}{MEMBER_SEPARATOR}')}) > 0"
+                for group in query.user
+            ]
+            parts.append(f"({' OR '.join([f'{GROUPS_COLUMN} IS NULL', *mine])})")
+        if query.time is not None:
+            for column, test in ((VALID_FROM_COLUMN, "to"), (VALID_TO_COLUMN, "from")):
+                bound = _render_bound(column, test, query.time.isoformat())
+                parts.append(f"({column} IS NULL OR {bound})")
+        return " AND ".join(parts)
+
+
+def _import_lancedb() -> Any:
+    try:
+        import lancedb
+    except ImportError:
+        raise MissingExtra("the database LanceDB", "lance") from None
+    return lancedb
+
+
+def _make_text_config() -> Any:
+    from lancedb.index import FTS
+
+    return FTS()
+
+
+def _batch_chunks(first: list[Chunk], stream: Iterator[Chunk]) -> Iterator[list[Chunk]]:
+    batch = first
+    while batch:
+        yield batch
+        batch = list(islice(stream, WRITE_BATCH))
+
+
+def _assign_columns(chunks: Sequence[Chunk]) -> dict[str, str]:
+    """A column for each field of the metadata, by the kind of its values."""
+    kinds: dict[str, set[str]] = {}
+    for chunk in chunks:
+        for name, value in chunk.metadata.items():
+            kinds.setdefault(name, set()).add(_infer_column_kind(name, value))
+    return {
+        name: f"{kind.pop() if len(kind) == 1 else 't'}{place}"
+        for place, (name, kind) in enumerate(sorted(kinds.items()))
+    }
+
+
+def _infer_column_kind(name: str, value: Any) -> str:
+    if name == GROUPS_FIELD or isinstance(value, (list, tuple)):
+        return "l"
+    return "n" if isinstance(value, (int, float)) and not isinstance(value, bool) else "t"
+
+
+def _build_rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Embedder | None) -> Any:
+    """Chunks as a table of Arrow."""
+    import pyarrow as pa
+
+    texts = [chunk.text for chunk in chunks]
+    columns: dict[str, Any] = {
+        "text": pa.array(texts, pa.string()),
+        "t_document": pa.array([_encode_cell(chunk.document, "t") for chunk in chunks], pa.string()),
+        "t_kind": pa.array([chunk.kind for chunk in chunks], pa.string()),
+        "chunk": pa.array([msgspec.json.encode(chunk).decode() for chunk in chunks], pa.string()),
+    }
+    if embedder is not None:
+        vectors = embedder.embed(texts)
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    columns[GROUPS_COLUMN] = pa.array(
+        [_encode_groups(chunk.metadata.get(GROUPS_FIELD)) for chunk in chunks], pa.string()
+    )
+    for name, column in [*fields.items(), ("valid_from", VALID_FROM_COLUMN), ("valid_to", VALID_TO_COLUMN)]:
+        kind = pa.float64() if column[0] == "n" else pa.string()
+        columns[column] = pa.array(
+            [_encode_cell(chunk.metadata.get(name), column[0]) for chunk in chunks], kind
+        )
+    return pa.table(columns)
+
+
+def _encode_cell(value: Any, kind: str) -> Any:
+    """A value of the metadata as its column keeps it; None where it is of another kind."""
+    if value is None:
+        return None
+    if kind == "n":
+        return float(value) if isinstance(value, (int, float)) else None
+    if kind == "l":
+        held = value if isinstance(value, (list, tuple)) else [value]
+        return "".join(f"{MEMBER_SEPARATOR}{_fold_text(one)}{MEMBER_SEPARATOR}" for one in held)
+    return _fold_text(value)
+
+
+def _encode_groups(groups: Any) -> str | None:
+    """Who may read a chunk, as they are written; None: everybody."""
+    if groups is None:
+        return None
+    return "".join(
+        f"{MEMBER_SEPARATOR}{one}{MEMBER_SEPARATOR}"
+        for one in ([groups] if isinstance(groups, str) else groups)
+    )
+
+
+def _fold_text(value: Any) -> str:
+    return value.casefold() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _render_condition(condition: FilterCondition, column: str) -> str:
+    """A condition in the language of the database."""
+    if condition.test in ("from", "to"):
+        return _render_bound(column, condition.test, condition.value)
+    if condition.test == "holds":
+        return _render_membership(column, condition.value)
+    wanted = condition.value if condition.test == "in" else (condition.value,)
+    return f"{column} IN ({', '.join(_render_literal(one, column) for one in wanted) or 'NULL'})"
+
+
+def _render_inferred(condition: FilterCondition, column: str) -> str:
+    """A condition that was read out of a query; of a field of numbers it can mean the year at most."""
+    if column[0] != "n":
+        return _render_condition(condition, column)
+    year = str(condition.value)[:4]
+    bound = condition.test in ("from", "to") and year.isdecimal()
+    return _render_bound(column, condition.test, year) if bound else "FALSE"
+
+
+def _render_membership(column: str, value: Any) -> str:
+    """Whether a list holds a value; of a column of single values, whether it is that."""
+    if column[0] != "l":
+        return f"{column} = {_render_literal(value, column)}"
+    return f"strpos({column}, {_quote_text(f'{MEMBER_SEPARATOR}{_fold_text(value)}{MEMBER_SEPARATOR}')}) > 0"
+
+
+def _render_bound(column: str, test: str, value: Any) -> str:
+    """A bound: of numbers as such, of texts as far as both are given."""
+    sign = ">=" if test == "from" else "<="
+    if column[0] == "n":
+        return f"{column} {sign} {_render_literal(value, column)}"
+    text = _fold_text(value if isinstance(value, str) else str(value))
+    return f"left({column}, {len(text)}) {sign} left({_quote_text(text)}, character_length({column}))"
+
+
+def _render_literal(value: Any, column: str) -> str:
+    if column[0] != "n":
+        return _quote_text(_fold_text(value))
+    try:
+        return repr(float(value))
+    except (TypeError, ValueError):
+        raise UsageError(f'"{value}" is no number, and the field holds numbers.') from None
+
+
+def _quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

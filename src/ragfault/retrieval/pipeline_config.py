@@ -1,0 +1,231 @@
+"""The configuration of a pipeline: chunker, embedder and stages, read from pipeline.toml, written and built."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.records import Document
+from ragfault.retrieval.chunking import load_chunker
+from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.expressions import parse_expression
+from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Pipeline
+from ragfault.retrieval.stages import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
+
+CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None}
+"""Tables of the file with their keys; stages have names of the user's own."""
+NO_EMBEDDER = "none"
+UNFITTED_SUFFIX = " unfitted"
+"""Ends the fingerprint of an embedder that has seen no corpus yet."""
+
+
+class PipelineConfig(Struct, frozen=True, kw_only=True):
+    """How a corpus is cut, embedded and searched, each part in the grammar of calls."""
+
+    chunker: str = "recursive(512)"
+    embedder: str = NO_EMBEDDER
+    """"none": it is searched by words alone."""
+    stages: dict[str, str] = field(default_factory=lambda: {"retrieve": "sparse", "select": "top(10)"})
+    """Name of the stage → what it is, in the order in which they run."""
+
+    @property
+    def name(self) -> str:
+        """It in a line."""
+        parts = (
+            self.chunker,
+            *(() if self.embedder == NO_EMBEDDER else (self.embedder,)),
+            *self.stages.values(),
+        )
+        return " · ".join(parts)
+
+    def get_stage(self, kind: StageKind) -> str | None:
+        """The first stage of a step; None where it has none."""
+        return next((text for text in self.stages.values() if get_stage_kind(text) == kind), None)
+
+
+def replace_stage(config: PipelineConfig, kind: StageKind, expression: str | None) -> PipelineConfig:
+    """The recipe with another stage in place of those of a step; None leaves the step out.
+
+    A step that it had not comes where it belongs.
+
+    >>> replace_stage(PipelineConfig(), "rerank", "rerank(lexical)").stages
+    {'retrieve': 'sparse', 'rerank': 'rerank(lexical)', 'select': 'top(10)'}
+    """
+    stages = {name: held for name, held in config.stages.items() if get_stage_kind(held) != kind}
+    if expression is not None:
+        stages[kind] = expression
+        order = {name: STAGE_KINDS.index(get_stage_kind(held)) for name, held in stages.items()}
+        stages = {name: stages[name] for name in sorted(stages, key=order.__getitem__)}
+    return replace(config, stages=stages)
+
+
+def read_pipeline_config(path: str | Path) -> PipelineConfig:
+    """The recipe in a file.
+
+    Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table, key, stage,
+    chunker or embedder that does not exist, UsageError where no stage retrieves.
+    """
+    place = Path(path)
+    try:
+        found = tomllib.loads(place.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{place} is not TOML: {error}") from None
+    for name, table in found.items():
+        _check_table(place, name, table)
+    recipe = PipelineConfig(
+        **{
+            key: found.get("index", {}).get(key, getattr(PipelineConfig(), key))
+            for key in ("chunker", "embedder")
+        },
+        stages=found.get("stages", {}),
+    )
+    check_pipeline_config(recipe, str(place))
+    return recipe
+
+
+def _check_table(path: Path, name: str, table: Any) -> None:
+    if name not in CONFIG_TABLES:
+        raise UnknownName(f"table of {path}", name, CONFIG_TABLES)
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
+    known = CONFIG_TABLES[name]
+    for key, value in table.items():
+        if known is not None and key not in known:
+            raise UnknownName(f"key of [{name}] in {path}", key, known)
+        if not isinstance(value, str):
+            raise InputError(f'{path}: {key} of [{name}] should be a text such as "top(5)", not {value!r}.')
+
+
+def check_pipeline_config(config: PipelineConfig, source: str = "the recipe") -> None:
+    """Refuse a recipe that cannot be cooked, before anything is computed."""
+    steps = {name: get_stage_kind(text) for name, text in config.stages.items()}
+    if "retrieve" not in steps.values():
+        raise UsageError(f'{source} has no stage that retrieves. Add one, such as: retrieve = "hybrid"')
+    load_chunker(config.chunker)
+    load_config_embedder(config)
+    for text in config.stages.values():
+        if check_stage(text).name in ("dense", "hybrid", "diverse") and config.embedder == NO_EMBEDDER:
+            raise UsageError(
+                f'{source} has the stage "{text}" and no embedder. Name one, such as: embedder = "latent"'
+            )
+
+
+def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
+    """The recipe as TOML, below comment lines.
+
+    >>> print(format_pipeline_config(PipelineConfig(chunker="sentences(256)")).strip())
+    [index]
+    chunker = "sentences(256)"
+    embedder = "none"
+    <BLANKLINE>
+    [stages]
+    retrieve = "sparse"
+    select = "top(10)"
+    """
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    lines += [
+        "[index]",
+        f"chunker = {_quote_toml(config.chunker)}",
+        f"embedder = {_quote_toml(config.embedder)}",
+    ]
+    lines += ["", "[stages]"]
+    lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.stages.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _quote_toml(text: str) -> str:
+    """A basic string of TOML: JSON's, whose escapes TOML shares."""
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007F")
+
+
+def _format_key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _quote_toml(name)
+
+
+def load_config_embedder(config: PipelineConfig) -> Any:
+    """The embedder of a recipe, not yet fitted; None where it has none."""
+    if config.embedder == NO_EMBEDDER:
+        return None
+    call = parse_expression(config.embedder)
+    try:
+        return load_embedder(call.name, *call.arguments, **call.options)
+    except TypeError as error:
+        raise UsageError(f'the embedder "{config.embedder}" cannot be made: {error}.') from None
+
+
+def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkIndex:
+    """The index of a recipe: documents cut and embedded.
+
+    Raises InputError where the corpus is empty, has no text, or two documents have one id.
+    """
+    documents = tuple(corpus)
+    seen: set[str] = set()
+    for document in documents:
+        if document.id in seen:
+            raise InputError(f'two documents have the id "{document.id}": give each its own.')
+        seen.add(document.id)
+    if not documents:
+        raise InputError("the corpus holds no document.")
+    cut = load_chunker(config.chunker)
+    chunks = [chunk for document in documents for chunk in cut(document)]
+    return ChunkIndex.build(chunks, load_config_embedder(config), chunker=config.chunker)
+
+
+def build_pipeline(config: PipelineConfig, index: ChunkIndex) -> Pipeline:
+    """The pipeline of a recipe over an index."""
+    return Pipeline({name: make_stage(text, index) for name, text in config.stages.items()})
+
+
+def load_pipeline(path: str | Path, source: Iterable[Document] | ChunkIndex) -> Pipeline:
+    """The pipeline that a file describes, over the documents of a corpus or over an index that is there already.
+
+    Raises what `read_recipe` and `build_index` raise, and UsageError where the index was made by another chunker or
+    another embedder than the file names: cut and embedded otherwise, it is another pipeline.
+    """
+    recipe = read_pipeline_config(path)
+    if not isinstance(source, ChunkIndex):
+        return build_pipeline(recipe, build_index(recipe, source))
+    made = source.manifest
+    if made.chunker and made.chunker != recipe.chunker:
+        raise UsageError(
+            f"the index was cut by {made.chunker}, and {path} says {recipe.chunker}. Index the corpus again."
+        )
+    _check_same_embedder(recipe, source, path)
+    return build_pipeline(recipe, source)
+
+
+def _check_same_embedder(config: PipelineConfig, index: ChunkIndex, path: str | Path) -> None:
+    wanted, held = load_config_embedder(config), index.manifest.embedder
+    if wanted is None or held is None:
+        if wanted is not None:
+            raise UsageError(
+                f"the index has no embedder, and {path} says {config.embedder}. Index the corpus again."
+            )
+        return
+    if not matches_embedder(wanted.fingerprint, held):
+        raise UsageError(
+            f"the index was made with {held}, and {path} says {wanted.fingerprint.removesuffix(UNFITTED_SUFFIX)}. "
+            "Index the corpus again with the new embedder."
+        )
+
+
+def matches_embedder(requested: str, stored: str) -> bool:
+    """Whether the embedder of one fingerprint is that of another; one that is not fitted yet knows not all of its own.
+
+    >>> matches_embedder("latent/1 dimensions=8 unfitted", "latent/1 dimensions=8 fitted=ab12")
+    True
+    >>> matches_embedder("endpoint:text-embedding-3", "endpoint:text-embedding-3-small")
+    False
+    """
+    known = requested.removesuffix(UNFITTED_SUFFIX)
+    return stored == requested or (known != requested and stored.startswith(f"{known} fitted="))

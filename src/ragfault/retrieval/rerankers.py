@@ -1,0 +1,199 @@
+"""Rerankers: the rerank stage, reranking by a judge, and the services of Cohere, Voyage and Vertex AI."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from ragfault.errors import UsageError
+from ragfault.judges.checks.passages import Passage
+from ragfault.protocols import Reranker
+from ragfault.retrieval.pipeline import Hits, Query, Stage, StageResult
+from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
+
+if TYPE_CHECKING:
+    from ragfault.judges.scorer import Scorer
+
+
+class JudgeReranker:
+    """A reranker by the relevance that a judge sees: embedded, lexical, minilm, or a model in ONNX.
+
+    >>> reranker = JudgeReranker("lexical")
+    >>> near, far = reranker.relevance("When does the ferry leave?", ["The ferry leaves at ten.", "Dogs need a lead."])
+    >>> near > far
+    True
+    """
+
+    def __init__(self, judge: str | Scorer = "embedded") -> None:
+        from ragfault.judges import load_judge
+
+        made: Any = load_judge(judge) if isinstance(judge, str) else judge
+        if not hasattr(made, "read"):
+            raise UsageError(
+                f'"{judge}" reads no passage by itself, so it cannot rerank. Take embedded, lexical or minilm.'
+            )
+        self._scorer = cast("Scorer", made)
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the judge."""
+        return self._scorer.fingerprint
+
+    def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The judge's relevance of each text, in [0, 1]."""
+        passages = [Passage(str(place), text) for place, text in enumerate(texts)]
+        return [seen.value for seen in self._scorer.open_session(query).score_relevance(query, passages)]
+
+
+def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stage:
+    """The stage that orders the first `depth` hits by what a reranker says, and keeps `k` of them.
+
+    Scores become the reranker's. Hits beyond `depth` follow in their order with the lowest of them, unless `k` leaves
+    them out; equal hits keep their order. A reranker that fails leaves the order as it was, and a note says so.
+
+    >>> from ragfault.records import Chunk
+    >>> hits = (Chunk(id="dogs", text="Dogs need a lead."), Chunk(id="ferry", text="The ferry leaves at ten."))
+    >>> [hit.id for hit in rerank(JudgeReranker("lexical"))(Query(text="When does the ferry leave?"), hits).hits]
+    ['ferry', 'dogs']
+    """
+    if depth < 1 or (k is not None and k < 1):
+        raise UsageError(f"depth and k are at least 1, got depth={depth}, k={k}.")
+
+    def stage(query: Query, hits: Hits) -> StageResult:
+        if not hits:
+            return StageResult(query, hits)
+        head = hits[:depth]
+        try:
+            scores = list(reranker.relevance(query.text, [hit.text for hit in head]))
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the door to services: hits in their old order are still hits
+            note = f"reranking failed, the order is as it was: {type(error).__name__}: {error}"
+            return StageResult(query.with_failure(note), hits[:k])
+        if len(scores) != len(head):
+            raise UsageError(
+                f"the reranker {reranker.fingerprint} returned {len(scores)} scores for {len(head)} texts."
+            )
+        if not all(map(math.isfinite, scores)):
+            raise UsageError(
+                f"the reranker {reranker.fingerprint} returned a score that is no finite number."
+            )
+        ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
+        made = [replace(hit, score=float(score)) for score, hit in ordered]
+        rest = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
+        return StageResult(query, tuple(made + rest)[:k])
+
+    return stage
+
+
+class CohereReranker:
+    """Cohere's ranking (`POST /v2/rerank`); the key is in COHERE_API_KEY.
+
+    >>> CohereReranker().fingerprint
+    'cohere rerank-v3.5'
+    """
+
+    def __init__(self, model: str = "rerank-v3.5", base_url: str = "https://api.cohere.com") -> None:
+        self.model, self._url = model, f"{base_url.rstrip('/')}/v2/rerank"
+
+    @property
+    def fingerprint(self) -> str:
+        """Service and model."""
+        return f"cohere {self.model}"
+
+    def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The relevance of each text, in [0, 1]. Raises UsageError without a key, ServiceFailed without an answer."""
+        if not texts:
+            return []
+        body = {"model": self.model, "query": query, "documents": list(texts), "top_n": len(texts)}
+        answer = post_json(self._url, body, key=read_api_key("Cohere", ("COHERE_API_KEY", "CO_API_KEY")))
+        return _order_scores("Cohere", answer, "results", "index", "relevance_score", len(texts))
+
+
+class VoyageReranker:
+    """Voyage's ranking (`POST /v1/rerank`); the key is in VOYAGE_API_KEY.
+
+    >>> VoyageReranker().fingerprint
+    'voyage rerank-2.5'
+    """
+
+    def __init__(self, model: str = "rerank-2.5", base_url: str = "https://api.voyageai.com") -> None:
+        self.model, self._url = model, f"{base_url.rstrip('/')}/v1/rerank"
+
+    @property
+    def fingerprint(self) -> str:
+        """Service and model."""
+        return f"voyage {self.model}"
+
+    def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The relevance of each text, in [0, 1]. Raises UsageError without a key, ServiceFailed without an answer."""
+        if not texts:
+            return []
+        body = {"model": self.model, "query": query, "documents": list(texts)}
+        answer = post_json(self._url, body, key=read_api_key("Voyage", ("VOYAGE_API_KEY",)))
+        return _order_scores("Voyage", answer, "data", "index", "relevance_score", len(texts))
+
+
+class VertexReranker:
+    """Vertex AI's semantic ranker (`rankingConfigs:rank`); an access token is in GOOGLE_ACCESS_TOKEN.
+
+    >>> VertexReranker("my-project").fingerprint
+    'vertex semantic-ranker-default@latest'
+    """
+
+    def __init__(
+        self,
+        project: str = "",
+        model: str = "semantic-ranker-default@latest",
+        location: str = "global",
+        base_url: str = "https://discoveryengine.googleapis.com",
+    ) -> None:
+        if not all(part and part.replace("-", "").replace("_", "").isalnum() for part in (project, location)):
+            raise UsageError(
+                f'"{project}" in "{location}" is no project of Google Cloud in a location. Write vertex:PROJECT.'
+            )
+        self.model, self._project = model, project
+        self._url = (
+            f"{base_url.rstrip('/')}/v1/projects/{project}/locations/{location}"
+            "/rankingConfigs/default_ranking_config:rank"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Service and model."""
+        return f"vertex {self.model}"
+
+    def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The relevance of each text, in [0, 1]. Raises UsageError without a token, ServiceFailed without an answer."""
+        if not texts:
+            return []
+        records = [{"id": str(place), "content": text} for place, text in enumerate(texts)]
+        body = {"model": self.model, "query": query, "records": records, "topN": len(texts)}
+        headers = {"X-Goog-User-Project": self._project}
+        answer = post_json(
+            self._url, body, key=read_api_key("Vertex AI", ("GOOGLE_ACCESS_TOKEN",)), headers=headers
+        )
+        return _order_scores("Vertex AI", answer, "records", "id", "score", len(texts))
+
+
+def _order_scores(
+    service: str, answer: Any, rows_key: str, place_key: str, score_key: str, count: int
+) -> list[float]:
+    """The scores in the order of the texts; raises ServiceFailed where one is lacking, doubled or no number."""
+    found: dict[int, float] = {}
+    try:
+        for row in answer[rows_key]:
+            number = int(row[place_key])
+            if number in found:
+                raise ServiceFailed(f"{service} ranked text {number} twice.")
+            found[number] = float(row[score_key])
+    except (KeyError, TypeError, ValueError):
+        raise ServiceFailed(f"{service} answered in a shape that is not that of a ranking.") from None
+    if not all(map(math.isfinite, found.values())):
+        raise ServiceFailed(f"{service} gave a relevance that is no finite number.")
+    if found.keys() != set(range(count)):
+        raise ServiceFailed(f"{service} ranked {len(found)} texts, and {count} were sent.")
+    return [found[number] for number in range(count)]

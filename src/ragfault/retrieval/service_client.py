@@ -1,0 +1,107 @@
+"""The HTTP client for embedding and reranking services: JSON requests with retries and a bearer key."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from typing import Any
+
+from ragfault.errors import RagfaultError, UsageError
+
+MAX_RESPONSE_BYTES = 64 * 2**20
+"""An answer of more bytes than this is not read."""
+RETRY_STATUSES = (408, 409, 429, 500, 502, 503, 504)
+"""What a service answers when another try may help."""
+FIRST_PAUSE, MAX_PAUSE = 0.5, 20.0
+"""Seconds before the second try, doubled each time, and the longest pause."""
+
+
+class ServiceFailed(RagfaultError):
+    """A service gave no answer that can be used; says which, and why."""
+
+
+class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: a key must not go where it was not sent."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+URL_OPENER = urllib.request.build_opener(_NoRedirectHandler)
+
+
+def read_api_key(service: str, variables: Sequence[str]) -> str:
+    """The key of a service, from the environment alone. Raises UsageError where there is none."""
+    for name in variables:
+        if os.environ.get(name):
+            return os.environ[name]
+    raise UsageError(f"{service} wants a key. Set the environment variable {' or '.join(variables)}.")
+
+
+def post_json(
+    url: str,
+    body: Any,
+    *,
+    key: str = "",
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 30.0,
+    attempts: int = 4,
+) -> Any:
+    """What a service answers to a JSON body.
+
+    A try that meets a limit, a fault of the server or a broken line is made again, `tries` times in all, after the
+    pause that the service asks for. Raises UsageError for an address that is none of http, ServiceFailed where no try
+    helped.
+    """
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(f"{url} is no address of a service: it begins with http:// or https://.")
+    head = {"Content-Type": "application/json", **(headers or {})}
+    if key:
+        head["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), head, method="POST")
+    for turn in range(1, attempts + 1):
+        try:
+            with URL_OPENER.open(request, timeout=timeout) as answer:
+                return _decode_response(url, answer.read(MAX_RESPONSE_BYTES + 1))
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(500).decode("utf-8", "replace")
+            reason, wait = f"{error.code} {said}".strip(), error.headers.get("Retry-After")
+            if error.code not in RETRY_STATUSES:
+                break
+        except (urllib.error.URLError, HTTPException, OSError) as error:
+            reason, wait = str(getattr(error, "reason", error)) or type(error).__name__, None
+        if turn < attempts:
+            time.sleep(_compute_pause(turn, wait))
+    raise ServiceFailed(_redact_key(f"{_redact_url(url)} gave no answer: {reason}", key))
+
+
+def _decode_response(url: str, packed: bytes) -> Any:
+    if len(packed) > MAX_RESPONSE_BYTES:
+        raise ServiceFailed(f"{_redact_url(url)} answered with more than {MAX_RESPONSE_BYTES >> 20} MiB.")
+    try:
+        return json.loads(packed)
+    except ValueError:
+        raise ServiceFailed(f"{_redact_url(url)} answered with what is not JSON.") from None
+
+
+def _compute_pause(attempt: int, retry_after: str | None) -> float:
+    if retry_after is not None and retry_after.strip().isdigit():
+        return min(float(retry_after), MAX_PAUSE)
+    return min(FIRST_PAUSE * 2.0 ** (attempt - 1), MAX_PAUSE)
+
+
+def _redact_url(url: str) -> str:
+    """The address without what may be secret in it."""
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def _redact_key(text: str, key: str) -> str:
+    return text.replace(key, "***") if key else text

@@ -1,0 +1,1 @@
+"""Alerts: change detection, the scheduler that evaluates rules, and notifications."""

@@ -1,0 +1,338 @@
+"""Delivery of notifications by webhook and e-mail, one thread per receiver, with retries."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import smtplib
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, make_msgid
+from hashlib import sha256
+from queue import Empty, Queue
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import UnknownName, UsageError
+from ragfault.server.alerts.notification import WEBHOOK_FORMATS, AlertNotification, sign_body
+from ragfault.server.counters import EventCounters
+from ragfault.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
+from ragfault.server.settings import ServerSettings, is_loopback
+
+ADDRESS_PATTERN = re.compile(r"[^\s@<>\"(),:;\\\[\]]{1,64}@[^\s@<>\"(),:;\\\[\]]{1,255}")
+DEFAULT_PORTS = {"smtp": 587, "smtps": 465}
+MAX_SUBJECT_LENGTH = 180
+"""Characters of a subject, at most."""
+
+
+class MailServer(NamedTuple):
+    """Who takes mail from us."""
+
+    host: str
+    port: int
+    user: str | None = None
+    implicit_tls: bool = False
+    """Whether TLS begins with the connection; else it does with STARTTLS."""
+
+
+def parse_mail_server(url: str) -> MailServer:
+    """The server that an address names: `smtp://user@host:587`, or `smtps://` where TLS begins at once.
+
+    Raises UsageError for what is none, and for one with a password in it, which others could read.
+
+    >>> parse_mail_server("smtp://alerts%40example.org@mail.example.org")
+    MailServer(host='mail.example.org', port=587, user='alerts@example.org', wrapped=False)
+    """
+    try:
+        parts = urlsplit(url)
+        host, port, user = parts.hostname, parts.port, parts.username
+    except ValueError:
+        parts, host, port, user = urlsplit(""), None, None, None
+    if parts.scheme not in DEFAULT_PORTS or not host:
+        raise UsageError("a mail server is named as smtp://user@host:587 or smtps://user@host:465.")
+    if parts.password:
+        raise UsageError(
+            "the password of the mail server is given as RAGFAULT_SMTP_PASSWORD: others see options."
+        )
+    return MailServer(
+        host, port or DEFAULT_PORTS[parts.scheme], unquote(user) if user else None, parts.scheme == "smtps"
+    )
+
+
+class MailReceiver(Struct, frozen=True):
+    """One who is told of alerts by mail."""
+
+    server: MailServer
+    password: str | None
+    sender: str
+    receiver: str
+
+    @classmethod
+    def from_options(cls, server: str, password: str | None, sender: str, receiver: str) -> MailReceiver:
+        """Made of what somebody said; raises UsageError for no server, no address, or a user without password."""
+        for address in (sender, receiver):
+            if not ADDRESS_PATTERN.fullmatch(address):
+                raise UsageError(f'"{address}" is no address of mail: write name@example.org alone.')
+        made = parse_mail_server(server)
+        if made.user and not password:
+            raise UsageError(f"{made.user} needs a password: set RAGFAULT_SMTP_PASSWORD.")
+        return cls(made, password, sender, receiver)
+
+    def __call__(self, notice: AlertNotification) -> DeliveryAttempt:
+        """One attempt to send a notice; nothing is sent, and no password told, over a line that others can read."""
+        try:
+            with self._connect() as line:
+                line.send_message(build_message(notice, self.sender, self.receiver))
+        except smtplib.SMTPRecipientsRefused as error:
+            code, said = next(iter(error.recipients.values()))
+            return _refused_attempt(code, said)
+        except smtplib.SMTPResponseException as error:
+            return _refused_attempt(error.smtp_code, error.smtp_error)
+        except (smtplib.SMTPNotSupportedError, ssl.SSLCertVerificationError) as error:
+            return DeliveryAttempt(f"the mail server cannot be used: {error}")
+        except (OSError, ValueError) as error:
+            return DeliveryAttempt(f"the mail server cannot be reached: {error}", isinstance(error, OSError))
+        return DeliveryAttempt()
+
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[smtplib.SMTP]:
+        """A line to the server, encrypted and signed in; what goes wrong at its end is no matter."""
+        host, port, user, wrapped = self.server
+        context = ssl.create_default_context()
+        line = (
+            smtplib.SMTP_SSL(host, port, timeout=POST_TIMEOUT, context=context)
+            if wrapped
+            else smtplib.SMTP(host, port, timeout=POST_TIMEOUT)
+        )
+        try:
+            line.ehlo_or_helo_if_needed()
+            if not wrapped and (line.has_extn("starttls") or not is_loopback(host)):
+                line.starttls(context=context)
+            if user and self.password:
+                line.login(user, self.password)
+            yield line
+            with contextlib.suppress(OSError):
+                line.quit()
+        finally:
+            line.close()
+
+
+def _refused_attempt(code: int, reply: object) -> DeliveryAttempt:
+    words = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
+    return DeliveryAttempt(f"the mail server answered {code}: {_single_line(words)[:200]}", 400 <= code < 500)
+
+
+# --- the message -----------------------------------------------------------------------------------
+
+
+def build_message(notice: AlertNotification, sender: str, receiver: str) -> EmailMessage:
+    """A notice as a message of plain text; what is sent of one alert hangs together as one conversation.
+
+    No text of a notice becomes a line of its own, neither in the head nor in the body.
+    """
+    domain = sender.rpartition("@")[2]
+    made = EmailMessage(policy=SMTP)
+    made["From"], made["To"] = sender, receiver
+    made["Subject"] = f"[ragfault] {_single_line(notice.sentence)}"[:MAX_SUBJECT_LENGTH]
+    made["Date"] = format_datetime(datetime.fromtimestamp(notice.time, UTC))
+    made["Message-ID"] = make_msgid(domain=domain)
+    made["References"] = f"<{sha256(notice.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
+    made["Auto-Submitted"] = "auto-generated"
+    made.set_content("\n".join(_message_lines(notice)) + "\n", cte="quoted-printable")
+    return made
+
+
+def _message_lines(notice: AlertNotification) -> Iterator[str]:
+    yield _single_line(notice.sentence)
+    yield ""
+    began = None if notice.began is None else _format_time(notice.began)
+    word = "resolved" if notice.kind == "resolved" else "firing since"
+    for name, value in (
+        ("severity", notice.severity),
+        ("layer", notice.layer),
+        ("route", notice.route),
+        (word, _format_time(notice.since)),
+        ("the drop began about", began),
+    ):
+        if value:
+            yield f"{name}: {_single_line(value)}"
+    yield from _list_section("What may be to blame", notice.suspects)
+    yield from _list_section("What to try", notice.remedies)
+    yield from _list_section("Traces that show it", notice.traces)
+
+
+def _list_section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    lines = tuple(lines)
+    if lines:
+        yield from ("", f"{title}:", *(f"- {_single_line(each)}" for each in lines))
+
+
+def _format_time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _single_line(text: str) -> str:
+    """A text as one line of printable signs."""
+    plain = text.encode("utf-8", "replace").decode()
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
+
+
+pass  # self-import
+
+
+RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)
+"""Seconds before each attempt."""
+QUEUE_SIZE = 1000
+"""Notices that may wait for one receiver."""
+
+Receiver = Callable[[AlertNotification], DeliveryAttempt]
+"""One attempt to send a notice to somebody."""
+DeliveryCallback = Callable[[AlertNotification, str | None], None]
+"""What is told of each notice and receiver: what was wrong, if it never came through."""
+
+
+class WebhookReceiver:
+    """An address that takes notices in a shape, signed where there is a secret."""
+
+    def __init__(self, url: str, shape: str, secret: str | None) -> None:
+        if shape not in WEBHOOK_FORMATS:
+            raise UnknownName("shape of a webhook", shape, WEBHOOK_FORMATS)
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise UsageError("a webhook is an address that begins with https:// or http://.")
+        self._url, self._format, self._secret = url, WEBHOOK_FORMATS[shape], secret
+
+    def __call__(self, notice: AlertNotification) -> DeliveryAttempt:
+        """One attempt to send a notice."""
+        body = msgspec.json.encode(self._format(notice))
+        headers = {"Content-Type": "application/json"}
+        if self._secret:
+            moment = int(time.time())
+            headers["X-Ragfault-Timestamp"] = str(moment)
+            headers["X-Ragfault-Signature"] = f"sha256={sign_body(self._secret, moment, body)}"
+        return post(self._url, body, headers, "the webhook")
+
+
+def build_receivers(settings: ServerSettings) -> list[Receiver]:
+    """Who is told of alerts. Raises UsageError, or UnknownName, where that is not well said."""
+    found: list[Receiver] = []
+    if settings.webhook is not None:
+        found.append(WebhookReceiver(settings.webhook, settings.shape, settings.secret))
+    elif settings.shape not in WEBHOOK_FORMATS:
+        raise UnknownName("shape of a webhook", settings.shape, WEBHOOK_FORMATS)
+    if settings.mail_to and (settings.smtp is None or settings.mail_from is None):
+        raise UsageError("mail needs a server and a sender: --smtp smtp://user@host:587 --mail-from ADDRESS.")
+    for address in settings.mail_to:
+        assert settings.smtp is not None
+        assert settings.mail_from is not None
+        found.append(
+            MailReceiver.from_options(settings.smtp, settings.smtp_password, settings.mail_from, address)
+        )
+    return found
+
+
+class NotificationSender:
+    """Sends notices to every receiver; one that is down keeps no other waiting."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        counters: EventCounters,
+        on_delivered: DeliveryCallback,
+        retry_delays: tuple[float, ...] = RETRY_DELAYS,
+    ) -> None:
+        self._queues = [
+            ReceiverQueue(each, counters, on_delivered, retry_delays) for each in build_receivers(settings)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for line in self._queues:
+            line.start()
+
+    def send(self, notice: AlertNotification) -> None:
+        """Send a notice as soon as may be; where too many wait it is dropped, and counted."""
+        for line in self._queues:
+            line.send(notice)
+
+    def close(self) -> None:
+        """Try once more what waits, as long as it comes through, and end."""
+        for line in self._queues:
+            line.stop()
+        for line in self._queues:
+            line.close()
+
+
+class ReceiverQueue:
+    """A thread that sends notices to one receiver one by one, in order, and tells what became of each."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        counters: EventCounters,
+        on_delivered: DeliveryCallback,
+        retry_delays: tuple[float, ...],
+    ) -> None:
+        self._receiver, self._counters, self._on_delivered, self._retry_delays = (
+            receiver,
+            counters,
+            on_delivered,
+            retry_delays,
+        )
+        self._queue: Queue[AlertNotification] = Queue(QUEUE_SIZE)
+        self._unreachable = False
+        """Whether the receiver did not take the last notice."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ragfault-sender", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def send(self, notice: AlertNotification) -> None:
+        """Put a notice behind those that wait."""
+        if self._queue.qsize() >= QUEUE_SIZE:
+            self._counters.add("unsent")
+            self._on_delivered(notice, "too many wait to be sent")
+            return
+        self._queue.put(notice)
+
+    def stop(self) -> None:
+        """Wait for nothing any more."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """End after what waits."""
+        self.stop()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                notice = self._queue.get(timeout=0.2)
+            except Empty:
+                if self._stopping.is_set():
+                    return
+                continue
+            fault = self._deliver(notice)
+            self._counters.add("sent" if fault is None else "unsent")
+            self._on_delivered(notice, fault)
+
+    def _deliver(self, notice: AlertNotification) -> str | None:
+        """Send a notice, several times where that is worth while; what is wrong, if it never came through."""
+        found = DeliveryAttempt("nobody was there", retryable=True)
+        for pause in self._retry_delays:
+            wait = max(pause, found.retry_after)
+            if not found.retryable or ((wait or self._unreachable) and self._stopping.wait(wait)):
+                return found.error
+            found = self._receiver(notice)
+            self._unreachable = found.retryable
+        return found.error

@@ -1,0 +1,169 @@
+"""The FastAPI application of the server, and the uvicorn process that runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from ragfault.errors import MissingExtra, OutputError
+from ragfault.io.runs.directory import convert_write_errors
+from ragfault.server import problem_details
+from ragfault.server.alerts.delivery import build_receivers
+from ragfault.server.alerts.scheduler import AlertScheduler
+from ragfault.server.api import json_api
+from ragfault.server.dashboard import pages
+from ragfault.server.demo import DemoClock, DemoTraffic
+from ragfault.server.ingest import endpoints
+from ragfault.server.scoring.otlp_export import check_otlp_settings
+from ragfault.server.security import AccessControl, SecurityMiddleware
+from ragfault.server.settings import ServerSettings, is_loopback
+from ragfault.server.state import ServerState
+from ragfault.server.storage import open_store
+from ragfault.version import __version__
+
+try:
+    from fastapi import FastAPI
+except ImportError:
+    raise MissingExtra("the server", "server") from None
+
+
+ROUTERS = (json_api.public_router, endpoints.router, json_api.router, pages.build_router())
+"""In the order in which they are asked."""
+
+
+def create_app(settings: ServerSettings, clock: Callable[[], float] | None = None) -> FastAPI:
+    """The application, with its store open; its workers begin with the first request and end with the server.
+
+    Raises MissingExtra where the packages of the extra `server` are not installed, and what opening a store raises.
+
+    >>> import tempfile
+    >>> made = create_app(ServerSettings(store=tempfile.mkdtemp(), workers=0))
+    >>> made.title
+    'ragfault'
+    >>> made.state.server.store.close()
+    """
+    if clock is None:
+        clock = DemoClock(settings.speed) if settings.demo else time.time
+    check_otlp_settings(settings)
+    build_receivers(settings)  # what is wrong with them is told before there is a store
+    with convert_write_errors(settings.data_folder):
+        settings.data_folder.mkdir(parents=True, exist_ok=True)
+    desk = ServerState(settings, open_store(settings.store), clock)
+    patrol = AlertScheduler(desk)
+    beside: list[AlertScheduler | DemoTraffic] = [patrol]
+    if settings.demo:
+        beside.append(DemoTraffic(desk, clock(), clock=clock if isinstance(clock, DemoClock) else None))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(desk.open)
+        for each in beside:
+            each.start()
+        try:
+            yield
+        finally:
+            for each in reversed(beside):
+                await run_in_threadpool(each.close)
+            await run_in_threadpool(desk.close)
+
+    made = FastAPI(
+        title="ragfault",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    made.state.server, made.state.scheduler = desk, patrol
+    made.state.access = AccessControl(settings, desk.store)
+    made.add_middleware(SecurityMiddleware, local=is_loopback(settings.host))
+    problem_details.install_handlers(made)
+    for router in ROUTERS:
+        made.include_router(router)
+    return made
+
+
+pass  # self-import
+
+
+SHUTDOWN_SECONDS = 20
+"""Seconds for which requests under way are waited for at the end."""
+
+
+def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambda _: None) -> None:
+    """Serve until a signal ends it: no new requests, those under way answered, scores stored, the store let go.
+
+    Raises MissingExtra, UsageError, and OutputError where the port is taken.
+    """
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtra("the server", "server") from None
+    from ragfault.server.request_limits import make_timeout_protocol
+
+    made = create_app(settings)
+    config = uvicorn.Config(
+        made,
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        h11_max_incomplete_event_size=65536,
+        limit_concurrency=1000,
+        http=make_timeout_protocol(settings.limits.timeout),
+    )
+    try:
+        listening = _bind_socket(config)
+    except OutputError:
+        made.state.server.store.close()
+        raise
+    host, port = listening.getsockname()[:2]
+    told = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    class Server(uvicorn.Server):
+        """One that says when it answers."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                announce(told)
+
+    with _ignore_repeated_signals():
+        Server(config).run(sockets=[listening])
+
+
+def _bind_socket(config: Any) -> socket.socket:
+    """The socket that the server listens on; raises OutputError where the port is taken."""
+    try:
+        found: socket.socket = config.bind_socket()
+    except SystemExit:
+        raise OutputError(
+            f"cannot listen on {config.host}:{config.port}: the port is taken. Name another with --port."
+        ) from None
+    found.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # connections take it over: no waiting for more
+    return found
+
+
+@contextlib.contextmanager
+def _ignore_repeated_signals() -> Iterator[None]:
+    """Let a signal that ended the server in order be the end of it: uvicorn raises it once more when all is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,93 @@
+"""Event counters and the latency histogram that the server reports about itself."""
+
+from __future__ import annotations
+
+import math
+import threading
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable
+
+from ragfault.server.storage import EventCount, TraceStore
+
+
+class EventCounters:
+    """Counts by name, kept in the store by the minute."""
+
+    def __init__(self, store: TraceStore, clock: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
+        self._lock = threading.Lock()
+        self._pending: Counter[tuple[str, int]] = Counter()
+        self._totals: Counter[str] = Counter()
+
+    def add(self, name: str, n: int = 1) -> None:
+        """Count something."""
+        if n:
+            with self._lock:
+                self._pending[name, math.floor(self._clock() / 60)] += n
+                self._totals[name] += n
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """What was counted since the server began."""
+        with self._lock:
+            return dict(sorted(self._totals.items()))
+
+    def flush(self) -> None:
+        """Bring what was counted to the store."""
+        with self._lock:
+            fresh, self._pending = self._pending, Counter()
+        if fresh:
+            self._store.add_counts(
+                [EventCount(name, minute, n) for (name, minute), n in sorted(fresh.items())]
+            )
+
+
+LATENCY_EDGES = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+"""Upper ends of the bins, in seconds; the last bin has none."""
+
+RECENT_COUNT = 1000
+"""Traces that the quantiles are of."""
+
+
+class LatencyHistogram:
+    """Counts delays; one thread adds, any thread reads.
+
+    >>> found = LatencyHistogram()
+    >>> for seconds in (0.05, 0.3, 0.4, 7.0): found.add(seconds)
+    >>> found.count, found.quantile(0.5), found.quantile(0.95)
+    (4, 0.4, 7.0)
+    >>> found.below()[:4]
+    [1, 1, 3, 3]
+    """
+
+    def __init__(self) -> None:
+        self._bins = [0] * (len(LATENCY_EDGES) + 1)
+        self._recent: deque[float] = deque(maxlen=RECENT_COUNT)
+        self.sum = 0.0
+        """Seconds, all together."""
+
+    def add(self, seconds: float) -> None:
+        """Count one; a clock that was set back counts as no delay."""
+        seconds = max(0.0, seconds)
+        self._bins[bisect_left(LATENCY_EDGES, seconds)] += 1
+        self._recent.append(seconds)
+        self.sum += seconds
+
+    @property
+    def count(self) -> int:
+        """How many, since the start."""
+        return sum(self._bins)
+
+    def cumulative_counts(self) -> list[int]:
+        """How many lie at or below each of `EDGES`."""
+        found, total = [], 0
+        for n in self._bins[:-1]:
+            total += n
+            found.append(total)
+        return found
+
+    def quantile(self, share: float) -> float | None:
+        """The delay that this share of the latest traces does not pass; None where there was none."""
+        found = sorted(self._recent.copy())
+        return found[min(len(found) - 1, int(share * len(found)))] if found else None

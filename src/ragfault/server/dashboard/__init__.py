@@ -1,0 +1,1 @@
+"""Dashboard: HTML pages and forms rendered on the server."""

@@ -1,0 +1,314 @@
+"""SVG charts of live traffic: trends, sparklines, histograms, whiskers and waterfalls, styled by CSS classes only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from ragfault.io.runs import MetricInfo
+from ragfault.records import Trace
+from ragfault.reports.html.elements import Markup, clean_label, format_decimal, tag
+from ragfault.server.api.traffic_views import TrendPoint
+from ragfault.server.storage import TimelineMark
+
+MAX_LINES = 6
+"""Routes that one course shows; each has a colour and a dash of its own."""
+
+MIN_POINT_VALUES, MIN_POINTS = 8, 24
+"""Values that a point holds on average, and stretches that a line has all the same."""
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 34
+
+
+# --- the course of a metric ------------------------------------------------------------------------
+
+
+def draw_trend(
+    lines: Mapping[str, Sequence[TrendPoint]],
+    measure: MetricInfo,
+    marks: Sequence[TimelineMark],
+    times: tuple[int, int],
+    name: str | None = None,
+) -> Markup | None:
+    """Means over time, a line under each name, with marks as upright lines; None without a value.
+
+    `measure` gives the range, `times` are the first and the last minute, `name` is what is drawn, else the metric.
+    Before the first value nothing is drawn.
+    """
+    known = {each: [point for point in points if point.mean is not None] for each, points in lines.items()}
+    values = [point.mean or 0.0 for points in known.values() for point in points]
+    if not values:
+        return None
+    low, high = _axis_range(measure, values)
+    last = times[1]
+    start = min(point.minute for points in known.values() for point in points)
+    first = max(times[0], start - max(1, (last - start) // 20))
+
+    def x(minute: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - 10) * (minute - first) / max(1, last - first), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
+
+    drawn = [
+        _draw_line(each, [(x(p.minute), y(p.mean or 0.0), p) for p in points], at)
+        for at, (each, points) in enumerate(list(known.items())[:MAX_LINES])
+    ]
+    return tag(
+        "svg",
+        _draw_gridlines(low, high, y),
+        [_draw_time_tick(first + (last - first) * at / 4, x, at % 2 == 1) for at in range(5)],
+        [_draw_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _is_within(mark, (first, last))],
+        drawn,
+        class_="course",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=f"{clean_label(name or measure.name, 160)} over time, from {format_decimal(low)} to {format_decimal(high)}",
+    )
+
+
+def group_by_route(points: Sequence[TrendPoint]) -> dict[str, list[TrendPoint]]:
+    """The points of each route, those of no route under a name that says so."""
+    found: dict[str, list[TrendPoint]] = {}
+    for point in points:
+        found.setdefault(point.route or "no route", []).append(point)
+    return {name: those for name, those in found.items() if any(one.mean is not None for one in those)}
+
+
+def coarsen_lines(
+    lines: Mapping[str, Sequence[TrendPoint]], grain: int
+) -> tuple[int, dict[str, list[TrendPoint]]]:
+    """Lines whose points hold eight values on average, as far as 24 stretches are left; and minutes to a point.
+
+    >>> few = [TrendPoint(minute=at, route=None, n=1, mean=at % 2, undefined=0, failed=0) for at in range(96)]
+    >>> found, lines = coarsen_lines({"m": few}, 1)
+    >>> found, lines["m"][0].n, lines["m"][0].mean
+    (4, 4, 0.5)
+    """
+    all_ = [point for points in lines.values() for point in points]
+    if not all_:
+        return grain, {}
+    first, last = min(point.minute for point in all_), max(point.minute for point in all_)
+    found = {name: list(points) for name, points in lines.items()}
+    while (last - first) / (2 * grain) >= MIN_POINTS - 1 and _is_sparse(found):
+        grain *= 2
+        found = {name: _merge_points(points, first, grain) for name, points in found.items()}
+    return grain, found
+
+
+def _is_sparse(lines: Mapping[str, Sequence[TrendPoint]]) -> bool:
+    sizes = [point.n for points in lines.values() for point in points if point.n]
+    return bool(sizes) and sum(sizes) < MIN_POINT_VALUES * len(sizes)
+
+
+def _merge_points(points: Sequence[TrendPoint], first: int, grain: int) -> list[TrendPoint]:
+    """The points of each stretch as one."""
+    found: dict[int, TrendPoint] = {}
+    for each in points:
+        minute = each.minute - (each.minute - first) % grain
+        there = found.get(minute)
+        found[minute] = replace(each, minute=minute) if there is None else _merge_pair(there, each)
+    return list(found.values())
+
+
+def _merge_pair(first: TrendPoint, second: TrendPoint) -> TrendPoint:
+    n = first.n + second.n
+    total = (first.mean or 0.0) * first.n + (second.mean or 0.0) * second.n
+    return replace(
+        first, n=n, mean=total / n if n else None,
+        undefined=first.undefined + second.undefined, failed=first.failed + second.failed,
+    )  # fmt: skip
+
+
+def _axis_range(measure: MetricInfo, values: Sequence[float]) -> tuple[float, float]:
+    """The ends of the upright axis: the range of the metric, or of its values where it is open."""
+    low = min([0.0, *values]) if measure.low is None else measure.low
+    high = max(values) * 1.05 if measure.high is None else measure.high
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _draw_line(name: str, points_placed: Sequence[tuple[float, float, TrendPoint]], index: int) -> Markup:
+    path = " ".join(f"{x},{y}" for x, y, _ in points_placed)
+    dots = [
+        tag(
+            "circle",
+            tag("title", _describe_point(name, point)),
+            cx=x,
+            cy=y,
+            r=3 if len(points_placed) < 80 else 2,
+        )
+        for x, y, point in points_placed
+    ]
+    return tag("g", tag("polyline", points=path), dots, class_=f"line-{index}")
+
+
+def _describe_point(name: str, point: TrendPoint) -> str:
+    moment = datetime.fromtimestamp(60 * point.minute, UTC)
+    return f"{clean_label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {format_decimal(point.mean)}, n {point.n:,}"
+
+
+def _draw_gridlines(low: float, high: float, y: object) -> list[Markup]:
+    """Level lines with their values."""
+    assert callable(y)
+    found = []
+    for at in range(5):
+        value = low + (high - low) * at / 4
+        found.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 10, y1=y(value), y2=y(value)))
+        found.append(tag("text", format_decimal(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
+    return found
+
+
+def _draw_time_tick(minute: float, x: object, is_between: bool) -> Markup:
+    assert callable(x)
+    moment = datetime.fromtimestamp(60 * minute, UTC)
+    return tag(
+        "text",
+        f"{moment:%d %b %H:%M}",
+        class_="tick middle between" if is_between else "tick middle",
+        x=min(WIDTH - 80, max(80, x(minute))),
+        y=HEIGHT - 6,
+    )
+
+
+def _is_within(mark: TimelineMark, times: tuple[int, int]) -> bool:
+    return mark.time is not None and times[0] <= mark.time.timestamp() / 60 <= times[1]
+
+
+def _draw_mark(index: int, mark: TimelineMark, x: object) -> Markup:
+    assert callable(x)
+    assert mark.time is not None
+    place = x(mark.time.timestamp() / 60)
+    return tag(
+        "g",
+        tag("title", clean_label(mark.text, 120)),
+        tag("line", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM),
+        tag("text", str(index), class_="tick middle", x=place, y=TOP - 3),
+        class_="deployed",
+    )
+
+
+def draw_sparkline(values: Sequence[float | None], low: float | None, high: float | None) -> Markup | None:
+    """The course of a metric in small, beside its figures; None for fewer than two values.
+
+    >>> draw_sparkline([0.5, None, 1.0], 0, 1).count("polyline")
+    2
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    values = values[next(at for at, value in enumerate(values) if value is not None) :]
+    start = min(known) if low is None else low
+    end = max(known) if high is None else high
+    reach = end - start or 1.0
+    step = 118 / (len(values) - 1)
+    path = " ".join(
+        f"{1 + at * step:.1f},{26 - 24 * (value - start) / reach:.1f}"
+        for at, value in enumerate(values)
+        if value is not None
+    )
+    return tag("svg", tag("polyline", points=path), class_="spark", viewBox="0 0 120 28", aria_hidden="true")
+
+
+# --- figures ---------------------------------------------------------------------------------------
+
+
+def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Markup:
+    """A histogram; each bar says what it holds when it is pointed at.
+
+    >>> draw_histogram([0, 0.5, 1], [3, 1], "m").count("<rect")
+    2
+    """
+    tallest, wide = max([1, *bins]), 240 / max(1, len(bins))
+    drawn = [
+        tag(
+            "rect",
+            tag("title", f"{format_decimal(edges[at])} to {format_decimal(edges[at + 1])}: {found:,}"),
+            x=round(at * wide + 0.5, 2),
+            y=round(60 - 58 * found / tallest, 2),
+            width=round(wide - 1, 2),
+            height=round(58 * found / tallest, 2),
+        )
+        for at, found in enumerate(bins)
+    ]
+    shown = f"distribution of {clean_label(name, 80)} from {format_decimal(edges[0])} to {format_decimal(edges[-1])}"
+    return tag("svg", drawn, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
+
+
+def draw_whisker(mean: float, low: float | None, high: float | None, ends: tuple[float, float]) -> Markup:
+    """A mean and its interval on a range."""
+
+    def at(value: float) -> float:
+        return round(
+            3 + 114 * (min(ends[1], max(ends[0], value)) - ends[0]) / ((ends[1] - ends[0]) or 1.0), 2
+        )
+
+    parts = [tag("line", class_="track", x1=3, x2=117, y1=10, y2=10)]
+    if low is not None and high is not None:
+        parts.append(tag("line", class_="range", x1=at(low), x2=max(at(high), at(low) + 0.5), y1=10, y2=10))
+    parts.append(tag("circle", cx=at(mean), cy=10, r=3.5))
+    return tag("svg", parts, class_="whisker", viewBox="0 0 120 20", aria_hidden="true")
+
+
+# --- the waterfall ---------------------------------------------------------------------------------
+
+
+def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:
+    """The stages of a trace: name, begin and length in milliseconds, chunks left.
+
+    From its timings; else retrieval and generation one after the other, as far as their lengths are known.
+    """
+    if trace.timings:
+        return [(each.name, each.start, each.duration, each.chunks) for each in trace.timings]
+    if trace.latency is None:
+        return []
+    found: list[tuple[str, float, float, int | None]] = []
+    at = 0.0
+    for name in ("retrieval", "generation"):
+        took = getattr(trace.latency, name)
+        if took is not None:
+            found.append((name, at, took, None))
+            at += took
+    if trace.latency.total is not None:
+        found.append(("total", 0.0, trace.latency.total, None))
+    return found
+
+
+def draw_waterfall(trace: Trace) -> Markup | None:
+    """The stages of a trace as bars over time, each with its figures in words; None where none was recorded."""
+    found = [each for each in list_stages(trace) if math.isfinite(each[1]) and math.isfinite(each[2])]
+    if not found:
+        return None
+    first = min(start for _, start, _, _ in found)
+    reach = max(start + took for _, start, took, _ in found) - first or 1.0
+    rows = [
+        tag(
+            "li",
+            tag("span", clean_label(name, 60), class_="stage"),
+            tag(
+                "svg",
+                tag("rect", class_="track", x=0, y=5, width=400, height=2),
+                tag(
+                    "rect",
+                    class_="took",
+                    x=round(400 * (start - first) / reach, 1),
+                    y=0,
+                    width=max(2.0, round(400 * max(0.0, took) / reach, 1)),
+                    height=12,
+                ),
+                viewBox="0 0 402 12",
+                preserveAspectRatio="none",
+                aria_hidden="true",
+            ),
+            tag("span", _describe_stage(start - first, took, chunks), class_="figure note"),
+        )
+        for name, start, took, chunks in found
+    ]
+    return tag("ol", rows, class_="waterfall")
+
+
+def _describe_stage(start: float, duration: float, chunks: int | None) -> str:
+    left = "" if chunks is None else f", {chunks:,} chunk{'' if chunks == 1 else 's'}"
+    return f"{duration:,.0f} ms from {start:,.0f} ms{left}"

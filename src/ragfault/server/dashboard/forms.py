@@ -1,0 +1,317 @@
+"""Forms of the dashboard: sign-in, saved views, labels, alerts, clusters and runs.
+
+Every form carries a CSRF token and needs the role admin.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from ragfault.analysis.monitoring import alerts
+from ragfault.errors import UnknownName, UsageError
+from ragfault.evaluation.agreement.human_labels import HumanLabel, fingerprint_answer
+from ragfault.server.api import traffic_views
+from ragfault.server.api.detail_views import (
+    CLUSTERS_SETTING,
+    VIEWS_SETTING,
+    get_latest_judge,
+    open_run,
+    parse_selection,
+)
+from ragfault.server.api.verdict_view import build_labels
+from ragfault.server.dashboard.page_renderer import PageRoute, local_path, render_page, trace_url
+from ragfault.server.request_limits import read_body
+from ragfault.server.security import TOKEN_COOKIE
+from ragfault.server.settings import RequestLimits
+from ragfault.server.state import ALERTS_SETTING, ServerState
+from ragfault.server.storage import AlertEvent, TraceSelection, export_run, import_run
+
+FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)
+"""What a form may weigh."""
+
+MAX_VIEWS = 50
+
+MAX_SILENCE_MINUTES = 30 * 24 * 60
+"""Minutes for which an alert may be silenced."""
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+forms_router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+FormFields = dict[str, str]
+
+
+async def read_admin_form(request: Request) -> FormFields:
+    """The fields of a form that a page of this server showed, from somebody who may write. Raises 401, 403, 413."""
+    found = await _read_form(request)
+    request.app.state.access.check_role(request, "admin")
+    return found
+
+
+async def _read_form(request: Request) -> FormFields:
+    body = await read_body(request, FORM_LIMITS)
+    found = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100))
+    request.app.state.access.check_csrf_token(request, found.get("csrf_token", ""))
+    return found
+
+
+AdminForm = Depends(read_admin_form)
+
+
+async def _apply_and_redirect(request: Request, action: Callable[[ServerState], Any], back: str) -> Response:
+    """Do something beside the loop, and go back to a page that shows it."""
+    await run_in_threadpool(action, request.app.state.server)
+    return RedirectResponse(back, 303)
+
+
+def _author_name(request: Request, fields: FormFields) -> str:
+    """Whose word a form is: the name of the token, else what somebody calls themselves."""
+    token = request.app.state.access.read_token(request)
+    return token.name if token is not None else fields.get("by", "").strip()[:80] or "dashboard"
+
+
+# --- the token of a browser ------------------------------------------------------------------------
+
+
+@forms_router.post("/sign-in")
+async def post_sign_in(request: Request) -> Response:
+    """Put a token that counts into a cookie that no script can read."""
+    fields = await _read_form(request)
+    there = local_path(fields.get("next", "/"))
+    given = fields.get("token", "").strip()
+    if request.app.state.access.match_token(given) is None:
+        return render_page(request, "sign-in", 403, next=there, wrong=True)
+    answer = RedirectResponse(there, 303)
+    answer.set_cookie(
+        TOKEN_COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
+    )
+    return answer
+
+
+@forms_router.post("/sign-out")
+async def post_sign_out(request: Request) -> Response:
+    """Forget the token."""
+    await _read_form(request)
+    answer = RedirectResponse("/sign-in", 303)
+    answer.delete_cookie(TOKEN_COOKIE, path="/", httponly=True, samesite="strict")
+    return answer
+
+
+# --- saved views ----------------------------------------------------------------------------------
+
+
+@forms_router.post("/views")
+async def post_view(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Keep a selection of traces under a name, or forget one."""
+    name, query = fields.get("name", "").strip()[:80], fields.get("query", "")
+    if not name:
+        raise UsageError("a view needs a name. Write one beside the button.")
+    wanted = (
+        None if fields.get("action") == "delete" else parse_selection(parse_qsl(query, max_num_fields=100))
+    )
+
+    def action(desk: ServerState) -> None:
+        with desk.registry_lock:
+            kept = dict(desk.store.read_setting(VIEWS_SETTING, {}))
+            kept.pop(name, None)
+            if wanted is not None:
+                kept[name] = msgspec.to_builtins(msgspec.structs.replace(wanted, after=None))
+            if len(kept) > MAX_VIEWS:
+                raise UsageError(f"there are {MAX_VIEWS} views. Forget one first.")
+            desk.store.save_setting(VIEWS_SETTING, kept).result()
+
+    return await _apply_and_redirect(request, action, local_path(f"/traces?{query}"))
+
+
+# --- labels ----------------------------------------------------------------------------------------
+
+
+@forms_router.post("/labels")
+async def post_label(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Keep whether somebody agrees with a verdict."""
+    part, name, say = (fields.get(key, "") for key in ("part", "trace", "opinion"))
+    at = fields.get("index", "0")
+    if say not in ("agree", "disagree") or not at.isascii() or not at.isdigit():
+        raise UsageError('a label says "agree" or "disagree" of one verdict. Use the buttons of the trace.')
+
+    def action(desk: ServerState) -> None:
+        whole = traffic_views.load_trace(desk, name)
+        desk.store.add_label(
+            HumanLabel(
+                trace=name,
+                verdicts=build_labels(whole, part, int(at[:9]), say == "agree"),
+                by=_author_name(request, fields),
+                time=datetime.fromtimestamp(desk.now(), UTC),
+                answer=fingerprint_answer(whole.trace),
+            )
+        ).result()
+
+    anchor = f"#{part}-{int(at[:9]) + 1}" if part.isalpha() else ""
+    return await _apply_and_redirect(request, action, trace_url(name) + anchor)
+
+
+# --- alerts ----------------------------------------------------------------------------------------
+
+
+@forms_router.post("/alerts")
+async def post_alert(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Acknowledge an alert, silence it for a while, or end all silences."""
+    action, rule = fields.get("action"), fields.get("rule", "")
+    names = {"metric": fields.get("metric") or None, "route": fields.get("route") or None}
+    who = _author_name(request, fields)
+
+    def work(desk: ServerState) -> None:
+        with desk.alert_lock:
+            state, now = desk.load_alert_state(), desk.now()
+            if action == "acknowledge":
+                state, kind = alerts.acknowledge_alert(state, who, rule=rule, **names), "acknowledged"
+            elif action == "silence":
+                until = now + 60 * _parse_minutes(fields.get("minutes", "60"))
+                state, kind = alerts.add_silence(state, until, rule=rule or None, **names), "silenced"
+            elif action == "unsilence":
+                state, kind = alerts.clear_silences(state), "unsilenced"
+            else:
+                raise UsageError("an alert can be acknowledged or silenced, and silences can be ended.")
+            key = f"{rule or '*'}/{names['metric'] or '*'}/{names['route'] or ''}"
+            event = AlertEvent(alert=key, time=now, kind=kind, body={"by": who})
+            desk.store.add_events([event], {ALERTS_SETTING: msgspec.to_builtins(state)}).result()
+
+    return await _apply_and_redirect(request, work, "/alerts")
+
+
+def _parse_minutes(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_SILENCE_MINUTES:
+        raise UsageError(f'an alert is silenced for 1 to {MAX_SILENCE_MINUTES:,} minutes, got "{text[:40]}".')
+    return int(text)
+
+
+# --- clusters --------------------------------------------------------------------------------------
+
+
+@forms_router.post("/clusters")
+async def post_clusters(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Look for clusters among the failing traces of the last hours."""
+    hours = fields.get("hours", "24")
+    if not hours.isascii() or not hours.isdigit() or not 1 <= int(hours[:9]) <= 24 * 366:
+        raise UsageError(f'clusters are made of the last 1 to {24 * 366:,} hours, got "{hours[:40]}".')
+    return await _apply_and_redirect(request, lambda desk: _cluster_failures(desk, int(hours)), "/clusters")
+
+
+def _cluster_failures(server: ServerState, hours: int) -> None:
+    from ragfault.analysis.clusters import ClusterRegistry, cluster_runs, load_population, record_clusters
+
+    now = server.now()
+    since = now - 3600 * hours
+    moment = datetime.fromtimestamp(now, UTC)
+    with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
+        wanted = TraceSelection(since=since, judge=get_latest_judge(server))
+        run = export_run(server.store, wanted, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
+        found = cluster_runs([run])
+        with server.registry_lock:
+            kept = server.store.read_setting(CLUSTERS_SETTING, {})
+            registry = msgspec.convert(kept["registry"], ClusterRegistry) if kept else ClusterRegistry()
+            registry, found = record_clusters(registry, found, [load_population(run)], moment.isoformat())
+            _save_clusters(server, {"time": now, "since": since, "found": found, "registry": registry})
+
+
+def _save_clusters(server: ServerState, content: dict[str, Any]) -> None:
+    server.store.save_setting(CLUSTERS_SETTING, msgspec.to_builtins(content)).result()
+
+
+@forms_router.post("/clusters/{id}")
+async def post_cluster_change(request: Request, id: str, fields: FormFields = AdminForm) -> Response:
+    """Give a cluster to somebody, mute it, call it mended, or promote its traces."""
+    action = fields.get("action", "")
+    changes = {"assign": _assign_cluster, "mute": _mute_cluster, "resolve": _resolve_cluster}
+    if action == "promote":
+        return await _apply_and_redirect(request, lambda desk: _promote_cluster(desk, id), f"/clusters#{id}")
+    if action not in changes:
+        raise UsageError("a cluster can be assigned, muted, resolved, or promoted.")
+    to = fields.get("to", "").strip()[:80]
+    return await _apply_and_redirect(request, lambda desk: changes[action](desk, id, to), f"/clusters#{id}")
+
+
+def _assign_cluster(server: ServerState, id: str, person: str) -> None:
+    from ragfault.analysis.clusters import assign_cluster
+
+    _update_registry(server, lambda registry, time: assign_cluster(registry, id, person, time))
+
+
+def _mute_cluster(server: ServerState, id: str, _: str) -> None:
+    from ragfault.analysis.clusters import mute_cluster
+
+    _update_registry(server, lambda registry, time: mute_cluster(registry, id, time))
+
+
+def _resolve_cluster(server: ServerState, id: str, _: str) -> None:
+    from ragfault.analysis.clusters import resolve_cluster
+
+    _update_registry(server, lambda registry, time: resolve_cluster(registry, id, time))
+
+
+def _update_registry(server: ServerState, change: Callable[[Any, str], Any]) -> None:
+    """Change what is remembered of clusters."""
+    from ragfault.analysis.clusters import ClusterRegistry
+
+    with server.registry_lock:
+        kept = server.store.read_setting(CLUSTERS_SETTING, {})
+        registry = msgspec.convert(kept["registry"], ClusterRegistry) if kept else ClusterRegistry()
+        time = datetime.fromtimestamp(server.now(), UTC).isoformat()
+        _save_clusters(server, {**kept, "registry": change(registry, time)})
+
+
+def _promote_cluster(server: ServerState, id: str) -> None:
+    """Add the traces of a cluster to the evaluation set of the store."""
+    from ragfault.analysis.clusters import ClusterReport, build_cases, promote_cases
+
+    kept = server.store.read_setting(CLUSTERS_SETTING, {})
+    found = msgspec.convert(kept["found"], ClusterReport) if kept else None
+    all_ = [*found.clusters, *filter(None, [found.ungrouped])] if found else []
+    one = next((each for each in all_ if each.id == id), None)
+    if one is None:
+        raise UnknownName("cluster", id, [each.id for each in all_])
+    time = datetime.fromtimestamp(server.now(), UTC).isoformat()
+    with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
+        run = export_run(server.store, TraceSelection(ids=one.members), Path(folder, "live"))
+        there = [trace.id for trace in run.traces()]
+        made = build_cases(run, there, time, {"id": one.id, "name": one.name})
+        promote_cases(made, server.settings.data_folder / "promoted.jsonl")
+
+
+# --- runs ------------------------------------------------------------------------------------------
+
+
+@forms_router.post("/runs")
+async def post_run(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Export a selection as a run of the folder, or take a run of the folder into the store."""
+    name, action = fields.get("name", ""), fields.get("action")
+    if not _RUN_NAME.fullmatch(name):
+        raise UsageError(
+            f'"{name[:60]}" cannot be the name of a run. Use letters, digits, dots, dashes, underlines.'
+        )
+
+    def work(desk: ServerState) -> None:
+        if action == "export":
+            export_run(desk.store, parse_selection(list(fields.items())), desk.settings.runs_folder / name)
+        elif action == "import":
+            import_run(
+                desk.store,
+                open_run(desk, name),
+                cohort_fields=desk.settings.cohort_fields,
+                prefix=fields.get("prefix", "")[:80],
+            )
+        else:
+            raise UsageError("a run is exported or imported.")
+
+    return await _apply_and_redirect(request, work, "/runs")

@@ -1,0 +1,71 @@
+"use strict";
+
+// The theme is the reader's own, until the button says otherwise; what it says is remembered.
+const preferences = {
+  get(name) { try { return localStorage.getItem("ragfault-" + name); } catch { return null; } },
+  set(name, value) { try { localStorage.setItem("ragfault-" + name, value); } catch { /* storage is unavailable */ } },
+};
+const chosen = preferences.get("theme");
+if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
+
+function openTheme() {
+  const button = document.getElementById("theme");
+  const systemTheme = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (document.documentElement.dataset.theme || (systemTheme.matches ? "dark" : "light")) === "dark";
+  const name = () => button.setAttribute("aria-pressed", String(dark()));
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = dark() ? "light" : "dark";
+    preferences.set("theme", document.documentElement.dataset.theme);
+    name();
+  });
+  systemTheme.addEventListener("change", name);
+  name();
+}
+
+// --- keys -------------------------------------------------------------------------------------------
+
+const PLACES = { o: "/", i: "/insights", t: "/traces", a: "/alerts", c: "/clusters", r: "/runs", d: "/drift" };
+let going = false;
+
+function move(step) {
+  const links = [...document.querySelectorAll("a.go")];
+  if (!links.length) return;
+  const at = links.indexOf(document.activeElement);
+  links[Math.min(links.length - 1, Math.max(0, at < 0 ? 0 : at + step))].focus();
+}
+
+function onKey(event) {
+  if (preferences.get("keys") === "off" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, select, textarea")) return;
+  if (going && PLACES[event.key]) location.assign(PLACES[event.key]);
+  going = event.key === "g";
+  if (event.key === "j") move(1);
+  if (event.key === "k") move(-1);
+  if (event.key === "?") location.assign("/help");
+  if (event.key === "/") {
+    event.preventDefault();
+    const field = document.getElementById("search");
+    if (field) field.focus(); else location.assign("/traces#search");
+  }
+}
+
+function openKeys() {
+  const button = document.getElementById("keys");
+  if (!button) return;
+  const showState = () => {
+    const on = preferences.get("keys") !== "off";
+    button.setAttribute("aria-pressed", String(on));
+    button.textContent = on ? "Keys are on" : "Keys are off";
+  };
+  button.hidden = false;
+  button.addEventListener("click", () => { preferences.set("keys", preferences.get("keys") === "off" ? "on" : "off"); showState(); });
+  showState();
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  openTheme();
+  openKeys();
+  document.addEventListener("keydown", onKey);
+  document.documentElement.dataset.ready = "";
+});

@@ -1,0 +1,156 @@
+"""HTTP requests that ragfault sends: one POST attempt to a receiver, and the download of a run from a server."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
+
+import msgspec
+
+from ragfault.errors import InputError, UsageError
+from ragfault.io.runs import Run
+from ragfault.io.runs.directory import (
+    RUN_FILES,
+    check_free,
+    convert_write_errors,
+    publish_run,
+    resolve_output,
+)
+from ragfault.version import __version__
+
+POST_TIMEOUT = 10.0
+"""Seconds for which an answer is waited for."""
+MAX_RETRY_AFTER = 300.0
+"""Seconds that a receiver may ask to be left alone, at most."""
+RETRY_STATUSES = (408, 425, 429)
+"""Answers, beside those from 500 on, after which another attempt may go better."""
+MAX_RESPONSE_BYTES = 100_000
+"""Bytes of an answer that are read."""
+
+
+class DeliveryAttempt(NamedTuple):
+    """What became of one attempt."""
+
+    error: str | None = None
+    """What is wrong; None: it came through."""
+    retryable: bool = False
+    """Whether another attempt may go better."""
+    retry_after: float = 0.0
+    """Seconds that the receiver asked to be left alone."""
+    status: int = 0
+    """The answer; 0: there was none, or it was a yes."""
+    body: bytes = b""
+    """What was answered, where it came through."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows nobody elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+OPENER = build_opener(_NoRedirects)
+
+
+def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> DeliveryAttempt:
+    """Send a body once; redirects are not followed, so that nothing goes to where nobody said."""
+    asked = Request(url, body, {"User-Agent": f"ragfault/{__version__}", **headers}, method="POST")
+    try:
+        with OPENER.open(asked, timeout=POST_TIMEOUT) as answer:
+            return DeliveryAttempt(body=answer.read(MAX_RESPONSE_BYTES))
+    except HTTPError as error:
+        with error:
+            again = error.code in RETRY_STATUSES or error.code >= 500
+            return DeliveryAttempt(
+                f"{receiver} answered {error.code}",
+                again,
+                parse_retry_after(error.headers.get("Retry-After")),
+                error.code,
+            )
+    except (URLError, OSError, HTTPException) as error:
+        return DeliveryAttempt(f"{receiver} cannot be reached: {getattr(error, 'reason', error)}", True)
+    except ValueError as error:  # an address or a header that cannot be written down
+        return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")
+
+
+def parse_retry_after(value: str | None) -> float:
+    """The seconds that a `Retry-After` asks for, as a number or as a date; 0 where it says nothing that is understood.
+
+    >>> parse_retry_after("7"), parse_retry_after("soon"), parse_retry_after(None), parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), parse_retry_after("9999")
+    (7.0, 0.0, 0.0, 0.0, 300.0)
+    """
+    value = (value or "").strip()
+    found = 0.0
+    if value.isascii() and value.isdigit():
+        found = float(value[:9])
+    elif value:
+        with contextlib.suppress(ValueError, TypeError):
+            moment = parsedate_to_datetime(value)
+            aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            found = (aware - datetime.now(UTC)).total_seconds()
+    return min(MAX_RETRY_AFTER, max(0.0, found))
+
+
+DOWNLOAD_TIMEOUT = 600
+"""Seconds for which an answer is waited for."""
+
+
+def fetch_run(
+    url: str, parameters: Mapping[str, Any], out: str | Path, *, token: str | None = None, force: bool = False
+) -> Run:
+    """The judged traces of a selection of the server at an address, written as a run.
+
+    `asked` are the parameters of the server's `/traces.json`. Raises UsageError for what is no address, InputError
+    where the server refuses or cannot be reached, OutputError where the place is taken.
+    """
+    out = resolve_output(out)
+    check_free(out, force=force)
+    packed = _download(f"{url.rstrip('/')}/export.zip?{urlencode(dict(parameters))}", token)
+    with convert_write_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+            draft = Path(folder, "run")
+            draft.mkdir()
+            with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+                for name in sorted(RUN_FILES & set(archive.namelist())):
+                    (draft / name).write_bytes(archive.read(name))
+            Run.open(draft)
+            publish_run(draft, out, force=force)
+    return Run.open(out)
+
+
+def _download(url: str, token: str | None) -> bytes:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(
+            f'"{url.partition("/export.zip")[0]}" is no address of a server: http://127.0.0.1:4318'
+        )
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urlopen(Request(url, headers=headers), timeout=DOWNLOAD_TIMEOUT) as answer:
+            found: bytes = answer.read()
+            return found
+    except HTTPError as error:
+        with error:
+            raise InputError(f"the server refuses: {_read_detail(error.read())}") from None
+    except (URLError, OSError) as error:
+        raise InputError(f"cannot reach {urlsplit(url).netloc}: {getattr(error, 'reason', error)}.") from None
+
+
+def _read_detail(body: bytes) -> str:
+    """What a problem says."""
+    try:
+        return str(msgspec.json.decode(body)["detail"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")

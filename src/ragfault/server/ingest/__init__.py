@@ -1,0 +1,1 @@
+"""Ingest of traces, deployment marks and OTLP spans."""

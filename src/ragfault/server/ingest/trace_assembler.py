@@ -1,0 +1,198 @@
+"""Assembler that collects the spans of a trace until it is complete and then stores it.
+
+Pending spans are stored before they are acknowledged, so that a killed server loses none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+
+import msgspec
+
+from ragfault.errors import OutputError
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.normalization import normalize_trace
+from ragfault.io.otel import CollectedTrace, OtelSpan, SpanBuffer, SpanEvent, build_trace, locate_origin
+from ragfault.records import Trace
+from ragfault.server.counters import EventCounters
+from ragfault.server.ingest.incoming_traces import validate_trace
+from ragfault.server.scoring.otlp_export import ORIGIN_KEY
+from ragfault.server.storage import AppendResult, TraceStore
+
+log = logging.getLogger("ragfault.server")
+
+SPANS_KIND = "spans"
+SETTLE_SECONDS = 2.0
+"""Seconds after the root of a trace has come after which the trace is whole."""
+MAX_WAIT_SECONDS = 120.0
+"""Seconds after the first of its spans after which a trace is taken as it is."""
+POLL_SECONDS = 0.25
+"""Seconds between looks at what is whole."""
+BATCH_SIZE = 512
+"""Traces that are stored at once, at most."""
+RETRY_SECONDS = 2.0
+"""Seconds until a store that did not answer is asked again."""
+
+
+class SpanBatch(msgspec.Struct, frozen=True):
+    """What one request says of one trace."""
+
+    trace: str
+    operations: tuple[OtelSpan, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+
+
+class TraceAssembler:
+    """Keeps spans until their trace is whole, then brings the trace to the store."""
+
+    def __init__(
+        self,
+        store: TraceStore,
+        counters: EventCounters,
+        on_stored: Callable[[int], None],
+        redact: Callable[[Trace], Trace],
+        settle_seconds: float = SETTLE_SECONDS,
+        *,
+        keep_origins: bool = False,
+    ) -> None:
+        self._store, self._counters, self._on_stored, self._redact = store, counters, on_stored, redact
+        self._keep_origins = keep_origins
+        self._window = SpanBuffer(settle_seconds, max(settle_seconds, MAX_WAIT_SECONDS))
+        self._poll_seconds = min(POLL_SECONDS, settle_seconds)
+        self._incoming: SimpleQueue[tuple[int, SpanBatch]] = SimpleQueue()
+        self._pending_numbers: dict[str, list[int]] = {}
+        """The numbers under which the store holds what is known of a trace."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ragfault-assembler", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what was held when the server last ended."""
+        after = 0
+        while found := self._store.list_pending(SPANS_KIND, after):
+            for held in found:
+                self._incoming.put((held.number, msgspec.msgpack.decode(held.body, type=SpanBatch)))
+                after = held.number
+            self._release_pending(self._add_incoming(time.monotonic()))
+        self._thread.start()
+
+    def add_spans(
+        self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()
+    ) -> Future[tuple[int, ...]]:
+        """Hold spans and events of logs; the Future is done when they would survive a kill."""
+        parts: dict[str, tuple[list[OtelSpan], list[SpanEvent]]] = {}
+        for operation in operations:
+            parts.setdefault(operation.trace, ([], []))[0].append(operation)
+        for event in events:
+            if event.trace:
+                parts.setdefault(event.trace, ([], []))[1].append(event)
+        packed = [SpanBatch(name, tuple(ops), tuple(said)) for name, (ops, said) in parts.items()]
+        future = self._store.add_pending(SPANS_KIND, [msgspec.msgpack.encode(each) for each in packed])
+        future.add_done_callback(lambda done: self._enqueue(done, packed))
+        return future
+
+    def _enqueue(self, future: Future[tuple[int, ...]], packed: list[SpanBatch]) -> None:
+        if future.exception() is None:
+            for pair in zip(future.result(), packed, strict=True):
+                self._incoming.put(pair)
+
+    @property
+    def incomplete(self) -> int:
+        """Traces that are not whole yet."""
+        return len(self._window)
+
+    def close(self) -> None:
+        """End; what is not whole is held in the store for the next time."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # --- on the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._poll_seconds):
+            try:
+                self._run_round(time.monotonic())
+            except (
+                Exception
+            ):  # a round that fails is told, and the next one comes; what was held is held still
+                log.exception("spans cannot be joined")
+
+    def _run_round(self, now: float) -> None:
+        """Let in what has come, and bring what is whole to the store."""
+        spare = self._add_incoming(now)
+        joined = self._window.pop_finished(now)
+        for first in range(0, len(joined), BATCH_SIZE):
+            self._store_traces(joined[first : first + BATCH_SIZE])
+        self._release_pending(spare)
+
+    def _add_incoming(self, now: float) -> list[int]:
+        """Let in what has come; the numbers of what was held for nothing, because its trace has gone out."""
+        counts, spare = self._window.counts, []
+        late, over = counts.late, counts.over_limit
+        while True:
+            try:
+                number, packed = self._incoming.get_nowait()
+            except Empty:
+                break
+            self._window.add(packed.operations, now, packed.events)
+            if packed.trace in self._window:
+                self._pending_numbers.setdefault(packed.trace, []).append(number)
+            else:
+                spare.append(number)
+        self._counters.add("late", counts.late - late)
+        self._counters.add("over", counts.over_limit - over)
+        return spare
+
+    def _store_traces(self, joined: list[CollectedTrace]) -> None:
+        """Bring what is whole to the store, and let go of what was held for it."""
+        traces = [trace for each in joined if (trace := self._build_trace(each)) is not None]
+        numbers = [number for each in joined for number in self._pending_numbers.pop(each.trace, ())]
+        found = self._append_with_retry(traces, numbers)
+        self._counters.add("late", found.duplicates)
+        self._counters.add("taken", found.added)
+        self._on_stored(found.added)
+
+    def _release_pending(self, numbers: list[int]) -> None:
+        if numbers:
+            self._append_with_retry([], numbers)
+
+    def _append_with_retry(self, traces: list[Trace], numbers: list[int]) -> AppendResult:
+        """What became of traces; while the store does not answer it is asked again, once more at the end."""
+        while True:
+            try:
+                return self._store.append_traces(traces, numbers).result()
+            except OutputError as error:
+                if self._stopping.is_set():
+                    raise
+                log.error("traces cannot be stored: %s", error)
+                self._stopping.wait(RETRY_SECONDS)
+
+    def _build_trace(self, joined: CollectedTrace) -> Trace | None:
+        """The trace of some spans; None, and counted, where they are not of a RAG system or hold what no trace may."""
+        try:
+            return self._convert_spans(joined)
+        except InvalidRecord:
+            self._counters.add("rejected")
+        except Exception:  # spans that nobody foresaw cost no other trace
+            log.exception("spans cannot be read")
+            self._counters.add("rejected")
+        return None
+
+    def _convert_spans(self, joined: CollectedTrace) -> Trace | None:
+        """The same, where nothing is wrong with them."""
+        trace = build_trace(joined.spans, joined.events)
+        trace = trace and normalize_trace(trace, check=True)
+        if trace is None:
+            self._counters.add("not_rag")
+            return None
+        if self._keep_origins:
+            held = {ORIGIN_KEY: msgspec.to_builtins(locate_origin(joined.spans))}
+            trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **held})
+        if fault := validate_trace(trace):
+            raise InvalidRecord(fault)
+        return self._redact(trace)

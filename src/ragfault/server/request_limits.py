@@ -1,0 +1,167 @@
+"""Limits on requests: body size, decompression, rate per client, and time to send the head."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import OrderedDict
+from ipaddress import IPv6Address, ip_address
+
+import h11
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ragfault.server.settings import RequestLimits
+
+MAX_CLIENTS = 10_000
+"""Clients that are remembered."""
+
+DRAIN_FACTOR = 10
+"""How many times the limit is read and thrown away, so that a client that sends more hears why it was refused."""
+
+MAX_MEMBERS = 64
+"""How many packed parts a body may be made of."""
+
+WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""Packings that are understood, with what zlib calls them."""
+
+
+async def read_body(request: Request, limits: RequestLimits) -> bytes:
+    """The body, unpacked.
+
+    Raises 408 for one that does not come, 413 for one that is too large, 415 for an unknown packing, and 400 for a
+    broken one.
+    """
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:20]) > DRAIN_FACTOR * limits.body:
+        raise _too_large_error(limits.body)
+    try:
+        async with asyncio.timeout(limits.timeout):
+            body = await _read_limited(request, limits.body)
+    except TimeoutError:
+        told = f"the body did not come within {limits.timeout:g} seconds."
+        raise HTTPException(408, told, {"Connection": "close"}) from None
+    packing = request.headers.get("content-encoding", "identity").strip().lower()
+    return decompress(body, packing, limits.decompressed)
+
+
+async def _read_limited(request: Request, limit: int) -> bytes:
+    """The body as it comes, of which never more than the limit is in memory."""
+    found, size = bytearray(), 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= limit:
+            found += part
+        elif size > DRAIN_FACTOR * limit:
+            break
+    if size > limit:
+        raise _too_large_error(limit)
+    return bytes(found)
+
+
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    """A body without its packing, of all its members one after the other; never more than the limit is in memory.
+
+    >>> import gzip
+    >>> decompress(gzip.compress(b"spans ") + gzip.compress(b"and more"), "gzip", limit=100)
+    b'spans and more'
+    """
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in WINDOW_BITS:
+        raise HTTPException(415, f'no packing "{encoding[:40]}". There is: gzip, deflate, identity.')
+    made: list[bytes] = []
+    room = limit + 1
+    while body or not made:
+        if len(made) == MAX_MEMBERS:
+            raise HTTPException(400, f"the body is made of more than {MAX_MEMBERS} parts. Pack it as one.")
+        found, body = _decompress_member(body, encoding, room)
+        made.append(found)
+        room -= len(found)
+        if room <= 0:
+            raise _too_large_error(limit, "unpacked ")
+    return b"".join(made)
+
+
+def _decompress_member(body: bytes, encoding: str, remaining: int) -> tuple[bytes, bytes]:
+    """The first packed part of a body, as far as there is room for it, and what comes after it."""
+    opened = zlib.decompressobj(WINDOW_BITS[encoding])
+    try:
+        found = opened.decompress(body, remaining)
+    except zlib.error as error:
+        raise HTTPException(400, f"the body is not {encoding}: {error}.") from None
+    if len(found) < remaining and not opened.eof:
+        raise HTTPException(400, f"the body is not whole: its {encoding} ends too early.")
+    return found, opened.unused_data
+
+
+def _too_large_error(limit: int, word: str = "") -> HTTPException:
+    return HTTPException(413, f"the {word}body is larger than {limit:,} bytes. Send fewer traces at once.")
+
+
+class RateLimiter:
+    """How often each client may come: a bucket that fills at a rate and holds twice that."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._capacity = rate, max(1.0, 2 * rate)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def check(self, client: str) -> None:
+        """Raise 429 where a client comes too often."""
+        if not self._rate:
+            return
+        now, client = time.monotonic(), _normalize_client(client)
+        left, last = self._buckets.pop(client, (self._capacity, now))
+        left = min(self._capacity, left + (now - last) * self._rate)
+        self._buckets[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._buckets) > MAX_CLIENTS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            wait = max(1, round((1 - left) / self._rate + 0.5))
+            raise HTTPException(429, "too many requests.", {"Retry-After": str(wait)})
+
+
+def _normalize_client(client: str) -> str:
+    """Whose addresses count as one: of IPv6 everybody has a whole network.
+
+    >>> _normalize_client("192.0.2.7"), _normalize_client("2001:db8::1:2:3:4"), _normalize_client("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8::', '192.0.2.7')
+    """
+    try:
+        found = ip_address(client)
+    except ValueError:
+        return client
+    if not isinstance(found, IPv6Address):
+        return client
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
+
+
+def make_timeout_protocol(timeout: float) -> type[asyncio.Protocol]:
+    """The protocol of connections that send the head of each request within so many seconds, or are closed."""
+
+    class TimeoutProtocol(H11Protocol):
+        """One that is closed where no request is whole in time; answers and bodies have their own patience."""
+
+        timer: asyncio.TimerHandle | None = None
+        last_cycle: object = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.timer = self.loop.call_later(timeout, self.close_if_idle)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+            super().connection_lost(exc)
+
+        def close_if_idle(self) -> None:
+            """Close where no head has come since it was last looked."""
+            if self.cycle is self.last_cycle and self.conn.their_state is h11.IDLE:
+                self.transport.close()
+                return
+            self.last_cycle = self.cycle if self.conn.their_state is h11.IDLE else None
+            self.timer = self.loop.call_later(timeout, self.close_if_idle)
+
+    return TimeoutProtocol

@@ -1,0 +1,1 @@
+"""Scoring of stored traces, spot checks by a stronger judge, and export of scores."""

@@ -1,0 +1,319 @@
+"""Export of scores over OTLP: OpenTelemetry evaluation events and spans, sent in batches on a thread."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from queue import Empty, Full, Queue
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ragfault.errors import MissingExtra, UsageError
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.io.otel import TraceOrigin
+from ragfault.io.runs import MetricInfo
+from ragfault.judges.assembly import grade_relevance
+from ragfault.records import Score, Trace
+from ragfault.server.counters import EventCounters
+from ragfault.server.http_client import DeliveryAttempt, post
+from ragfault.server.settings import ServerSettings
+from ragfault.version import __version__
+
+ORIGIN_KEY = "otlp"
+"""The key of the metadata under which a trace that came as spans keeps where it came from."""
+EVALUATION_EVENT = "gen_ai.evaluation.result"
+EVALUATION_SPAN = "ragfault.evaluate"
+TRACE_ID_PATTERN, SPAN_ID_PATTERN = re.compile(r"(?!0{32})[0-9a-f]{32}"), re.compile(r"(?!0{16})[0-9a-f]{16}")
+SEVERITY_INFO = 9
+
+MeasuresByMetric = Mapping[str, MetricInfo]
+
+
+def read_origin(trace: Trace) -> TraceOrigin | None:
+    """Where the scores of a trace go back to; None where it did not come as spans."""
+    try:
+        found = msgspec.convert(trace.metadata.get(ORIGIN_KEY), TraceOrigin)
+    except msgspec.ValidationError:
+        return None
+    return found if TRACE_ID_PATTERN.fullmatch(trace.id) and SPAN_ID_PATTERN.fullmatch(found.span) else None
+
+
+def select_scores(scored: ScoredTrace) -> Iterator[Score]:
+    """The scores that say something: those with a value, and those that were lost."""
+    return (score for score in scored.scores if score.status != "undefined")
+
+
+def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now: int) -> bytes:
+    """An `ExportLogsServiceRequest` with an event for each score, on the span that wrote the answer.
+
+    Names and attributes are those of OpenTelemetry's semantic conventions for generative AI.
+    """
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    request = ExportLogsServiceRequest()
+    for service, group in _group_by_service(outcomes).items():
+        part = request.resource_logs.add()
+        _set_attributes(part.resource, {"service.name": service})
+        scope = part.scope_logs.add()
+        scope.scope.name, scope.scope.version = "ragfault", __version__
+        for scored in group:
+            found = read_origin(scored.trace)
+            for score in select_scores(scored):
+                if found is None:
+                    break
+                record = scope.log_records.add(
+                    time_unix_nano=now,
+                    observed_time_unix_nano=now,
+                    severity_number=SEVERITY_INFO,
+                    event_name=EVALUATION_EVENT,
+                    trace_id=bytes.fromhex(scored.trace.id),
+                    span_id=bytes.fromhex(found.span),
+                )
+                _set_attributes(record, _event_attributes(score, found, measures.get(score.metric)))
+    return bytes(request.SerializeToString())
+
+
+def encode_spans(outcomes: Iterable[ScoredTrace], now: int) -> bytes:
+    """An `ExportTraceServiceRequest` with a span for each trace, beneath the one that wrote the answer.
+
+    A span that was sent cannot be changed; so the scores stand on one of their own, whose id follows from that of the
+    trace and the judge: sent twice, it is there once.
+    """
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    request = ExportTraceServiceRequest()
+    for service, group in _group_by_service(outcomes).items():
+        part = request.resource_spans.add()
+        _set_attributes(part.resource, {"service.name": service})
+        scope = part.scope_spans.add()
+        scope.scope.name, scope.scope.version = "ragfault", __version__
+        for scored in group:
+            found = read_origin(scored.trace)
+            if found is not None:
+                trace, about = bytes.fromhex(scored.trace.id), bytes.fromhex(found.span)
+                name = f"{scored.trace.id} {scored.verdicts.judge}".encode()
+                span = scope.spans.add(
+                    trace_id=trace,
+                    span_id=blake2b(name, digest_size=8).digest(),
+                    parent_span_id=about,
+                    name=EVALUATION_SPAN,
+                    kind=1,
+                    start_time_unix_nano=now,
+                    end_time_unix_nano=now,
+                )
+                span.links.add(trace_id=trace, span_id=about)
+                _set_attributes(span, _span_attributes(scored))
+    return bytes(request.SerializeToString())
+
+
+def count_rejected(body: bytes, signal: str) -> int:
+    """How many records or spans an answer says were not taken."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        if signal == "logs":
+            from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+            return int(ExportLogsServiceResponse.FromString(body).partial_success.rejected_log_records)
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+        return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
+    except DecodeError:
+        return 0
+
+
+def require_otlp() -> None:
+    """Raise MissingExtra where the package that knows the messages is not installed."""
+    try:
+        import opentelemetry.proto.logs.v1.logs_pb2
+    except ImportError:
+        raise MissingExtra("sending scores by OTLP", "server") from None
+
+
+# --- attributes ------------------------------------------------------------------------------------
+
+
+def _group_by_service(outcomes: Iterable[ScoredTrace]) -> dict[str, list[ScoredTrace]]:
+    """The outcomes by the service whose spans they are about."""
+    found: dict[str, list[ScoredTrace]] = defaultdict(list)
+    for scored in outcomes:
+        service = scored.trace.metadata.get("service")
+        found[service if isinstance(service, str) and service else "ragfault"].append(scored)
+    return found
+
+
+def _event_attributes(score: Score, source: TraceOrigin, measure: MetricInfo | None) -> dict[str, Any]:
+    """The attributes of one event; those that are not known are None."""
+    share = measure is not None and (measure.low, measure.high) == (0.0, 1.0)
+    return {
+        "gen_ai.evaluation.name": score.metric,
+        "gen_ai.evaluation.score.value": score.value,
+        "gen_ai.evaluation.score.label": grade_relevance(score.value)
+        if share and score.value is not None
+        else None,
+        "gen_ai.evaluation.explanation": score.reason,
+        "gen_ai.response.id": source.response,
+        "error.type": "ragfault.failed" if score.status == "failed" else None,
+        "ragfault.layer": score.layer,
+    }
+
+
+def _span_attributes(scored: ScoredTrace) -> dict[str, Any]:
+    """The attributes of the span of one trace."""
+    made: dict[str, Any] = {"openinference.span.kind": "EVALUATOR", "ragfault.judge": scored.verdicts.judge}
+    return made | {f"ragfault.score.{score.metric}": score.value for score in select_scores(scored)}
+
+
+def _set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
+    """Add those attributes that have a value."""
+    for key, value in attributes.items():
+        if value is None:
+            continue
+        added = message.attributes.add(key=key).value
+        if isinstance(value, str):
+            added.string_value = value.encode("utf-8", "replace").decode()
+        else:
+            added.double_value = value
+
+
+pass  # self-import
+
+
+RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)
+"""Seconds before each attempt."""
+QUEUE_SIZE = 10_000
+"""Traces whose scores may wait."""
+BATCH_SIZE = 256
+"""Traces whose scores are sent at once, at most."""
+GATHER_SECONDS = 1.0
+"""Seconds for which scores are gathered."""
+RETRY_STATUSES = (429, 502, 503, 504)
+"""Answers after which OTLP has a request sent again."""
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def check_otlp_settings(settings: ServerSettings) -> None:
+    """Raise UsageError where an endpoint or a header is none, MissingExtra where OTLP cannot be written."""
+    if settings.otlp is None:
+        if settings.otlp_headers or settings.otlp_spans:
+            raise UsageError("scores go nowhere: name an endpoint with --otlp-endpoint URL.")
+        return
+    if urlsplit(settings.otlp).scheme not in ("http", "https") or not urlsplit(settings.otlp).netloc:
+        raise UsageError("an OTLP endpoint is an address that begins with https:// or http://.")
+    for name, value in settings.otlp_headers:
+        if not HEADER_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
+            raise UsageError(f'a header is NAME=VALUE on one line; "{name[:40]}" is none.')
+    require_otlp()
+
+
+class ScoreExporter:
+    """A thread that sends scores in batches; where too many wait they are dropped, and counted."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        counters: EventCounters,
+        measures: Iterable[MetricInfo],
+        retry_delays: tuple[float, ...] = RETRY_DELAYS,
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
+        self._url, self._spans = settings.otlp, settings.otlp_spans
+        self._headers = {
+            "Content-Type": "application/x-protobuf",
+            "Content-Encoding": "gzip",
+            **dict(settings.otlp_headers),
+        }
+        self._counters, self._retry_delays = counters, retry_delays
+        self._measures: Mapping[str, MetricInfo] = {measure.name: measure for measure in measures}
+        self._queue: Queue[ScoredTrace] = Queue(queue_size)
+        self._unreachable = False
+        """Whether nobody was there the last time."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ragfault-export", daemon=True)
+
+    def start(self) -> None:
+        """Begin, where there is somebody to send to."""
+        if self._url is not None:
+            self._thread.start()
+
+    def enqueue_scores(self, outcomes: Sequence[ScoredTrace]) -> None:
+        """Take scores to be sent; at once, whatever becomes of them. Those of traces that came otherwise stay here."""
+        if self._url is None:
+            return
+        for scored in outcomes:
+            if read_origin(scored.trace) is not None:
+                try:
+                    self._queue.put_nowait(scored)
+                except Full:
+                    self._counters.add("scores_unreturned", sum(1 for _ in select_scores(scored)))
+
+    def close(self) -> None:
+        """Try once more what waits, as long as somebody is there, and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # --- on the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._collect_batch()
+            if batch:
+                self._send_batch(batch)
+            elif self._stopping.is_set():
+                return
+
+    def _collect_batch(self) -> list[ScoredTrace]:
+        """What has come within a moment."""
+        batch: list[ScoredTrace] = []
+        until = time.monotonic() + GATHER_SECONDS
+        while len(batch) < BATCH_SIZE:
+            left = 0.0 if self._stopping.is_set() else min(0.1, until - time.monotonic())
+            try:
+                batch.append(self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait())
+            except Empty:
+                if self._stopping.is_set() or time.monotonic() >= until:
+                    break
+        return batch
+
+    def _send_batch(self, batch: list[ScoredTrace]) -> None:
+        now = time.time_ns()
+        size = sum(1 for scored in batch for _ in select_scores(scored))
+        self._send_signal("logs", encode_logs(batch, self._measures, now), size, "scores")
+        if self._spans:
+            self._send_signal("traces", encode_spans(batch, now), len(batch), "spans")
+
+    def _send_signal(self, signal: str, body: bytes, size: int, unit: str) -> None:
+        """Send one request until it came through, or that is no use; count what became of what is in it."""
+        found = self._deliver(f"{_strip_signal_path(self._url or '')}/v1/{signal}", gzip.compress(body, 3))
+        lost = size if found.error is not None else min(size, max(0, count_rejected(found.body, signal)))
+        self._counters.add(f"{unit}_returned", size - lost)
+        self._counters.add(f"{unit}_unreturned", lost)
+
+    def _deliver(self, url: str, body: bytes) -> DeliveryAttempt:
+        found = DeliveryAttempt("the OTLP endpoint is away", retryable=True)
+        for pause in self._retry_delays:
+            wait = max(pause, found.retry_after)
+            if (wait or self._unreachable) and self._stopping.wait(wait):
+                return found
+            found = post(url, body, self._headers, "the OTLP endpoint")
+            self._unreachable = found.error is not None and not found.status
+            if not found.retryable or (found.status and found.status not in RETRY_STATUSES):
+                return found
+        return found
+
+
+def _strip_signal_path(url: str) -> str:
+    """An endpoint without the paths of the signals.
+
+    >>> _strip_signal_path("http://127.0.0.1:4318/"), _strip_signal_path("https://otel.example.org/otlp/v1/logs")
+    ('http://127.0.0.1:4318', 'https://otel.example.org/otlp')
+    """
+    return re.sub(r"(/v1/(logs|traces))?/*$", "", url)

@@ -1,0 +1,213 @@
+"""Worker processes that score stored traces and write the scores back to the store.
+
+A trace is acknowledged when it is stored and scored afterwards; the queue is read from the store, so that a killed
+server resumes where it was.
+
+A trace is acknowledged when it is stored, and judged afterwards. What waits is read from the store, never held in
+memory alone, so that a server that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+
+from ragfault.errors import OutputError
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
+from ragfault.metrics import select_metrics
+from ragfault.server.counters import LatencyHistogram
+from ragfault.server.settings import ServerSettings
+from ragfault.server.storage import TraceStore
+
+log = logging.getLogger("ragfault.server")
+
+WORKER_QUEUE_SIZE = 256
+"""Traces that a worker may have before it."""
+BATCH_SIZE = 128
+"""Outcomes that are stored at once, at most."""
+GATHER_SECONDS = 0.5
+"""Seconds for which outcomes are gathered: to store a hundred at once costs little more than to store one."""
+POLL_SECONDS = 0.5
+"""Seconds between looks at whether it is time to end."""
+IDLE_SECONDS = 30.0
+"""Seconds between looks at the store where nobody calls."""
+RETRY_SECONDS = 2.0
+"""Seconds until a store that did not answer is asked again."""
+
+
+class ScoringWorkers:
+    """Worker processes between the store and the store."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        store: TraceStore,
+        draw_sample: Callable[[Sequence[ScoredTrace]], Future[None]] | None = None,
+    ) -> None:
+        self._settings, self._store, self._draw_sample = settings, store, draw_sample
+        self.measures = tuple(map(describe_metric, select_metrics(settings.metrics)))
+        self.on_scored: Callable[[Sequence[ScoredTrace]], None] = lambda _: None
+        """Is told of outcomes that are stored, and returns at once."""
+        self._outcomes: SimpleQueue[ScoredTrace | None] = SimpleQueue()
+        self._wake = threading.Event()
+        self._capacity = threading.Semaphore(WORKER_QUEUE_SIZE * max(1, settings.workers))
+        self._stopping = threading.Event()
+        self._workers: list[BackgroundScorer] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._scored_count, self._started_at = 0, time.monotonic()
+        self._received_at: dict[str, float] = {}
+        self.latency = LatencyHistogram()
+        """From being stored to having scores that are stored, in seconds of the machine's clock."""
+
+    def start(self) -> None:
+        """Begin with what waits in the store."""
+        self._waiting = self._store.compute_totals().waiting
+        for _ in range(self._settings.workers):
+            self._workers.append(
+                BackgroundScorer(
+                    self._outcomes.put,
+                    judge=self._settings.judge,
+                    profile=self._settings.profile,
+                    metrics=self._settings.metrics,
+                    capacity=10 * WORKER_QUEUE_SIZE * self._settings.workers,
+                )
+            )
+        if self._workers:
+            for work in (self._feed_workers, self._store_outcomes):
+                thread = threading.Thread(target=work, name=f"ragfault{work.__name__}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def add_waiting(self, n: int) -> None:
+        """So many traces have come into the store."""
+        with self._lock:
+            self._waiting += n
+        self._wake.set()
+
+    def recount(self) -> None:
+        """See in the store how many wait, where some were forgotten."""
+        waiting = self._store.compute_totals().waiting
+        with self._lock:
+            self._waiting = waiting
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more wait than may."""
+        return bool(self._workers) and self._waiting >= self._settings.limits.unscored
+
+    @property
+    def rate(self) -> float:
+        """Traces that were scored in a second, since the server began."""
+        return self._scored_count / max(1e-9, time.monotonic() - self._started_at)
+
+    def summarize(self) -> dict[str, float]:
+        """How scoring goes."""
+        return {
+            "waiting": float(max(0, self._waiting)),
+            "scored": float(self._scored_count),
+            "per_second": round(self.rate, 3),
+            "workers": float(len(self._workers)),
+            "delay_p50": round(self.latency.quantile(0.5) or 0.0, 3),
+            "delay_p95": round(self.latency.quantile(0.95) or 0.0, 3),
+        }
+
+    def close(self) -> None:
+        """Wait for what the workers have, store it, and end them; what they were not given waits for the next time."""
+        self._stopping.set()
+        self._wake.set()
+        for thread in self._threads[:1]:
+            thread.join()
+        for worker in self._workers:
+            worker.close()
+        self._outcomes.put(None)
+        for thread in self._threads[1:]:
+            thread.join()
+
+    # --- on the threads ----------------------------------------------------------------------------
+
+    def _feed_workers(self) -> None:
+        """Give the workers what waits, as far as they keep up."""
+        after = turn = 0
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                found = self._store.list_unscored(after)
+            except Exception:  # a store that does not answer is told, and asked again
+                log.exception("what waits to be judged cannot be read")
+                self._stopping.wait(RETRY_SECONDS)
+                continue
+            for kept in found:
+                while not self._capacity.acquire(timeout=POLL_SECONDS):
+                    if self._stopping.is_set():
+                        return
+                if self._stopping.is_set():
+                    return
+                self._received_at[kept.trace.id] = kept.received
+                self._workers[turn % len(self._workers)].submit(kept.trace)
+                turn, after = turn + 1, kept.number
+            if not found:
+                self._wake.wait(IDLE_SECONDS)
+
+    def _store_outcomes(self) -> None:
+        """Bring outcomes to the store, until None says that no more come."""
+        open_ = True
+        while open_ and (first := self._outcomes.get()) is not None:
+            outcomes, open_ = self._collect_batch(first)
+            stored = self._store_with_retry(outcomes)
+            self.on_scored(stored)
+            now = time.time()
+            came = {each.trace.id: self._received_at.pop(each.trace.id, now) for each in outcomes}
+            for each in stored:
+                self.latency.add(now - came[each.trace.id])
+            self._capacity.release(len(outcomes))
+            with self._lock:
+                self._waiting -= len(stored)
+                self._scored_count += len(stored)
+
+    def _store_with_retry(self, outcomes: list[ScoredTrace]) -> list[ScoredTrace]:
+        """Store outcomes; those that were.
+
+        While the store does not answer it is asked again. What it does not take is told; so is what there is no time
+        for at the end: these traces wait in the store for the next start.
+        """
+        while True:
+            try:
+                self._store_batch(outcomes)
+            except OutputError as error:
+                log.error("outcomes cannot be stored: %s", error)
+                if self._stopping.wait(RETRY_SECONDS):
+                    return []
+            except Exception:
+                if len(outcomes) > 1:
+                    return [one for each in outcomes for one in self._store_with_retry([each])]
+                log.exception("an outcome cannot be stored")
+                return []
+            else:
+                return outcomes
+
+    def _store_batch(self, outcomes: list[ScoredTrace]) -> None:
+        """Store outcomes and what became of them in the draw; what was stored before stays as it is."""
+        kept = self._store.add_outcomes(outcomes, self.measures, self._settings.cohort_fields)
+        if self._draw_sample is not None:
+            self._draw_sample(outcomes).result()
+        kept.result()
+
+    def _collect_batch(self, first: ScoredTrace) -> tuple[list[ScoredTrace], bool]:
+        """An outcome and those that come soon after it; and whether more may come."""
+        outcomes, until = [first], time.monotonic() + GATHER_SECONDS
+        while len(outcomes) < BATCH_SIZE:
+            try:
+                following = self._outcomes.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if following is None:
+                return outcomes, False
+            outcomes.append(following)
+        return outcomes, True

@@ -1,0 +1,235 @@
+"""Security of requests: response headers, origin checks, tokens, roles and CSRF tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ragfault.errors import UsageError
+from ragfault.server.problem_details import problem_response
+from ragfault.server.request_limits import RateLimiter
+from ragfault.server.settings import ServerSettings, is_loopback
+from ragfault.server.storage import AccessRole, AccessToken, TraceStore
+
+log = logging.getLogger("ragfault.server")
+
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Nothing inline, nothing from elsewhere."""
+
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+CROSS_ORIGIN_ERROR = "this came from a page of another server."
+INTERNAL_ERROR = "something failed that should not have. It is in the server's log."
+
+
+class SecurityMiddleware:
+    """An application whose every answer has these headers, and which on loopback answers to loopback names only.
+
+    A page elsewhere can make a browser send requests here, or give a name of its own the address of this machine: what
+    comes under a foreign name, or from a foreign page, is refused.
+    """
+
+    def __init__(self, app: ASGIApp, local: bool) -> None:
+        self._app, self._is_local = app, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        fault = self._check_origin(Headers(scope=scope))
+        if fault:
+            await problem_response(403, fault)(scope, receive, sending)
+            return
+        try:
+            await self._app(scope, receive, sending)
+        except ClientDisconnect:
+            return  # nobody is there to be told
+        except Exception as error:
+            if begun:
+                raise
+            log.error("a request failed", exc_info=error)
+            await problem_response(500, INTERNAL_ERROR)(scope, receive, sending)
+
+    def _check_origin(self, headers: Headers) -> str | None:
+        """Why a request is refused, if it is."""
+        host = headers.get("host", "")
+        if self._is_local and not is_loopback(_parse_host(f"//{host}")):
+            return f'this server answers to names of this machine only, not to "{host[:80]}".'
+        origin = headers.get("origin")
+        if origin is not None and _parse_netloc(origin) != host.lower():
+            return CROSS_ORIGIN_ERROR
+        loaded = headers.get("sec-fetch-mode", "navigate") != "navigate"
+        if loaded and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return CROSS_ORIGIN_ERROR
+        return None
+
+
+def _parse_host(url: str) -> str:
+    """The host of an address; empty where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _parse_netloc(url: str) -> str:
+    """Host and port of an address; empty where there are none."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
+
+
+TOKEN_COOKIE = "ragfault"
+"""The cookie that a browser may carry its token in; it counts for looking, and for forms with their own token."""
+
+ROLE_GRANTS: dict[AccessRole, frozenset[AccessRole]] = {
+    "admin": frozenset(("read", "ingest", "admin")),
+    "read": frozenset(("read",)),
+    "ingest": frozenset(("ingest",)),
+}
+TOKEN_CACHE_SECONDS = 5.0
+"""Seconds for which the tokens of the store are remembered."""
+
+
+def hash_token(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def issue_token(store: TraceStore, name: str, role: AccessRole) -> str:
+    """Make a token, keep its hash under a name, and return it: it is shown once. One of the same name ends."""
+    if not name:
+        raise UsageError("a token has a name, by which it can be dropped.")
+    token = "rf_" + secrets.token_urlsafe(32)
+    store.save_token(AccessToken(name=name, role=role, hash=hash_token(token), created=time.time())).result()
+    return token
+
+
+class AccessControl:
+    """The tokens that count."""
+
+    def __init__(self, settings: ServerSettings, store: TraceStore) -> None:
+        self._store = store
+        own = settings.token
+        self._configured_token = (
+            None
+            if own is None
+            else AccessToken(name="--token", role="admin", hash=hash_token(own), created=0.0)
+        )
+        self._is_local = is_loopback(settings.host)
+        self._rate_limiter = RateLimiter(settings.limits.rate)
+        self._salt = secrets.token_bytes(32)
+        self._stored_tokens: tuple[AccessToken, ...] = ()
+        self._read_at = -TOKEN_CACHE_SECONDS
+        self._lock = threading.Lock()
+
+    def tokens(self) -> tuple[AccessToken, ...]:
+        """All that count, those of the store at most a few seconds old."""
+        with self._lock:
+            if time.monotonic() - self._read_at > TOKEN_CACHE_SECONDS:
+                self._stored_tokens, self._read_at = self._store.read_tokens(), time.monotonic()
+            return (
+                self._stored_tokens
+                if self._configured_token is None
+                else (self._configured_token, *self._stored_tokens)
+            )
+
+    def invalidate_tokens(self) -> None:
+        """Read the tokens of the store anew at the next question."""
+        self._read_at = -TOKEN_CACHE_SECONDS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody needs a token: on loopback, where none was ever made."""
+        return self._is_local and not self.tokens()
+
+    def read_token(self, request: Request, *, cookie: bool = True) -> AccessToken | None:
+        """The token that a request carries, if it is one."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            given = request.cookies.get(TOKEN_COOKIE, "") if cookie else ""
+        return self.match_token(given.strip())
+
+    def match_token(self, text: str) -> AccessToken | None:
+        """The token that a text is, if it is one."""
+        mark = hash_token(text)
+        found = None
+        for token in self.tokens():
+            if hmac.compare_digest(token.hash, mark) and text:
+                found = token
+        return found
+
+    def check_role(self, request: Request, role: AccessRole) -> None:
+        """Raise 401 or 403 where a request may not do this, 429 where its client looks too often.
+
+        What is sent has a rate of its own: ingest counts what it refuses.
+        """
+        if role != "ingest":
+            self._rate_limiter.check(request.client.host if request.client else "")
+        if self.is_open:
+            return
+        token = self.read_token(request, cookie=role == "read" or getattr(request.state, "form", False))
+        if token is None:
+            raise HTTPException(
+                401, "a token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
+            )
+        if role not in ROLE_GRANTS[token.role]:
+            raise HTTPException(403, f'the token "{token.name}" is for {token.role}, not for {role}.')
+
+    def make_csrf_token(self, request: Request) -> str:
+        """What a form carries to show that it was made here, for whoever looks."""
+        return hmac.new(self._salt, request.cookies.get(TOKEN_COOKIE, "").encode(), "sha256").hexdigest()
+
+    def check_csrf_token(self, request: Request, csrf_token: str) -> None:
+        """Raise 403 where a form was not made here; else let the cookie count for it."""
+        if not hmac.compare_digest(
+            csrf_token.encode("utf-8", "replace"), self.make_csrf_token(request).encode()
+        ):
+            raise HTTPException(
+                403, "this form was not made by this server, or long ago. Load the page again."
+            )
+        request.state.form = True
+
+
+def require_role(role: AccessRole) -> Callable[[Request], Awaitable[None]]:
+    """A dependency of routes that need a role."""
+
+    async def check(request: Request) -> None:
+        request.app.state.access.check_role(request, role)
+
+    return check

@@ -1,0 +1,1 @@
+"""The store on ClickHouse, for traffic that outgrows one machine."""

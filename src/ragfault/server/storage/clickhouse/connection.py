@@ -1,0 +1,260 @@
+"""The connection to ClickHouse: its address, queries with bound parameters, and errors without secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ragfault.errors import MissingExtra, OutputError, UsageError
+
+PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
+"""The environment variable that the password is read from where the address has none."""
+
+ADDRESS_SCHEMES = ("clickhouse", "clickhouses", "chdb")
+
+ADDRESS_FORM = "clickhouse://user:password@host:8123/database"
+
+
+@dataclass(frozen=True, repr=False)
+class ClickHouseAddress:
+    """A server, or the folder of an engine in this process."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    secure: bool
+    folder: str | None = None
+    """Of chdb, the same engine inside of this process: for trying out and for tests."""
+
+    def __str__(self) -> str:
+        """The address without user and password."""
+        if self.folder is not None:
+            return f"chdb://{self.folder}?database={self.database}"
+        return f"clickhouse{'s' if self.secure else ''}://{self.host}:{self.port}/{self.database}"
+
+    __repr__ = __str__  # so that no traceback shows the password
+
+
+def parse_address(text: str) -> ClickHouseAddress:
+    """An address from its text; the password also from RAGFAULT_CLICKHOUSE_PASSWORD.
+
+    `clickhouses://` or `?secure=1` asks for TLS. `chdb:///FOLDER`, and `?database=`, is the engine in this process.
+    Raises UsageError for what is no such address, without telling the password.
+
+    >>> parse_address("clickhouse://ann:geheim@db.example:9123/watched?secure=1")
+    clickhouses://db.example:9123/watched
+    >>> parse_address("chdb:///srv/watched").folder
+    '/srv/watched'
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise UsageError(f"the address of the store cannot be read. Write it as {ADDRESS_FORM}") from None
+    if parts.scheme == "chdb":
+        name = _read_options(parts.query, "database").get("database", "")
+        return ClickHouseAddress(
+            "", 0, "", "", _check_database(name), False, folder=_check_folder(unquote(parts.path))
+        )
+    secure = _read_secure(parts.query) or parts.scheme == "clickhouses"
+    if not parts.hostname:
+        raise UsageError(f"the address of the store names no host. Write it as {ADDRESS_FORM}")
+    return ClickHouseAddress(
+        host=parts.hostname,
+        port=port or (8443 if secure else 8123),
+        user=unquote(parts.username or "default"),
+        password=unquote(parts.password or os.environ.get(PASSWORD_VARIABLE, "")),
+        database=_check_database(unquote(parts.path.strip("/"))),
+        secure=secure,
+    )
+
+
+def _check_folder(path: str) -> str:
+    if not path.strip("/"):
+        raise UsageError("chdb:// needs a folder: chdb:///srv/watched")
+    return path
+
+
+def _check_database(name: str) -> str:
+    """The name of a database, which stands in statements as it is and so must be plain."""
+    if not name:
+        return "ragfault"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+        raise UsageError(
+            f'"{name[:70]}" is no name of a database here: letters, digits and underscores, at most 64.'
+        )
+    return name
+
+
+def _read_secure(query: str) -> bool:
+    """Whether the query of an address asks for TLS."""
+    value = _read_options(query, "secure").get("secure", "0")
+    if value not in ("0", "1"):
+        raise UsageError("secure is 0 or 1 in the address of a store.")
+    return value == "1"
+
+
+def _read_options(query: str, known: str) -> dict[str, str]:
+    """The options of an address, of which there is one."""
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(options) - {known})
+    if unknown:
+        raise UsageError(f'the address of the store has no option "{unknown[0][:40]}". There is: {known}.')
+    return options
+
+
+pass  # self-import
+
+
+MAX_PARAMETER_LENGTH = 32_000
+"""Characters of a parameter, about: a server takes 128 KB of one by default."""
+
+RESPONSE_TIMEOUT = 60
+"""Seconds for which an answer is waited for."""
+
+
+class ClickHouseConnection:
+    """A client of one database; many threads may read by it, one writes.
+
+    Raises MissingExtra without clickhouse-connect, OutputError where no server answers or it refuses.
+    """
+
+    def __init__(self, address: ClickHouseAddress) -> None:
+        self.address = address
+        with self._translate_errors():
+            self._client = _make_client(address)
+            self._select_database()
+        self._types: dict[str, dict[str, str]] = {}
+
+    def fetch_rows(
+        self, query: str, *, as_bytes: Sequence[str] = (), **parameters: Any
+    ) -> list[tuple[Any, ...]]:
+        """What a query finds; `given` are its parameters, `as_bytes` the columns that are no text."""
+        formats = dict.fromkeys(as_bytes, "bytes")
+        with self._translate_errors():
+            found = self._client.query(query, parameters=parameters or None, column_formats=formats or None)
+        return list(map(tuple, found.result_rows))
+
+    def fetch_value(self, query: str, **parameters: Any) -> Any:
+        """The first value of the first row."""
+        return self.fetch_rows(query, **parameters)[0][0]
+
+    def fetch_among(
+        self, query: str, values: Sequence[Any], *, as_bytes: Sequence[str] = (), **parameters: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        """What a query finds for the parameter `among`, asked in parts where it is long."""
+        return chain.from_iterable(
+            self.fetch_rows(query, as_bytes=as_bytes, among=part, **parameters)
+            for part in split_parameters(values)
+        )
+
+    def insert(self, table: str, columns: dict[str, list[Any]], token: str | None = None) -> None:
+        """Add rows as one block, and return when the server has it; the same token adds them once, however often."""
+        if not all(map(len, columns.values())):
+            return
+        names = list(columns)
+        with self._translate_errors():
+            self._client.insert(
+                table,
+                list(columns.values()),
+                column_names=names,
+                column_type_names=self._column_types(table, names),
+                column_oriented=True,
+                settings={"insert_deduplicate": 1, "insert_deduplication_token": token or uuid.uuid4().hex},
+            )
+
+    def execute(self, statement: str, **parameters: Any) -> None:
+        """Run a statement that finds nothing."""
+        with self._translate_errors():
+            self._client.command(statement, parameters=parameters or None)
+
+    def close(self) -> None:
+        """Let the server go. Safe to call twice."""
+        with contextlib.suppress(Exception):  # a client that is closed already
+            self._client.close()
+
+    def _select_database(self) -> None:
+        """Go into the database, which is made where there is none."""
+        name = self.address.database
+        there = self._client.query(
+            "SELECT count() FROM system.databases WHERE name = {name:String}", parameters={"name": name}
+        ).result_rows
+        if not there[0][0]:
+            self._client.command("CREATE DATABASE IF NOT EXISTS {name:Identifier}", parameters={"name": name})
+        self._client.database = name
+
+    def _column_types(self, table: str, names: Sequence[str]) -> list[str]:
+        """The types of some columns, as the server has them."""
+        if table not in self._types:
+            found = self._client.query(
+                "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}",
+                parameters={"table": table},
+            )
+            self._types[table] = dict(found.result_rows)
+        return [self._types[table][name] for name in names]
+
+    @contextlib.contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Errors of the client as ours: one line, no password."""
+        try:
+            from clickhouse_connect.driver.exceptions import ClickHouseError
+        except ImportError:
+            raise MissingExtra("ClickHouse as the store", "clickhouse") from None
+        try:
+            yield
+        except ClickHouseError as error:
+            text = " ".join(str(error).split())[:400]
+            if self.address.password:
+                text = text.replace(self.address.password, "…")
+            raise OutputError(f"ClickHouse at {self.address} refuses or does not answer: {text}") from None
+
+
+def split_parameters(values: Sequence[Any]) -> Iterator[list[Any]]:
+    """Values in parts, each short enough for a parameter.
+
+    >>> [len(part) for part in split_parameters(["x" * 20_000, "y" * 20_000, "z"])]
+    [1, 2]
+    """
+    part: list[Any] = []
+    size = 0
+    for value in values:
+        length = 4 + len(str(value))
+        if part and size + length > MAX_PARAMETER_LENGTH:
+            yield part
+            part, size = [], 0
+        part.append(value)
+        size += length
+    if part:
+        yield part
+
+
+def _make_client(address: ClickHouseAddress) -> Any:
+    """A client without a session, so that threads may share it."""
+    import clickhouse_connect
+
+    if address.folder is not None:
+        try:
+            import chdb
+        except ImportError:
+            raise UsageError("chdb:// needs the engine in this process: pip install chdb") from None
+        return clickhouse_connect.get_client(interface="chdb", path=address.folder)
+    return clickhouse_connect.get_client(
+        host=address.host,
+        port=address.port,
+        username=address.user,
+        password=address.password,
+        interface="https" if address.secure else "http",
+        autogenerate_session_id=False,
+        connect_timeout=10,
+        send_receive_timeout=RESPONSE_TIMEOUT,
+        client_name="ragfault",
+    )

@@ -1,0 +1,1 @@
+"""The embedded store: DuckDB in one file, owned by one process."""

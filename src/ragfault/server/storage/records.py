@@ -1,0 +1,325 @@
+"""Records that a store takes and returns, and the keys of its pages."""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct, field
+
+from ragfault.errors import UsageError
+from ragfault.records import Score, Trace, Verdicts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+TraceState = Literal["waiting", "scored", "failed", "error"]
+"""Of a trace: not judged yet; judged; judged, and some part was lost; its pipeline failed (whatever was judged)."""
+
+TRACE_STATES: tuple[TraceState, ...] = ("waiting", "scored", "failed", "error")
+
+AccessRole = Literal["read", "ingest", "admin"]
+"""What a token is good for: to look, to send traces and marks, or for everything."""
+
+
+class StoredRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The common shape: immutable, by keyword, silent about defaults."""
+
+
+class TraceOutcome(Protocol):
+    """A trace with what a judge saw in it and what metrics made of that; `ragfault.evaluation.online.ScoredTrace` is one."""
+
+    @property
+    def trace(self) -> Trace: ...
+    @property
+    def verdicts(self) -> Verdicts: ...
+    @property
+    def scores(self) -> tuple[Score, ...]: ...
+
+
+class SampleDraw(Protocol):
+    """What became of a trace in the draw for a better judge; `ragfault.evaluation.online.sampling.SamplingDraw` is one."""
+
+    @property
+    def trace(self) -> str: ...
+    @property
+    def judge(self) -> str: ...
+    @property
+    def chance(self) -> float: ...
+    @property
+    def taken(self) -> bool: ...
+
+
+class ReceivedTrace(NamedTuple):
+    """A trace that waits to be judged, with its place in the order of arrival."""
+
+    number: int
+    received: float
+    """Seconds since 1970, UTC."""
+    trace: Trace
+
+
+class PendingBody(NamedTuple):
+    """Something that came in and is not yet a trace, kept so that no kill loses it."""
+
+    number: int
+    received: float
+    kind: str
+    body: bytes
+
+
+class AppendResult(NamedTuple):
+    """What became of traces that were handed in."""
+
+    added: int
+    """New ones."""
+    duplicates: int
+    """Those whose id was there already; they are left as they were."""
+
+
+class StoredTrace(StoredRecord, frozen=True, kw_only=True):
+    """One trace with all that is known of it."""
+
+    trace: Trace
+    received: float
+    state: TraceState
+    verdicts: Verdicts | None = None
+    """None: it waits to be judged."""
+    scores: tuple[Score, ...] = ()
+    scored: float | None = None
+    """When it was judged, in seconds since 1970, UTC."""
+
+
+class TraceSelection(StoredRecord, frozen=True, kw_only=True):
+    """A selection of traces, and how it is sorted and paged; what is None leaves nothing out."""
+
+    since: float | None = None
+    """Seconds since 1970, UTC, inclusive; of the trace's own time, else of its arrival."""
+    until: float | None = None
+    """Exclusive."""
+    route: str | None = None
+    """The empty text: traces that name no route."""
+    model: str | None = None
+    conversation: str | None = None
+    state: TraceState | None = None
+    judge: str | None = None
+    """The fingerprint of the judge."""
+    text: str | None = None
+    """Words that stand in id, query or answer, whatever their case."""
+    metric: str | None = None
+    """Only traces on which this metric has a value …"""
+    low: float | None = None
+    """… at least this …"""
+    high: float | None = None
+    """… and at most this."""
+    ids: tuple[str, ...] | None = None
+    sort: str = "time"
+    """"time", or the name of a metric: then only traces on which it has a value."""
+    order: Literal["descending", "ascending"] = "descending"
+    after: str | None = None
+    """The `next` of the page before."""
+    limit: int = 50
+
+
+class TraceSummary(StoredRecord, frozen=True, kw_only=True):
+    """A trace as a list shows it."""
+
+    id: str
+    time: float
+    route: str | None = None
+    model: str | None = None
+    query: str
+    """The first 300 characters."""
+    answer: str | None = None
+    """The first 300 characters."""
+    error: str | None = None
+    state: TraceState
+    values: dict[str, float] = field(default_factory=dict)
+    """Metric → value, of those that have one."""
+
+
+class TracePage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """A stretch of a selection."""
+
+    lines: tuple[TraceSummary, ...]
+    next: str | None = None
+    """What `Wanted.after` is for the next stretch; None: this is the last one."""
+
+
+class TimelineMark(StoredRecord, frozen=True, kw_only=True):
+    """A moment worth remembering: a deployment, a new index, a changed prompt."""
+
+    text: str
+    time: datetime | None = None
+    """Absent: when it came in."""
+    route: str | None = None
+    """Absent: all routes."""
+    kind: str = "deployment"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+    """Two marks of one id are one; absent: made from text, time and route."""
+
+
+class AlertEvent(StoredRecord, frozen=True, kw_only=True):
+    """Something that happened to an alert."""
+
+    alert: str
+    """The key of the alert."""
+    time: float
+    kind: str
+    """"pending", "firing", "resolved", "acknowledged", "silenced", "sent" …"""
+    body: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+class AccessToken(StoredRecord, frozen=True, kw_only=True):
+    """A token as it is kept: never itself, only its hash."""
+
+    name: str
+    role: AccessRole
+    hash: str
+    """SHA-256 of the token (which is random, so that no slow hash is needed), in hex."""
+    created: float
+
+
+class EventCount(NamedTuple):
+    """How often something happened within a minute: "dropped", "rejected", "repeated" …"""
+
+    name: str
+    minute: int
+    n: int
+
+
+class StoreTotals(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """What a store holds."""
+
+    traces: int
+    waiting: int
+    """Not judged yet."""
+    pending: int = 0
+    """Not yet traces."""
+    oldest: float | None = None
+    """The time of the oldest trace."""
+    newest: float | None = None
+    bytes: int = 0
+    """On the disk."""
+    schema: int = 0
+    """The number of the last migration."""
+
+
+# --- what a better judge said of a sample ------------------------------------------------------------
+
+
+class SpotCheck(StoredRecord, frozen=True, kw_only=True):
+    """What a better judge said of a trace that was drawn for it."""
+
+    trace: str
+    judge: str
+    """Its fingerprint."""
+    time: float
+    """When it was asked, or left out, in seconds since 1970, UTC."""
+    chance: float = 1.0
+    """With which the trace was drawn."""
+    state: Literal["checked", "failed", "left"] = "checked"
+    """Asked, and all or some of it answered; asked in vain; left out, as the money of the day was spent."""
+    cost: float | None = 0.0
+    """US$ that asking came to; None: no price is known."""
+    verdicts: Verdicts | None = None
+    scores: tuple[Score, ...] = ()
+
+
+class SpotCheckCounts(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """How many traces a better judge was asked about, and what became of the others that were drawn."""
+
+    checked: int = 0
+    failed: int = 0
+    left: int = 0
+    waiting: int = 0
+    """Drawn and not asked about yet, since whenever."""
+    cost: float | None = 0.0
+    """US$; None where the price of some is not known."""
+
+
+class SpotCheckSample(NamedTuple):
+    """The values of a metric on a route by the judge of every trace, and those by a better one where it was asked.
+
+    A trace is covered where it was drawn from and every draw of its day (UTC, by arrival) before it is settled: asked
+    about, whatever came of it. The columns hold the covered traces that the better judge gave a value, and those of
+    conversations; all other covered ones are in the sums.
+    """
+
+    metric: str
+    route: str
+    """Empty: traces that name none."""
+    scored: int
+    """Traces with a value by the judge of every trace."""
+    covered: int
+    failed: int
+    """Covered ones that were drawn, and that the better judge gave no value."""
+    remainder: tuple[int, float, float]
+    """Of those that are in no column: how many there are, the sum of their values, and that of the squares."""
+    base_values: NDArray[np.float64]
+    reference_values: NDArray[np.float64]
+    """By the better judge; NaN where it gave none."""
+    chance: NDArray[np.float64]
+    """With which each trace was drawn."""
+    cost: NDArray[np.float64]
+    """US$ that asking came to; NaN where nobody asked, or the price is not known."""
+    conversation: NDArray[np.uint64]
+    """A code that the turns of a conversation share; 0: of none."""
+
+
+pass  # self-import
+
+
+MAX_SHOWN_CHARACTERS = 300
+"""Characters of query and answer in a list."""
+
+MAX_PAGE_LINES = 1000
+"""Lines to a page, at most."""
+
+
+def check_page_limit(selection: TraceSelection) -> None:
+    """Raise UsageError for a page of a length that none has."""
+    if not 1 <= selection.limit <= MAX_PAGE_LINES:
+        raise UsageError(f"a page has 1 to {MAX_PAGE_LINES:,} lines, got {selection.limit}.")
+
+
+def encode_page_key(value: float, number: int) -> str:
+    """The key of a line, as text."""
+    return base64.urlsafe_b64encode(msgspec.json.encode([value, number])).decode().rstrip("=")
+
+
+def decode_page_key(text: str) -> tuple[float, int]:
+    """The key that a text is."""
+    try:
+        packed = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        value, number = msgspec.json.decode(packed, type=tuple[float, int])
+    except (ValueError, msgspec.MsgspecError):
+        raise UsageError(
+            f'"{text[:60]}" is the key of no page. Take the `next` of the page before.'
+        ) from None
+    if not math.isfinite(value) or abs(number) >= 2**63:
+        raise UsageError("the key of a page is out of range. Take the `next` of the page before.")
+    return value, number
+
+
+def build_summary(row: tuple[Any, ...], state: TraceState | None, values: dict[str, float]) -> TraceSummary:
+    """A line of a row of number, id, time, route, model, query, answer, error."""
+    _, id, time, route, model, query, answer, error = row
+    return TraceSummary(
+        id=id,
+        time=time,
+        route=route or None,
+        model=model,
+        query=query,
+        answer=answer,
+        error=error,
+        state=state or ("error" if error else "waiting"),
+        values=dict(sorted(values.items())),
+    )

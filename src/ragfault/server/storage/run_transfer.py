@@ -1,0 +1,209 @@
+"""Transfer between a store and a run: export a selection of traces as a run, import a run into a store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ragfault.errors import OutputError, UsageError
+from ragfault.io import TraceDigest
+from ragfault.io.error_collector import IdSet
+from ragfault.io.runs import MetricInfo, Run, RunPlan
+from ragfault.io.runs.directory import check_free, convert_write_errors, publish_run, resolve_output
+from ragfault.io.runs.writer import ROW_GROUP_SIZES, build_manifest, write_manifest, write_row_groups
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.server.storage.records import AppendResult, StoredTrace, TraceSelection
+from ragfault.server.storage.store import TraceStore
+from ragfault.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+TRACE_BATCH = 512
+"""Traces that are in memory at once."""
+
+
+def export_run(
+    store: TraceStore,
+    selection: TraceSelection,
+    out: str | Path,
+    *,
+    force: bool = False,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """Write the judged traces of a selection as a run, in the order in which they came in.
+
+    It is what `evaluate` makes of the same traces with the same judge and metrics. Traces that wait to be judged are
+    left out, with a notice. Raises UsageError where the selection is empty, or was judged by several judges (name one
+    with `Wanted.judge`), OutputError where the place is taken, or traces were forgotten meanwhile.
+
+    >>> import tempfile
+    >>> from ragfault.evaluation.online import score_response
+    >>> from ragfault.server.storage import open_store
+    >>> store = open_store(tempfile.mkdtemp())
+    >>> found = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
+    >>> _ = store.append([found.trace]).result(), store.score([found], []).result()
+    >>> export_run(store, TraceSelection(), tempfile.mkdtemp() + "/run").manifest.traces
+    1
+    >>> store.close()
+    """
+    out = resolve_output(out)
+    check_free(out, force=force)
+    found = _survey_selection(store, selection)
+    waiting = store.count_traces(msgspec.structs.replace(selection, judge=None)) - found.traces
+    if waiting > 0:
+        notice(f"{waiting:,} traces are left out: they wait to be judged, or another judge saw them")
+    with convert_write_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        convert_write_errors(out),
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
+    ):
+        draft = Path(folder, "run")
+        draft.mkdir()
+        states = _write_tables(store, selection, found, draft)
+        plan = RunPlan(
+            ragfault=__version__,
+            judge=found.judge,
+            metrics=found.measures,
+            fingerprint=found.fingerprint,
+            traces=found.traces,
+            source=("store",),
+        )
+        write_manifest(draft, build_manifest(plan, states))
+        publish_run(draft, out, force=force)
+    return Run.open(out)
+
+
+class _SelectionSurvey(NamedTuple):
+    """What a first walk over a selection finds."""
+
+    traces: int
+    ids: IdSet
+    """What is judged later is not part of the export."""
+    judge: str
+    measures: tuple[MetricInfo, ...]
+    fingerprint: str
+
+
+def _survey_selection(store: TraceStore, selection: TraceSelection) -> _SelectionSurvey:
+    """Walk a selection once: which judge, which metrics, which traces."""
+    judges: Counter[str] = Counter()
+    names: dict[str, Score] = {}
+    digest, ids = TraceDigest(), IdSet()
+    for each in store.iterate_judged(selection):
+        assert each.verdicts is not None
+        judges[each.verdicts.judge] += 1
+        names.update((score.metric, score) for score in each.scores if score.metric not in names)
+        digest.add(each.trace)
+        ids.add(each.trace.id)
+    if not judges:
+        raise UsageError("no judged trace is in this selection: there is nothing to export.")
+    if len(judges) > 1:
+        shown = ", ".join(f'"{name}" ({n:,})' for name, n in judges.most_common(4))
+        raise UsageError(f"several judges saw these traces: {shown}. Name one with judge=.")
+    known = {measure.name: measure for measure in store.read_measures()}
+    measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())
+    return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, digest.fingerprint)
+
+
+def _write_tables(
+    store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey, draft: Path
+) -> dict[str, int]:
+    """Write the tables; the counts of the states of scores."""
+    states: dict[str, int] = {}
+    for name in ("traces", "verdicts", "scores"):
+        tables = _build_tables(
+            name, _iterate_again(store, selection, survey), [measure.name for measure in survey.measures]
+        )
+        states = write_row_groups(tables, draft / f"{name}.parquet", ROW_GROUP_SIZES[name]) or states
+    return states
+
+
+def _iterate_again(
+    store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey
+) -> Iterator[StoredTrace]:
+    """The same traces once more. Raises OutputError where they are not all there any more."""
+    n = 0
+    for each in store.iterate_judged(selection):
+        if each.trace.id in survey.ids:
+            n += 1
+            yield each
+    if n != survey.traces:
+        raise OutputError("some of these traces were forgotten while they were written. Export them again.")
+
+
+def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list[str]) -> Iterator[pa.Table]:
+    """One table of a run, a bounded number of traces at a time."""
+    from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table
+    from ragfault.io.formats.arrow import traces_to_table as trace_table
+
+    while part := list(islice(stored_traces, TRACE_BATCH)):
+        if name == "traces":
+            yield trace_table([each.trace for each in part])
+        elif name == "verdicts":
+            yield records_to_table(
+                [each.verdicts for each in part if each.verdicts is not None], VERDICTS_SCHEMA
+            )
+        else:
+            yield records_to_table(
+                [score for each in part for score in _complete_scores(each, metrics)], SCORE_SCHEMA
+            )
+
+
+def _complete_scores(stored: StoredTrace, metrics: list[str]) -> Iterator[Score]:
+    """A score for every metric; one that was not asked for when the trace came is undefined, and says so."""
+    there = {score.metric: score for score in stored.scores}
+    for name in metrics:
+        yield there.get(name) or Score(
+            trace=stored.trace.id, metric=name, layer="operation", status="undefined", reason="not asked for then"
+        )  # fmt: skip
+
+
+class _ImportedTrace(NamedTuple):
+    """A trace of a run with what is known of it."""
+
+    trace: Trace
+    verdicts: Verdicts
+    scores: tuple[Score, ...]
+
+
+def import_run(
+    store: TraceStore, run: str | Path | Run, *, cohort_fields: tuple[str, ...] = (), prefix: str = ""
+) -> AppendResult:
+    """Take the traces of a run into a store, with their verdicts and scores.
+
+    A trace whose id is there already is left as it is; `prefix` goes before each id, so that two runs over the same
+    questions can both be taken in. Raises RunError where there is no run.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    size, scores = len(run.manifest.metrics), run.scores()
+    walked = (
+        _prefix_id(_ImportedTrace(trace, verdicts, tuple(islice(scores, size))), prefix)
+        for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True)
+    )
+    taken = repeated = 0
+    while part := list(islice(walked, TRACE_BATCH)):
+        found = store.append_traces([each.trace for each in part]).result()
+        store.add_outcomes(part, run.manifest.metrics, cohort_fields).result()
+        taken, repeated = taken + found.added, repeated + found.duplicates
+    return AppendResult(taken, repeated)
+
+
+def _prefix_id(imported: _ImportedTrace, prefix: str) -> _ImportedTrace:
+    """A judged trace under an id with a prefix."""
+    if not prefix:
+        return imported
+    name = prefix + imported.trace.id
+    return _ImportedTrace(
+        msgspec.structs.replace(imported.trace, id=name),
+        msgspec.structs.replace(imported.verdicts, trace=name),
+        tuple(msgspec.structs.replace(score, trace=name) for score in imported.scores),
+    )

@@ -1,0 +1,256 @@
+"""Discrimination and calibration of scores against binary labels: AUROC, best threshold, calibration error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragfault.stats.clusters import FloatArray, encode_clusters
+
+ThresholdGoal = Literal["f1", "balanced_accuracy"]
+
+
+class BestThreshold(NamedTuple):
+    """A threshold: what scores that much or more is called positive."""
+
+    threshold: float
+    value: float
+    """What the threshold was chosen for, as reached with it."""
+
+
+class GroupedAuroc(NamedTuple):
+    """The mean AUROC within groups, each counted by its size."""
+
+    value: float
+    groups: int
+    """Groups that have positives and negatives; the others tell nothing."""
+    n: int
+    """Values in these groups."""
+
+
+class RankedScores:
+    """Scores and labels in order, sorted once; each method takes a row of weights for each resample.
+
+    `tallies` gives for each row the weight of positives and of negatives at every distinct score, the lowest
+    first; the other methods read these and give one number for each row, NaN where a class has no weight.
+
+    >>> ranked = RankedScores([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
+    >>> positives, negatives = ranked.tallies(np.ones((1, 4)))
+    >>> ranked.auroc(positives, negatives)
+    array([0.875])
+    """
+
+    def __init__(self, scores: ArrayLike, labels: ArrayLike) -> None:
+        score, label = np.asarray(scores, np.float64), np.asarray(labels, bool)
+        if score.shape != label.shape or score.ndim != 1:
+            raise ValueError(f"{score.size} scores and {label.size} labels: give one label for each score")
+        if not np.isfinite(score).all():
+            raise ValueError("a score is not a finite number")
+        self._order = np.argsort(score, kind="stable")
+        ordered = score[self._order]
+        self._starts = (
+            np.flatnonzero(np.append(True, np.diff(ordered) > 0)) if score.size else np.array([], int)
+        )
+        self._positive = label[self._order]
+        self.thresholds: FloatArray = ordered[self._starts]
+        """The distinct scores, the lowest first."""
+
+    def class_weights(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The weight of positives and of negatives at each distinct score, rows by scores."""
+        if not self._starts.size:
+            empty = np.zeros((len(weights), 0))
+            return empty, empty
+        ordered = weights[:, self._order]
+        whole = np.add.reduceat(ordered, self._starts, axis=1)
+        positives = np.add.reduceat(ordered * self._positive, self._starts, axis=1)
+        return positives, whole - positives
+
+    def auroc(self, positives: FloatArray, negatives: FloatArray) -> FloatArray:
+        """The chance that a positive scores above a negative, ties counted half."""
+        below = np.cumsum(negatives, axis=1) - negatives / 2
+        wins: FloatArray = (positives * below).sum(axis=1)
+        return _divide_or_nan(wins, positives.sum(axis=1) * negatives.sum(axis=1))
+
+    def average_precision(self, positives: FloatArray, negatives: FloatArray) -> FloatArray:
+        """The precision at each positive, on average; positives of one score share the precision there."""
+        found, other = _sum_above(positives), _sum_above(negatives)
+        precision = found / np.maximum(found + other, 1e-300)
+        total = positives.sum(axis=1)
+        area: FloatArray = (positives * precision).sum(axis=1)
+        return _divide_or_nan(area, np.where(negatives.sum(axis=1) > 0, total, 0.0))
+
+    def evaluate_thresholds(
+        self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray
+    ) -> FloatArray:
+        """F1 or balanced accuracy with the threshold at each distinct score, rows by scores."""
+        found, other = _sum_above(positives), _sum_above(negatives)
+        total, rest = positives.sum(axis=1)[:, None], negatives.sum(axis=1)[:, None]
+        if goal == "f1":
+            return _divide_or_nan(2 * found, found + other + total)
+        return (_divide_or_nan(found, total) + _divide_or_nan(rest - other, rest)) / 2
+
+
+def _sum_above(weights: FloatArray) -> FloatArray:
+    """The weight at each score and above it."""
+    above: FloatArray = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
+    return above
+
+
+def _divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """A ratio, NaN where there is nothing to divide by."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share: FloatArray = np.where(denominator > 0, numerator / denominator, math.nan)
+    return share
+
+
+def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
+    """The area under the ROC curve: the chance that a positive scores above a negative, ties counted half.
+
+    0.5 is guessing. None where one of the two classes is absent. It is the statistic of Mann and Whitney (1947)
+    over the number of pairs.
+
+    >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), auroc([0.1, 0.2], [1, 1])
+    (0.75, None)
+    """
+    return _compute_area(scores, labels, lambda ranked, tallies: ranked.auroc(*tallies))
+
+
+def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
+    """The area under the precision-recall curve, as a sum over the positives.
+
+    The share of positives is guessing. None where one of the two classes is absent.
+
+    >>> round(average_precision([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]), 4)
+    0.8333
+    """
+    return _compute_area(scores, labels, lambda ranked, tallies: ranked.average_precision(*tallies))
+
+
+def _compute_area(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    area: Callable[[RankedScores, tuple[FloatArray, FloatArray]], FloatArray],
+) -> float | None:
+    ranked = RankedScores(scores, labels)
+    value = float(area(ranked, ranked.class_weights(np.ones((1, np.size(scores)))))[0])
+    return None if math.isnan(value) else value
+
+
+def choose_threshold(
+    scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1"
+) -> BestThreshold | None:
+    """The threshold that is best on these scores: for the F1 of the positives, or for balanced accuracy.
+
+    It lies halfway to the next lower score, so that it carries over to others; of several that are equally good
+    it is the highest. The value is what fitting reaches, and more than what other scores will. None where a class
+    is absent.
+
+    >>> choose_threshold([0.25, 0.75, 0.5, 1.0], [0, 0, 1, 1])
+    Cut(cut=0.375, value=0.8)
+    """
+    ranked = RankedScores(scores, labels)
+    positives, negatives = ranked.class_weights(np.ones((1, np.size(scores))))
+    if not positives.sum() or not negatives.sum():
+        return None
+    values = ranked.evaluate_thresholds(goal, positives, negatives)[0]
+    at = len(values) - 1 - int(np.argmax(values[::-1]))
+    cut = float(ranked.thresholds[at] if at == 0 else (ranked.thresholds[at - 1] + ranked.thresholds[at]) / 2)
+    return BestThreshold(cut, float(values[at]))
+
+
+def auroc_within_groups(
+    scores: ArrayLike, labels: ArrayLike, groups: Sequence[Hashable]
+) -> GroupedAuroc | None:
+    """The mean AUROC within groups, weighted by their size; groups of one class are left out.
+
+    What only tells the groups apart gains nothing here. None where no group has both classes.
+
+    >>> auroc_within_groups([0.1, 0.9, 0.2, 0.8, 0.5], [0, 1, 1, 0, 1], ["a", "a", "b", "b", "c"])
+    Within(value=0.5, groups=2, n=4)
+    """
+    found = list(rank_within_groups(scores, labels, groups))
+    n = sum(place.size for place, _ in found)
+    if not n:
+        return None
+    total = 0.0
+    for place, ranked in found:
+        total += place.size * float(ranked.auroc(*ranked.class_weights(np.ones((1, place.size))))[0])
+    return GroupedAuroc(total / n, len(found), n)
+
+
+def rank_within_groups(
+    scores: ArrayLike, labels: ArrayLike, groups: Sequence[Hashable]
+) -> Iterator[tuple[NDArray[np.intp], RankedScores]]:
+    """The places of each group that has both classes, and its scores in order."""
+    score, label = np.asarray(scores, np.float64), np.asarray(labels, bool)
+    index, count = encode_clusters(groups, score.size)
+    order = np.argsort(index, kind="stable")
+    for place in np.split(order, np.flatnonzero(np.diff(index[order])) + 1) if count else ():
+        if 0 < label[place].sum() < place.size:
+            yield place, RankedScores(score[place], label[place])
+
+
+DEFAULT_BINS = 10
+
+
+class CalibrationBin(NamedTuple):
+    """Values of like probability."""
+
+    mean: float
+    """The mean probability."""
+    share: float
+    """The share of positives among them."""
+    n: int
+
+
+def assign_bins(scores: ArrayLike, bins: int = DEFAULT_BINS) -> NDArray[np.intp]:
+    """The bin of each score, from 0: bins of about equal mass, equal scores always in one.
+
+    >>> assign_bins([0.1, 0.2, 0.2, 0.9], 2)
+    array([0, 0, 0, 1])
+    """
+    score = np.asarray(scores, np.float64)
+    if not score.size:
+        return np.array([], np.intp)
+    _, group, size = np.unique(score, return_inverse=True, return_counts=True)
+    middle = (np.cumsum(size) - size / 2)[group]
+    found: NDArray[np.intp] = np.ceil(middle / score.size * bins).astype(np.intp) - 1
+    return found
+
+
+def calibration_bins(
+    scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_BINS
+) -> tuple[CalibrationBin, ...]:
+    """The calibration curve: probabilities in bins of about equal mass, each with its share of positives.
+
+    Equal scores stand in one bin, so there may be fewer bins than asked for.
+
+    >>> calibration_bins([0.1, 0.1, 0.9, 0.9], [0, 1, 1, 1], 2)
+    (Bin(mean=0.1, share=0.5, n=2), Bin(mean=0.9, share=1.0, n=2))
+    """
+    score, label = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
+    index = assign_bins(score, bins)
+    return tuple(
+        CalibrationBin(
+            float(score[index == at].mean()), float(label[index == at].mean()), int((index == at).sum())
+        )
+        for at in np.unique(index)
+    )
+
+
+def calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_BINS) -> float | None:
+    """The expected calibration error: how far the bins' mean probabilities are from their shares of positives.
+
+    The mean distance over bins of about equal mass, weighted by their size (Naeini et al. 2015); chance alone
+    makes it more than 0. None without scores.
+
+    >>> round(calibration_error([0.1, 0.1, 0.9, 0.9], [0, 1, 1, 1], 2), 4)
+    0.25
+    """
+    found = calibration_bins(scores, labels, bins)
+    n = sum(each.n for each in found)
+    return sum(each.n * abs(each.mean - each.share) for each in found) / n if n else None

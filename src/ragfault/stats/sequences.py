@@ -1,0 +1,250 @@
+"""Sequences of values: the change point of a mean, and confidence sequences that stay valid at every look."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike
+
+from ragfault.stats.clusters import Clusters, FloatArray, Values, tabulate_clusters
+
+RESAMPLES = 1999
+MAX_BATCHES = 2000
+"""Rows beyond so many are summed in batches, whose sums are as exchangeable as the rows."""
+
+
+class ChangePoint(Struct, frozen=True):
+    """The likeliest place at which the mean of a sequence changed once."""
+
+    step: int
+    """The first step after the change, counted from 0."""
+    p: float
+    """Of the null hypothesis that nothing changed."""
+    low: int
+    """The earliest and the latest step that resampling gives at the stated confidence."""
+    high: int
+    before: float
+    after: float
+    steps: int
+    rows: int
+    """Sequences: traces followed through all steps, or 1."""
+
+
+def detect_change_point(
+    values: ArrayLike,
+    clusters: Clusters | None = None,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> ChangePoint:
+    """The single change of the mean in a sequence, by the largest standardised CUSUM (Hinkley 1970; Hawkins 1977).
+
+    `values` is one sequence, or a table of traces by steps: the same traces scored at each step, each compared
+    with itself; `clusters` names what traces move together. At each cut the difference of the means before and
+    after is weighed with the root of k (n - k) / n, and the largest of them is the statistic.
+
+    Null hypothesis: the values of a sequence (of each row) are exchangeable. p is that of random permutations
+    within the rows, (as large + 1) / (resamples + 1); n steps of one sequence can thus show a change only if n is
+    about 8 or more, while few steps of many traces can. The interval of the step comes from resampled rows, or
+    for a single sequence from resampled residuals on either side of the change (Hušková & Kirch 2008).
+
+    Assumes one change and independent values; a trend or a slow wander also makes p small.
+    Raises ValueError on fewer than two steps, no row, or a value that is not finite.
+
+    >>> found = detect_change_point([0.9, 0.8, 0.9, 0.9, 0.8, 0.9, 0.5, 0.6, 0.5, 0.4, 0.5])
+    >>> found.step, found.p < 0.01, round(found.before, 2), round(found.after, 2)
+    (6, True, 0.87, 0.5)
+    """
+    table = np.asarray(values, dtype=np.float64)
+    table = table[None, :] if table.ndim == 1 else table
+    if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] < 2:
+        raise ValueError(f"values have the shape {table.shape}: a change needs two steps and a row")
+    if not np.isfinite(table).all():
+        raise ValueError("a value is not finite: leave out the rows that lack a step")
+    rng = np.random.default_rng(seed)
+    path = table.mean(axis=0)
+    sums = _sum_batches(tabulate_clusters(table, clusters, None).sums if len(table) > 1 else table)
+    heights = _compute_cusum(path[None, :])[0]
+    step = int(heights.argmax()) + 1
+    bar = float(heights.max()) * (1 - 1e-12)
+    as_large = 0
+    for _ in range(resamples):
+        shuffled = rng.permuted(sums, axis=1).sum(axis=0)[None, :] / len(table)
+        as_large += bool(_compute_cusum(shuffled).max() >= bar)
+    steps = _resample_steps(sums, step, resamples, rng)
+    low, high = np.quantile(
+        steps, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf"
+    ).tolist()
+    return ChangePoint(
+        step=step,
+        p=(as_large + 1) / (resamples + 1),
+        low=min(int(low), step),
+        high=max(int(high), step),
+        before=float(path[:step].mean()),
+        after=float(path[step:].mean()),
+        steps=path.size,
+        rows=len(table),
+    )
+
+
+def _sum_batches(sums: FloatArray) -> FloatArray:
+    """Neighbouring rows added up, so that no more than BATCHES are left."""
+    if len(sums) <= MAX_BATCHES:
+        return sums
+    added: FloatArray = np.add.reduceat(
+        sums, np.linspace(0, len(sums), MAX_BATCHES, endpoint=False, dtype=np.intp)
+    )
+    return added
+
+
+def _compute_cusum(paths: FloatArray) -> FloatArray:
+    """The height of the standardised CUSUM at each cut of each path."""
+    n = paths.shape[1]
+    cuts = np.arange(1, n)
+    sums = np.cumsum(paths - paths.mean(axis=1, keepdims=True), axis=1)[:, :-1]
+    heights: FloatArray = np.abs(sums) / np.sqrt(cuts * (n - cuts) / n)
+    return heights
+
+
+def _resample_steps(table: FloatArray, step: int, resamples: int, rng: np.random.Generator) -> FloatArray:
+    """The step found in each resample."""
+    rows, n = table.shape
+    found = np.empty(resamples)
+    for number in range(resamples):
+        if rows > 1:
+            path = table[rng.integers(0, rows, size=rows)].mean(axis=0)
+        else:
+            front = rng.integers(0, step, size=step)
+            path = table[0][np.concatenate([front, rng.integers(step, n, size=n - step)])]
+        found[number] = int(_compute_cusum(path[None, :])[0].argmax()) + 1
+    return found
+
+
+MEAN_CANDIDATES = 1000
+BATCH_CELLS = 1 << 21
+MAX_BETTING_VALUES = 20_000
+"""Values up to which bets are placed on a grid; beyond, the closed form carries on."""
+
+
+class ConfidenceSequence(Struct, frozen=True, eq=False):
+    """A running mean and its confidence sequence; the last entry of each is the present state."""
+
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    @property
+    def n(self) -> int:
+        """Values seen."""
+        return self.mean.size
+
+
+def confidence_sequence(
+    values: Values, bounds: tuple[float, float] = (0.0, 1.0), *, confidence: float = 0.95
+) -> ConfidenceSequence:
+    """The confidence sequence of a mean of bounded values (Waudby-Smith & Ramdas 2024).
+
+    With the stated confidence the true mean lies within the band at every n at once, so that one may look after
+    every trace and stop when one likes. Up to 20,000 values it is the paper's hedged capital process (bets
+    capped at half, means tried on a grid of 1,000 and rounded outwards); longer sequences go on with its
+    predictable plug-in empirical Bernstein band (theorem 2), each of the two at half of 1 - confidence.
+    Bands are intersected with all earlier ones.
+
+    Assumes that each value has the same mean given those before it (independent values do); neither a
+    distribution nor a variance. For clustered values give one mean per cluster. Raises ValueError on no values, on
+    values outside the bounds, and on bounds that are not finite.
+
+    >>> band = confidence_sequence([1, 1, 0, 1] * 50)
+    >>> round(float(band.low[-1]), 2), round(float(band.high[-1]), 2)
+    (0.65, 0.85)
+    """
+    low, high = float(bounds[0]), float(bounds[1])
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or sample.size == 0:
+        raise ValueError("no values: a mean of nothing is undefined")
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"bounds are {bounds}: give two finite ends")
+    if not ((sample >= low) & (sample <= high)).all():
+        raise ValueError(f"a value lies outside the bounds {bounds}")
+    unit = (sample - low) / (high - low)
+    alpha = 1 - confidence
+    if unit.size <= MAX_BETTING_VALUES:
+        floor, roof = _compute_betting_band(unit, alpha)
+    else:
+        floor, roof = _compute_bernstein_band(unit, alpha / 2)
+        first = _compute_betting_band(unit[:MAX_BETTING_VALUES], alpha / 2)
+        floor[:MAX_BETTING_VALUES] = np.maximum(floor[:MAX_BETTING_VALUES], first[0])
+        roof[:MAX_BETTING_VALUES] = np.minimum(roof[:MAX_BETTING_VALUES], first[1])
+    roof = np.minimum.accumulate(roof)
+    floor = np.minimum(np.maximum.accumulate(floor), roof)
+    mean = np.cumsum(sample) / np.arange(1, sample.size + 1)
+    return ConfidenceSequence(mean, low + (high - low) * floor, low + (high - low) * roof)
+
+
+def difference_sequence(
+    baseline: Values,
+    candidate: Values,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    *,
+    confidence: float = 0.95,
+) -> ConfidenceSequence:
+    """The confidence sequence of the mean difference of paired bounded values, candidate less baseline.
+
+    `confidence_sequence` of the differences, whose bounds are the width of `bounds` on either side of 0.
+
+    >>> band = difference_sequence([0.9, 0.8, 0.9] * 40, [0.6, 0.6, 0.7] * 40)
+    >>> bool(band.high[-1] < 0), int((band.high < 0).argmax()) + 1
+    (True, 34)
+    """
+    before, after = np.asarray(baseline, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
+    if before.shape != after.shape:
+        raise ValueError(f"baseline has {before.size} values, candidate {after.size}: pairs need both")
+    reach = float(bounds[1]) - float(bounds[0])
+    return confidence_sequence(after - before, (-reach, reach), confidence=confidence)
+
+
+def _compute_bets(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """The predictable bets, not yet capped, and the running means each was made with."""
+    t = np.arange(1, unit.size + 1)
+    means = (0.5 + np.cumsum(unit)) / (t + 1)
+    variances = (0.25 + np.cumsum((unit - means) ** 2)) / (t + 1)
+    before = np.concatenate([[0.25], variances[:-1]])
+    bets: FloatArray = np.sqrt(2 * math.log(2 / alpha) / (before * t * np.log(t + 1)))
+    return bets, np.concatenate([[0.5], means[:-1]])
+
+
+def _compute_bernstein_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """The empirical Bernstein band."""
+    bets, means = _compute_bets(unit, alpha)
+    bets = np.minimum(bets, 0.5)
+    total = np.cumsum(bets)
+    centre = np.cumsum(bets * unit) / total
+    cost = (unit - means) ** 2 * (-np.log1p(-bets) - bets)
+    half = (math.log(2 / alpha) + np.cumsum(cost)) / total
+    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+
+
+def _compute_betting_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """The hedged capital band: means against which neither bettor has grown rich are kept."""
+    bets = _compute_bets(unit, alpha)[0]
+    tried = np.linspace(0.0, 1.0, MEAN_CANDIDATES + 1)
+    inner = tried[1:-1]
+    up, down = np.zeros(inner.size), np.zeros(inner.size)
+    floor, roof = np.empty(unit.size), np.empty(unit.size)
+    bar = math.log(2 / alpha)
+    step = max(1, BATCH_CELLS // MEAN_CANDIDATES)
+    for start in range(0, unit.size, step):
+        part = slice(start, start + step)
+        gain, bet = unit[part, None] - inner, bets[part, None]
+        ups = up + np.cumsum(np.log1p(np.minimum(bet, 0.5 / inner) * gain), axis=0)
+        downs = down + np.cumsum(np.log1p(-np.minimum(bet, 0.5 / (1 - inner)) * gain), axis=0)
+        up, down = ups[-1], downs[-1]
+        kept = np.maximum(ups, downs) < bar
+        first, last = kept.argmax(axis=1), kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
+        none = ~kept.any(axis=1)
+        first[none], last[none] = inner.size - 1, 0
+        floor[part], roof[part] = tried[first], tried[last + 2]
+    return floor, roof

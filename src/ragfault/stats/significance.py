@@ -1,0 +1,366 @@
+"""Significance tests: permutation tests, McNemar, equivalence, and Holm's adjustment of p values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike
+
+from ragfault.stats.clusters import (
+    Clusters,
+    ClusterTable,
+    FloatArray,
+    Values,
+    as_matrix,
+    subtract_pairs,
+    tabulate_clusters,
+)
+from ragfault.stats.differences import Difference
+from ragfault.stats.distributions import binomial_cdf, normal_cdf, t_cdf, t_quantile
+
+RESAMPLES = 9999
+MAX_PERMUTATION_CLUSTERS = 20_000
+"""Above so many clusters permutation distributions are normal for every purpose."""
+BATCH_CELLS = 1 << 20
+RELATIVE_TOLERANCE = 1e-12
+"""Relative difference below which two statistics count as equal."""
+
+
+class SignificanceTest(Struct, frozen=True):
+    """A two-sided test of no difference."""
+
+    p: float
+    statistic: float
+    """Candidate less baseline."""
+    n: int
+    """Pairs; where unpaired, values on both sides."""
+    clusters: int
+    method: Literal["exact", "permutation", "normal"]
+    """All permutations, random ones, or the normal limit."""
+
+
+def mcnemar_test(improved: int, regressed: int) -> float:
+    """The p value of McNemar's exact test: of the pairs that changed, did as many rise as fell? (McNemar 1947)
+
+    Null hypothesis: a pair of 0/1 values that differs is as likely to rise as to fall. The p value is the
+    two-sided binomial one, valid at every count; neither the mid-p nor the chi-squared approximation is
+    used. Without a changed pair it is 1. Assumes independent pairs: for clusters use `sign_flip`, which
+    without them gives this same p value for 0/1 metrics.
+
+    Raises ValueError on negative counts.
+
+    >>> mcnemar_test(12, 2)
+    0.0129394531...
+    """
+    if improved < 0 or regressed < 0:
+        raise ValueError(f"counts are {improved} and {regressed}: give how many pairs rose and fell")
+    return min(1.0, 2 * binomial_cdf(min(improved, regressed), improved + regressed))
+
+
+def sign_flip_test(
+    baseline: Values,
+    candidate: Values,
+    clusters: Clusters | None = None,
+    *,
+    resamples: int | None = None,
+    seed: int = 0,
+) -> SignificanceTest:
+    """The sign-flip test of one metric: would the differences be as large had baseline and candidate been swapped?
+
+    One metric of `sign_flips`, which see. Raises ValueError on no pairs.
+
+    >>> sign_flip_test([0.1, 0.3, 0.4, 0.2, 0.6, 0.7, 0.3, 0.2], [0.6, 0.7, 0.9, 0.8, 0.7, 0.9, 0.6, 0.4]).p
+    0.0078125
+    """
+    found = sign_flip_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
+    if found is None:
+        raise ValueError("no pairs: a test of nothing is undefined")
+    return found
+
+
+def sign_flip_tests(
+    baseline: ArrayLike,
+    candidate: ArrayLike,
+    clusters: Clusters | None = None,
+    *,
+    defined: ArrayLike | None = None,
+    resamples: int | None = None,
+    seed: int = 0,
+) -> tuple[SignificanceTest | None, ...]:
+    """The sign-flip tests of many metrics over the same paired traces (Fisher 1935; Pitman 1937).
+
+    Null hypothesis: baseline and candidate are exchangeable within each cluster (else pair), so that the
+    sum of its differences is symmetric about 0. The statistic is the mean difference. All sign patterns
+    are counted where there are at most `resamples` + 1 of them, or where all sums that are not 0 have the
+    same size (0/1 metrics without clusters: McNemar's exact test); else random ones, the same for all
+    metrics, with p = (as large + 1) / (resamples + 1) (Phipson & Smyth 2010). Above 20,000 clusters,
+    unless `resamples` is given, p is that of the normal limit. None stands for a metric without a
+    pair; a metric without any difference has p = 1.
+
+    Assumes independent clusters. Raises ValueError where shapes differ or a value that exists is not finite.
+
+    >>> [test.p for test in sign_flip_tests([[1, 0.5], [1, 0.5], [0, 0.1]], [[0, 0.5], [0, 0.6], [0, 0.3]])]
+    [0.5, 0.5]
+    """
+    table = tabulate_clusters(subtract_pairs(baseline, candidate, defined), clusters, defined)
+    draws = RESAMPLES if resamples is None else resamples
+    found = [_test_signs(table, metric, draws, resamples is None) for metric in range(table.sums.shape[1])]
+    open_ = [metric for metric, test in enumerate(found) if test is not None and math.isnan(test.p)]
+    if open_:
+        observed = np.abs(table.sums[:, open_].sum(axis=0))
+        bar = observed - RELATIVE_TOLERANCE * np.abs(table.sums[:, open_]).sum(axis=0)
+        as_large = np.zeros(len(open_))
+        for flipped in _flip_signs(table.sums[:, open_], draws, np.random.default_rng(seed)):
+            as_large += (np.abs(flipped) >= bar).sum(axis=0)
+        for metric, count in zip(open_, as_large.tolist(), strict=True):
+            found[metric] = _set_p_value(found[metric], (count + 1) / (draws + 1))
+    return tuple(found)
+
+
+def _set_p_value(test: SignificanceTest | None, p: float) -> SignificanceTest | None:
+    return test and SignificanceTest(p, test.statistic, test.n, test.clusters, "permutation")
+
+
+def _test_signs(
+    table: ClusterTable, metric: int, resamples: int, allow_normal: bool
+) -> SignificanceTest | None:
+    """The test of one metric where no random signs are needed; with p = NaN where they are."""
+    n, clusters = int(table.n[metric]), int(table.clusters[metric])
+    if n == 0:
+        return None
+    sums = table.sums[:, metric]
+    sums = sums[sums != 0]
+    sizes, total = np.abs(sums), float(sums.sum())
+    mean = total / n
+    if sums.size == 0 or float(sizes.max() - sizes.min()) <= RELATIVE_TOLERANCE * float(sizes.max()):
+        rose = int(np.count_nonzero(sums > 0))
+        return SignificanceTest(mcnemar_test(rose, sums.size - rose), mean, n, clusters, "exact")
+    if sums.size < 30 and 2**sums.size <= resamples + 1:
+        patterns = np.arange(2**sums.size)[:, None] >> np.arange(sums.size) & 1
+        bar = abs(total) - RELATIVE_TOLERANCE * float(sizes.sum())
+        share = float((np.abs((2 * patterns - 1) @ sums) >= bar).mean())
+        return SignificanceTest(share, mean, n, clusters, "exact")
+    if allow_normal and clusters > MAX_PERMUTATION_CLUSTERS:
+        p = 2 * normal_cdf(-abs(total) / math.sqrt(float((sums**2).sum())))
+        return SignificanceTest(p, mean, n, clusters, "normal")
+    return SignificanceTest(math.nan, mean, n, clusters, "permutation")
+
+
+def _flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+    """Totals under random signs, some resamples at a time."""
+    g = len(sums)
+    width = min(g, 4096)
+    step = max(1, BATCH_CELLS // width)
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        kept = np.zeros((rows, sums.shape[1]))
+        for column in range(0, g, width):
+            part = sums[column : column + width]
+            bits = np.frombuffer(rng.bytes(rows * -(-len(part) // 8)), dtype=np.uint8).reshape(rows, -1)
+            kept += np.unpackbits(bits, axis=1, count=len(part)).astype(np.float64) @ part
+        yield 2 * kept - sums.sum(axis=0)
+
+
+def label_permutation_test(
+    baseline: Values,
+    candidate: Values,
+    clusters: tuple[Clusters, Clusters] | None = None,
+    *,
+    resamples: int | None = None,
+    seed: int = 0,
+) -> SignificanceTest:
+    """The label permutation test of one metric: would the means differ as much had the runs been mixed?
+
+    One metric of `label_permutations`, which see. Raises ValueError where a side has no value.
+
+    >>> label_permutation_test([0.9, 0.8, 0.9, 0.7], [0.2, 0.1, 0.4, 0.3]).p
+    0.0285714...
+    """
+    found = label_permutation_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
+    if found is None:
+        raise ValueError("no values on one side: a test against nothing is undefined")
+    return found
+
+
+def label_permutation_tests(
+    baseline: ArrayLike,
+    candidate: ArrayLike,
+    clusters: tuple[Clusters, Clusters] | None = None,
+    *,
+    defined: tuple[ArrayLike, ArrayLike] | None = None,
+    resamples: int | None = None,
+    seed: int = 0,
+) -> tuple[SignificanceTest | None, ...]:
+    """The label permutation tests of many metrics between two samples that share no traces.
+
+    Null hypothesis: the clusters (else values) of both sides come from one distribution. Which side a cluster
+    belongs to is permuted; the statistic compared is Welch's t with clustered errors, which keeps the level
+    for equal means of unequal spread as the sample grows (Janssen 1997; Chung & Romano 2013). All
+    assignments are counted where there are at most `resamples` + 1; else random ones with the +1 of
+    Phipson & Smyth (2010). Above 20,000 clusters, unless `resamples` is given, the normal limit. None stands
+    for a metric that has no value on one side. With one cluster on a side the plain difference is compared.
+
+    Assumes independent clusters. Raises ValueError where a value that exists is not finite.
+
+    >>> [round(test.p, 3) for test in label_permutation_tests([[0], [1], [2], [3]], [[7], [8], [9], [4]])]
+    [0.029]
+    """
+    before, after = as_matrix(baseline), as_matrix(candidate)
+    if before.shape[1] != after.shape[1]:
+        raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
+    groups, exist = clusters or (None, None), defined or (None, None)
+    one, two = tabulate_clusters(after, groups[1], exist[1]), tabulate_clusters(before, groups[0], exist[0])
+    return tuple(
+        _test_labels(
+            ClusterTable(one.sums[:, [m]], one.counts[:, [m]]),
+            ClusterTable(two.sums[:, [m]], two.counts[:, [m]]),
+            resamples,
+            seed,
+        )
+        for m in range(before.shape[1])
+    )
+
+
+def _test_labels(
+    candidate: ClusterTable, baseline: ClusterTable, resamples: int | None, seed: int
+) -> SignificanceTest | None:
+    """The label permutation test of one metric."""
+    n_one, n_two = int(candidate.n[0]), int(baseline.n[0])
+    if n_one == 0 or n_two == 0:
+        return None
+    mean = float(candidate.means()[0] - baseline.means()[0])
+    sums, counts = (
+        np.concatenate([candidate.sums, baseline.sums]).ravel(),
+        np.concatenate([candidate.counts, baseline.counts]).ravel(),
+    )
+    present = counts > 0
+    mine = int(candidate.clusters[0])
+    sums, counts = sums[present], counts[present]
+    moments = _compute_moments(sums - sums.sum() / counts.sum() * counts, counts)
+    labels = (np.arange(sums.size) < mine)[None, :].astype(np.float64)
+    observed = float(_compute_welch_t(labels, moments, mine)[0])
+    draws = RESAMPLES if resamples is None else resamples
+    method: Literal["exact", "permutation", "normal"] = "permutation"
+    if math.comb(sums.size, mine) <= draws + 1:
+        found = [_compute_welch_t(part, moments, mine) for part in _enumerate_assignments(sums.size, mine)]
+        p, method = float((np.concatenate(found) >= observed * (1 - RELATIVE_TOLERANCE)).mean()), "exact"
+    elif resamples is None and sums.size > MAX_PERMUTATION_CLUSTERS:
+        p, method = 2 * normal_cdf(-observed), "normal"
+    else:
+        count = 0
+        for part in _shuffle_assignments(sums.size, mine, draws, np.random.default_rng(seed)):
+            count += int((_compute_welch_t(part, moments, mine) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
+        p = (count + 1) / (draws + 1)
+    return SignificanceTest(p, mean, n_one + n_two, sums.size, method)
+
+
+def _compute_moments(sums: FloatArray, counts: FloatArray) -> FloatArray:
+    """What the sums, counts, squares and products of a choice of clusters are made of."""
+    return np.stack([sums, counts, sums * sums, sums * counts, counts * counts], axis=1)
+
+
+def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: int) -> FloatArray:
+    """|t| of each row of labels; the plain |difference| where a side is a single cluster."""
+    total, g = moments.sum(axis=0), len(moments)
+    chosen: FloatArray = labels @ moments
+    means, squares = [], []
+    for part, size in ((chosen, candidate_size), (total - chosen, g - candidate_size)):
+        mean = part[:, 0] / part[:, 1]
+        spread = np.maximum(part[:, 2] - 2 * mean * part[:, 3] + mean * mean * part[:, 4], 0.0)
+        means.append(mean)
+        squares.append(spread * size / max(1, size - 1) / part[:, 1] ** 2)
+    gap: FloatArray = np.abs(means[0] - means[1])
+    if min(candidate_size, g - candidate_size) < 2:
+        return gap
+    error = np.sqrt(squares[0] + squares[1])
+    tiny = RELATIVE_TOLERANCE * math.sqrt(float(total[2]) + 1e-300) / float(total[1])
+    return np.where(error > tiny, gap / np.maximum(error, tiny), np.where(gap > tiny, math.inf, 0.0))
+
+
+def _enumerate_assignments(g: int, candidate_size: int) -> Iterator[FloatArray]:
+    """Every choice of `mine` of g clusters, as rows of labels."""
+    rows = math.comb(g, candidate_size)
+    chosen = np.fromiter(
+        chain.from_iterable(combinations(range(g), candidate_size)),
+        dtype=np.intp,
+        count=rows * candidate_size,
+    )
+    labels = np.zeros((rows, g))
+    labels[np.arange(rows)[:, None], chosen.reshape(rows, candidate_size)] = 1.0
+    yield labels
+
+
+def _shuffle_assignments(
+    g: int, candidate_size: int, resamples: int, rng: np.random.Generator
+) -> Iterator[FloatArray]:
+    """Random choices of `mine` of g clusters, some rows of labels at a time."""
+    step = max(1, BATCH_CELLS // g)
+    for start in range(0, resamples, step):
+        labels = np.zeros((min(step, resamples - start), g), dtype=np.uint8)
+        labels[:, :candidate_size] = 1
+        yield rng.permuted(labels, axis=1, out=labels).astype(np.float64)
+
+
+class EquivalenceTest(Struct, frozen=True):
+    """Two one-sided tests of a difference against a margin."""
+
+    p: float
+    """Small: the difference is shown to lie within the margin (the larger of the two)."""
+    p_drop: float
+    """Small: a drop of the margin or more is ruled out. Its complement tests a drop beyond the margin."""
+    p_rise: float
+    """Small: a rise of the margin or more is ruled out."""
+    low: float
+    """The interval of confidence 1 - 2 alpha, which lies within the margin exactly where p < alpha."""
+    high: float
+    margin: float
+
+
+def equivalence_test(difference: Difference, margin: float, alpha: float = 0.05) -> EquivalenceTest:
+    """The equivalence test: is the difference shown to be smaller than a margin? (Schuirmann 1987)
+
+    Null hypothesis: the true difference is at least `margin` away from 0. Two one-sided tests by
+    Student's t with the (clustered) standard error of the difference; p is the larger of the two. Where the
+    data say nothing about spread, p is 1. Assumes what the difference assumes and a mean that is near
+    normal, which rare large differences break; bounds given to the difference guard against the worst of it.
+
+    Raises ValueError where the margin is not above 0.
+
+    >>> from ragfault.stats.differences import paired_difference
+    >>> same = paired_difference([0.50, 0.61, 0.70, 0.82], [0.51, 0.60, 0.71, 0.81])
+    >>> round(equivalence_test(same, 0.05).p, 4), equivalence_test(same, 0.001).p > 0.05
+    (0.0016, True)
+    """
+    if not margin > 0:
+        raise ValueError(f"margin is {margin}: give the smallest change that matters, above 0")
+    centre, error, df = difference.center, difference.error, difference.df
+    if not math.isfinite(error):
+        return EquivalenceTest(1.0, 1.0, 1.0, -math.inf, math.inf, margin)
+    p_drop = t_cdf(-(centre + margin) / error, df)
+    p_rise = t_cdf((centre - margin) / error, df)
+    half = t_quantile(1 - alpha, df) * error
+    return EquivalenceTest(max(p_drop, p_rise), p_drop, p_rise, centre - half, centre + half, margin)
+
+
+def holm_adjust(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment of the p values of several tests (Holm 1979).
+
+    Rejecting each null whose adjusted p is at most alpha keeps the chance of any false rejection at most
+    alpha, however the tests depend on each other. Raises ValueError on a p value outside 0 to 1.
+
+    >>> holm_adjust([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("a p value lies outside 0 to 1")
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)))
+    found: list[float] = adjusted.tolist()
+    return found

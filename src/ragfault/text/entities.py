@@ -1,0 +1,232 @@
+"""Entities of a text in one exact form: names, numbers, dates, amounts and identifiers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from ragfault.text.normalization import STOP_WORDS, STRAIGHT_QUOTES, fold_case, normalize_typography
+from ragfault.text.quantities import SPELLED_NUMBER, EntityMatch, extract_quantities
+from ragfault.text.sentences import split_sentences
+
+INITIALS = re.compile(r"\b(?:[A-Z]\.){2,}")
+CAPITALIZED_WORD = r"[^\W\d_a-zß-öø-ÿ][^\W_]*(?:['&.-][^\W_]+){0,6}\.?"
+NAME_PARTICLE = r"(?:of|de|da|di|del|della|van|von|der|den|la|le|du|bin|al|y|for)"
+NAME_RUN = re.compile(rf"\b{CAPITALIZED_WORD}(?: (?:{NAME_PARTICLE} )?{CAPITALIZED_WORD}){{0,9}}")
+NAME_FOLLOWER = re.compile(r"(?:'s)?,? (?:is|was|are|were|has|had|and [A-Z])|'s\b")
+"""What follows a name, rather than a capital that opens a sentence."""
+
+
+def extract_names(text: str) -> list[str]:
+    """The names in a text, folded, in order.
+
+    >>> extract_names("The Oslo Accords were signed by Yitzhak Rabin of the U.S. side. Later came Nigeria.")
+    ['oslo accords', 'yitzhak rabin', 'us', 'nigeria']
+    """
+    text = INITIALS.sub(lambda match: match.group().replace(".", ""), text)
+    found: list[str] = []
+    for start, end in split_sentences(text):
+        sentence = text[start:end]
+        if sentence.isupper() and sentence.count(" ") > 3:
+            continue
+        first = next((at for at, sign in enumerate(sentence) if sign.isalnum()), 0)
+        last = len(sentence.rstrip(".,;:!?\"')"))
+        for match in NAME_RUN.finditer(sentence):
+            opens = match.start() <= first
+            bare = opens and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
+            found += _split_name_run(match.group(), bare)
+    return found
+
+
+def _split_name_run(run: str, opens_sentence: bool) -> list[str]:
+    """The names of one run: cut at full stops, without stop words, without a bare opening word."""
+    found = []
+    for at, part in enumerate(re.split(r"(?<=[^\W_]{3})\. ", run)):
+        parts = part.split()
+        kept = parts
+        while kept and fold_case(kept[0]) in STOP_WORDS and not _is_acronym(kept[0]):
+            kept = kept[1:]
+        if not kept or (len(kept) == 1 and len(kept[0]) == 1):
+            continue
+        mere = opens_sentence and at == 0 and len(parts) == 1 and not _is_acronym(parts[0])
+        if not mere:
+            found.append(fold_case(" ".join(kept)).removesuffix("'s").replace(".", ""))
+    return found
+
+
+def _is_acronym(word: str) -> bool:
+    """Whether a word has a second capital."""
+    return sum(map(str.isupper, word)) > 1
+
+
+pass  # self-import
+
+
+ENTITY_HINT = re.compile(
+    rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED_NUMBER.pattern}|percent|section|article|part|appendix)\b"
+)
+"""What a text in lower case holds, if it holds any item but names."""
+URL_OR_EMAIL = re.compile(r"\bhttps?://[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}\b")
+SECTION_PATTERN = (
+    r"(?:\b(section|sec|article|art|chapter|clause|paragraph|para|figure|fig|table|page|step|rule|part|title"
+    r"|appendix|annex|schedule|exhibit|question|item|phase|type|stage|grade|level)s?\b\.?|(§)§?)"
+    r" ?(?:no\.? ?)?(\d+(?:\.\d+)*(?:\([a-z0-9]+\))*[a-z]?|[a-z]|[ivx]+)\b"
+)
+SECTION_REFERENCE = re.compile(SECTION_PATTERN, re.IGNORECASE)
+SECTION_NAMES = {"sec": "section", "art": "article", "para": "paragraph", "fig": "figure", "§": "section"}
+VERSION_NUMBER = re.compile(
+    r"\b(?:version ?|v\.? ?)(\d+(?:\.\d+)*(?:-?[a-z]+\.?\d*)?)\b|\b(\d+\.\d+\.\d+(?:\.\d+)*)\b", re.I
+)
+PHONE_NUMBER = re.compile(r"(?<![\w-])(?:\+\d{1,3}[-. ])?\(?\d{3}\)?[-. ]\d{3}[-. ]\d{4}(?![\w-])")
+IDENTIFIER_CODE = re.compile(
+    r"(?<![\w-])(?=[\w-]{0,40}\d)(?=[\w-]{0,40}[A-Za-z])[A-Za-z0-9]{1,40}(?:[-_][A-Za-z0-9]{1,40}){0,8}(?![\w-])"
+)
+ORDINARY_CODE = re.compile(r"\d+(?:st|nd|rd|th|s|am|pm|k|m|bn?|x)|(?:\d+-)+[a-z]+|[a-z]+-\d+-[a-z]+", re.I)
+
+
+@lru_cache(maxsize=1 << 12)
+def extract_entities(text: str) -> frozenset[str]:
+    """The names, numbers, dates, amounts, units and identifiers of a text, each in one exact form.
+
+    Two texts name the same thing exactly where their items are equal: nothing is matched by looks.
+    Names are capitalised runs, folded; a capital that only opens a sentence makes no name.
+
+    >>> sorted(extract_entities("On 14 March 2024 Ann Lee paid $1,234.00 for 5kg; see Section 12 of v2.3.1."))
+    ['1234 usd', '2024-03-14', '5 kg', 'ann lee', 'section 12', 'v2.3.1']
+    >>> extract_entities("2024-03-14, fifty percent") == extract_entities("March 14, 2024, 50 %")
+    True
+    """
+    finds, rest = _match_entities(text)
+    return frozenset(find.form for find in finds).union(extract_names(rest))
+
+
+def mentions_entity(entity: str, text: str) -> bool:
+    """Whether an item of one text occurs in another, whatever its capitals.
+
+    For many questions to one text, build its `Stock` once.
+
+    >>> mentions_entity("ann lee", "ANN LEE left"), mentions_entity("2024", "on 14 March 2024"), mentions_entity("12", "in 2012")
+    (True, True, False)
+    """
+    return entity in EntityIndex(text)
+
+
+class EntityIndex:
+    """All that a text can be said to mention: `item in Stock(text)`.
+
+    It holds more than `items`: of a date also its year and month, of an amount also its number,
+    and every run of words, so that names are found whatever their capitals.
+
+    >>> stock = EntityIndex("the nigerian fund paid 5 kg of gold on 2024-03-14 in niger")
+    >>> [item in stock for item in ("niger", "nigeria", "5 kg", "5", "50", "2024-03", "fund paid")]
+    [True, False, True, True, False, True, True]
+    """
+
+    __slots__ = ("_word_sequence", "forms")
+
+    def __init__(self, text: str) -> None:
+        finds, rest = _match_entities(text)
+        self.forms = frozenset(form for find in finds for form in find.forms).union(extract_names(rest))
+        """Every form of every item."""
+        self._word_sequence = (
+            f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
+        )
+
+    def __contains__(self, entity: str) -> bool:
+        if entity in self.forms:
+            return True
+        return (
+            not entity[:1].isdigit()
+            and not QUANTITY_PREFIX.search(entity)
+            and f" {_join_words(entity)} " in self._word_sequence
+        )
+
+
+NUMBERED_PREFIXES = tuple(
+    f"{word} " for word in ("section", "article", "chapter", "page", "step", "part", "table", "figure")
+)
+WORD_RUN = re.compile(r"[^\W_]+(?:'(?!s\b)[^\W_]+)*")
+QUANTITY_PREFIX = re.compile(r"^(?:--|-?\d|v\d|tel |section |article |page )")
+
+
+def _join_words(entity: str) -> str:
+    """A name as the run of words shows it."""
+    return " ".join(WORD_RUN.findall(entity.replace(".", "")))
+
+
+@lru_cache(maxsize=1 << 12)
+def extract_literals(text: str) -> dict[str, tuple[str, ...]]:
+    """The items of a text that are no names: each with all the forms it implies, itself first.
+
+    >>> extract_literals("Ann paid 5 kg in March 2024")
+    {'2024-03': ('2024-03', '2024'), '5 kg': ('5 kg', '5')}
+    """
+    finds, _ = _match_entities(text)
+    return {find.form: find.forms for find in finds}
+
+
+def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
+    """All finds in a text but its names, and what is left; what one reader takes, the next does not see."""
+    text = normalize_typography(text).translate(STRAIGHT_QUOTES)
+    finds: list[EntityMatch] = []
+    if not ENTITY_HINT.search(text.lower()):
+        return finds, text
+    low = text.lower()
+    for hint, pattern, make in _IDENTIFIER_PATTERNS:
+        if hint.search(low):
+            text = _take_matches(pattern, make, text, finds)
+    return finds, extract_quantities(text, finds)
+
+
+def _take_matches(
+    pattern: re.Pattern[str],
+    format_match: Callable[[re.Match[str]], str | None],
+    text: str,
+    matches: list[EntityMatch],
+) -> str:
+    """Collect what a pattern finds, and blank it out."""
+
+    def blank(match: re.Match[str]) -> str:
+        form = format_match(match)
+        if form is None:
+            return match.group()
+        matches.append(
+            EntityMatch(form, (form.rpartition(" ")[2],) if form.startswith(NUMBERED_PREFIXES) else ())
+        )
+        return " " * (len(match.group()) - 1) + ","
+
+    return pattern.sub(blank, text)
+
+
+def _format_section(match: re.Match[str]) -> str | None:
+    name, sign, label = match.groups()
+    word = SECTION_NAMES.get((name or sign).lower(), (name or sign).lower())
+    if not label[0].isdigit() and not (name and name[0].isupper() and label.isupper()):
+        return None
+    return f"{word} {label.lower()}"
+
+
+def _format_version(match: re.Match[str]) -> str:
+    return f"v{(match[1] or match[2]).lower()}"
+
+
+def _format_code(match: re.Match[str]) -> str | None:
+    code = match.group()
+    if ORDINARY_CODE.fullmatch(code) or DIGITS_WITH_UNIT.fullmatch(code):
+        return None
+    return code.lower()
+
+
+DIGITS_WITH_UNIT = re.compile(r"\d+[A-Za-zµ]{1,4}\d?|\d+-\d+[a-z]*|\d{4}-\d\d-\d\dT.*")
+
+_IDENTIFIER_PATTERNS: tuple[
+    tuple[re.Pattern[str], re.Pattern[str], Callable[[re.Match[str]], str | None]], ...
+] = (
+    (re.compile("://|@"), URL_OR_EMAIL, lambda match: match.group().rstrip(".,;").lower()),
+    (re.compile(r"\d{3}"), PHONE_NUMBER, lambda match: "tel " + "".join(filter(str.isdigit, match.group()))),
+    (re.compile(SECTION_PATTERN), SECTION_REFERENCE, _format_section),
+    (re.compile(r"\d"), VERSION_NUMBER, _format_version),
+    (re.compile(r"\d"), IDENTIFIER_CODE, _format_code),
+)
+"""What a text in lower case holds, if it holds the identifier; the identifier; and its one form."""

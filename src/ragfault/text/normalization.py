@@ -1,0 +1,192 @@
+"""Normal forms of words and texts: tokenization, stemming, stop words, case, accents and typography."""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+import unicodedata
+from functools import lru_cache
+
+import Stemmer
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+TYPOGRAPHY_MAP = str.maketrans(
+    dict.fromkeys("‘’‚‛ʼ´`′", "'")
+    | dict.fromkeys("“”„‟«»″", '"')
+    | dict.fromkeys("‐‑‒–—−", "-")
+    | {"…": "...", "\u00ad": "", "\u200b": "", "\ufeff": ""}
+)
+
+
+def normalize_answer(text: str) -> str:
+    """An answer as the SQuAD evaluation compares it: lower case, no punctuation, no articles.
+
+    >>> normalize_answer("  The Eiffel Tower, a landmark. ")
+    'eiffel tower landmark'
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def normalize_typography(text: str) -> str:
+    """A text with one kind of space, quotation mark and dash, as quotations are compared.
+
+    >>> normalize_typography("She  said:\\n“It’s done”")
+    'She said: "It\\'s done"'
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text.translate(TYPOGRAPHY_MAP))
+    return " ".join(text.replace("''", '"').replace("``", '"').split())
+
+
+NEGATIONS = frozenset(("no", "not", "never", "none", "nobody", "nothing", "neither", "nor", "without"))
+"""Words that turn a statement round; they count as stop words, and are compared apart."""
+
+FUNCTION_WORDS = """
+a about above after again against all also although am among an and another any anyone are as at
+be because been before being below between both but by can could did do does doing down during
+each either else etc even ever every few for from further had has have having he hence her here
+hers herself him himself his how however i if in into is it its itself just let may me might mine
+more most much must my myself of off on once one only onto or other others our ours ourselves out
+over own per please quite rather really same shall she should since so some such than that the
+their theirs them themselves then there therefore these they this those though through thus to
+too toward towards under until up upon us very via was we were what when where whether which
+while who whom whose why will with within would yet you your yours yourself th st nd rd s t d ll
+m re ve
+"""
+STOP_WORDS = NEGATIONS | frozenset(map(sys.intern, FUNCTION_WORDS.split()))
+"""Words that carry no content of their own."""
+
+SMALL_NUMERALS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen twenty
+"""
+TENS_NUMERALS = "thirty forty fifty sixty seventy eighty ninety"
+NUMERALS = dict(zip(SMALL_NUMERALS.split(), map(str, range(21)), strict=True)) | dict(
+    zip(TENS_NUMERALS.split(), map(str, range(30, 100, 10)), strict=True)
+)
+
+STRAIGHT_QUOTES = str.maketrans(
+    {"’": "'", "‘": "'", "ʼ": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"'}
+)
+WORD_PATTERN = re.compile(
+    r"\d+(?:[.,:/]\d+)*"  # 1,234  3.5  17:00  2.3.1
+    r"|[\u3040-\u30ff\u3400-\u9fff]"  # scripts written without spaces: sign by sign
+    r"|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+(?:'[^\W\d_]+)*"
+)
+ASCII_WORD_PATTERN = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*+|\d++(?:[.,:/]\d++)*+", re.ASCII)
+"""The same for a text of nothing but ASCII, where it is found sooner."""
+GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+STEM_CACHE_SIZE = 1 << 16
+"""So many words are remembered with their normal forms."""
+MAX_CACHED_LENGTH = 500
+"""Texts shorter than this are remembered for a while."""
+NEGATED_VERB = re.compile(r"\b(?:(ca|wo|sha)n't|([a-z]+)n't|(can)not)\b")
+NEGATED_VERB_STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
+
+_stemmer = Stemmer.Stemmer("english")
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of a text in normal form, in order.
+
+    Lower case, no accents, quotes straightened, contractions of "not" written out, numbers in one spelling,
+    possessives dropped, everything but stop words stemmed.
+
+    >>> split_words("She didn’t sell the 1,234 boxes; three were Anna's.")
+    ('she', 'did', 'not', 'sell', 'the', '1234', 'box', '3', 'were', 'anna')
+    """
+    return _split_cached(text) if len(text) < MAX_CACHED_LENGTH else _split_text(text)
+
+
+@lru_cache(maxsize=1 << 13)
+def _split_cached(text: str) -> tuple[str, ...]:
+    """Sentences come again: as claim, as part of the answer, as part of a chunk."""
+    return _split_text(text)
+
+
+def _split_text(text: str) -> tuple[str, ...]:
+    text = text.lower() if text.isascii() else fold_case(text)
+    if "n't" in text or "cannot" in text:
+        text = NEGATED_VERB.sub(_expand_negation, text)
+    return tuple(
+        map(_stem_cache.__getitem__, (ASCII_WORD_PATTERN if text.isascii() else WORD_PATTERN).findall(text))
+    )
+
+
+def split_content_words(text: str) -> tuple[str, ...]:
+    """The words of a text that carry content: `words` without stop words.
+
+    >>> split_content_words("The risk of a stroke was reduced by 12.0 %")
+    ('risk', 'stroke', 'reduc', '12')
+    """
+    return tuple([word for word in split_words(text) if word not in STOP_WORDS])
+
+
+def stem_word(word: str) -> str:
+    """The normal form of one lower-case word.
+
+    >>> stem_word("running"), stem_word("three"), stem_word("1,234.50"), stem_word("because")
+    ('run', '3', '1234.5', 'because')
+    """
+    return _stem_cache[word]
+
+
+class _StemCache(dict[str, str]):
+    """The normal forms of the words met last, looked up without a call; equal ones are one object, found sooner."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= STEM_CACHE_SIZE:
+            self.clear()
+        found = self[word] = sys.intern(_compute_stem(word))
+        return found
+
+
+_stem_cache = _StemCache()
+
+
+def _compute_stem(word: str) -> str:
+    if word[0].isdigit():
+        return normalize_number(word)
+    word = word.removesuffix("'s").removesuffix("'")
+    if word in STOP_WORDS:
+        return word
+    if word in NUMERALS:
+        return NUMERALS[word]
+    stemmed: str = _stemmer.stemWord(word)
+    return stemmed or word
+
+
+def normalize_number(text: str) -> str:
+    """A number in its shortest spelling; whatever else is written with digits stays as it is.
+
+    >>> normalize_number("1,234"), normalize_number("3.50"), normalize_number("007"), normalize_number("2.3.1"), normalize_number("17:05")
+    ('1234', '3.5', '7', '2.3.1', '17:05')
+    """
+    if GROUPED_NUMBER.fullmatch(text):
+        text = text.replace(",", "")
+    whole, dot, rest = text.partition(".")
+    if not whole.isdecimal() or (dot and not rest.isdecimal()):
+        return text
+    rest = rest.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{rest}" if rest else "")
+
+
+def fold_case(text: str) -> str:
+    """A text without case and accents, as names are compared.
+
+    >>> fold_case("Röntgen"), fold_case("ŁÓDŹ"), fold_case("Straße")
+    ('rontgen', 'łodz', 'strasse')
+    """
+    text = text.translate(STRAIGHT_QUOTES).casefold()
+    if text.isascii():
+        return text
+    parts = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(sign for sign in parts if not unicodedata.combining(sign)))
+
+
+def _expand_negation(match: re.Match[str]) -> str:
+    """Write out "n't" and "cannot"."""
+    odd, plain, can = match.groups()
+    return f"{NEGATED_VERB_STEMS[odd] if odd else plain or can} not"

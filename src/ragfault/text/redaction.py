@@ -1,0 +1,340 @@
+"""Detection of e-mail addresses, phone numbers, payment cards and keys, in linear time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, get_args
+
+SensitiveKind = Literal["email", "phone", "card", "key"]
+SENSITIVE_KINDS: tuple[SensitiveKind, ...] = get_args(SensitiveKind)
+
+MASK_PATTERN = re.compile(r"\[(email|phone|card|key)~[0-9a-f]{16}\]")
+"""What stands for a value before it is numbered: its kind and its fingerprint."""
+MIN_LENGTH = 6
+DIGIT = re.compile(r"[0-9]")
+"""Shorter texts hold nothing, nor do those without an @ or a digit."""
+
+
+class SensitiveSpan(NamedTuple):
+    """A stretch of a text that is of a kind."""
+
+    start: int
+    end: int
+    kind: SensitiveKind
+    value: str
+    """The value in a normal form: two ways to write the same are one value."""
+    by_context: bool = False
+    """Whether only the words before it told what it is."""
+
+
+def detect_sensitive(text: str, kinds: Iterable[SensitiveKind] = SENSITIVE_KINDS) -> list[SensitiveSpan]:
+    """What in a text is of these kinds, in order, nothing of it twice.
+
+    >>> [(found.kind, found.value) for found in detect_sensitive("Mail Ann@Example.org or ring +44 20 7946 0958.")]
+    [('email', 'ann@example.org'), ('phone', '442079460958')]
+    >>> detect_sensitive("Order 4111 1111 1111 1112 of 2024-05-17, from 192.168.0.1.")
+    []
+    """
+    if len(text) < MIN_LENGTH or ("@" not in text and DIGIT.search(text) is None):
+        return []
+    made: list[SensitiveSpan] = []
+    for kind in ("key", "email", "card", "phone"):
+        if kind in kinds:
+            made += DETECTORS[kind](text)
+    if not made:
+        return []
+    taken = [match.span() for match in MASK_PATTERN.finditer(text)] if "~" in text else []
+    return _resolve_overlaps(made, taken)
+
+
+def replace_sensitive(
+    text: str, spans: Iterable[SensitiveSpan], label: Callable[[SensitiveSpan], str]
+) -> str:
+    """The text with a name in the place of each find.
+
+    >>> replace_sensitive("to a@b.org", detect_sensitive("to a@b.org"), lambda found: f"[{found.kind}]")
+    'to [email]'
+    """
+    parts, at = [], 0
+    for each in spans:
+        parts += [text[at : each.start], label(each)]
+        at = each.end
+    return "".join((*parts, text[at:]))
+
+
+def _resolve_overlaps(spans: list[SensitiveSpan], masked_spans: list[tuple[int, int]]) -> list[SensitiveSpan]:
+    """Finds that do not overlap: of two that do, the one whose kind goes first; nothing within a mask."""
+    rank = {"key": 0, "email": 1, "card": 2, "phone": 3}
+    kept: list[SensitiveSpan] = []
+    masks = iter(sorted(masked_spans))
+    masked = next(masks, None)
+    for each in sorted(spans, key=lambda found: (found.start, rank[found.kind])):
+        while masked is not None and masked[1] <= each.start:
+            masked = next(masks, None)
+        if masked is not None and masked[0] < each.end:
+            continue
+        if not kept or each.start >= kept[-1].end:
+            kept.append(each)
+        elif rank[each.kind] < rank[kept[-1].kind]:
+            kept[-1] = each
+    return kept
+
+
+# --- e-mail ----------------------------------------------------------------------------------------
+
+EMAIL_DOMAIN = re.compile(
+    r"(?:@|%40)(?!\d{1,5}\.\d)(?!\dx\.(?:png|jpe?g|gif|webp|svg|avif)\b)"
+    r"((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}(?:xn--[a-z0-9-]{2,59}|[^\W\d_]{2,24}))(?![\w@-])",
+    re.IGNORECASE,
+)
+MAX_LOCAL_PART = 64
+"""Characters that the part before the @ has at most."""
+LOCAL_PART_SIGNS = frozenset("._%+-'&")
+"""Signs that may stand in it; those at its ends belong to the sentence around it."""
+ESCAPE_SEQUENCE = re.compile(r"(?:[nrtbf]|u[0-9a-f]{4})", re.IGNORECASE)
+"""What follows a backslash in a text that was written as JSON or as code."""
+
+
+def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
+    if "@" not in text and "%40" not in text:
+        return
+    floor = 0
+    for match in EMAIL_DOMAIN.finditer(text):
+        start = at = match.start()
+        while start > max(floor, at - MAX_LOCAL_PART) and (
+            text[start - 1].isalnum() or text[start - 1] in LOCAL_PART_SIGNS
+        ):
+            start -= 1
+        if start and text[start - 1] == "\\" and (escape := ESCAPE_SEQUENCE.match(text, start, at)):
+            start = escape.end()
+        while start < at and text[start] in ".'&%-":
+            start += 1
+        local = text[start:at]
+        if (
+            not local
+            or local.endswith(".")
+            or (local == "git" and text[match.end() : match.end() + 1] == ":")
+        ):
+            continue
+        floor = match.end()
+        yield SensitiveSpan(start, match.end(), "email", f"{local}@{match[1]}".lower())
+
+
+# --- cards -----------------------------------------------------------------------------------------
+
+DIGIT_SEPARATOR = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
+"""What stands between groups of digits."""
+DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?:{DIGIT_SEPARATOR}?[0-9]+)*+(?![\w~])")
+DIGIT_GROUP = re.compile(r"[0-9]+")
+CARD_GROUPINGS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3)}
+"""How cards group their digits."""
+SEVEN_DIGITS = re.compile(r"[0-9](?:[ \u00a0\u202f.()/\u2010\u2011\u2013-]{0,3}[0-9]){6}")
+"""Without so many digits near each other there is neither a card nor a phone."""
+CARD_NUMBER = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
+    r"|3(?:0[0-5]|[68]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12,15}|6(?:011|4[4-9]\d|5\d\d)\d{12,15}|62\d{14,17}"
+    r"|(?:50|5[6-8]|6[37])\d{11,17}"
+)
+"""The numbers that are issued, by how they begin and how long they are."""
+
+
+def _detect_cards(text: str) -> Iterator[SensitiveSpan]:
+    if SEVEN_DIGITS.search(text) is None:
+        return
+    for match in DIGIT_RUN.finditer(text):
+        groups = list(DIGIT_GROUP.finditer(text, match.start(), match.end()))
+        whole = "".join(group[0] for group in groups) if len(groups) < 9 else ""
+        if _is_card_number(whole):
+            yield SensitiveSpan(match.start(), match.end(), "card", whole)
+        elif len(groups) > 1:
+            yield from _detect_grouped_cards(groups)
+
+
+def _detect_grouped_cards(groups: list[re.Match[str]]) -> Iterator[SensitiveSpan]:
+    """Cards among groups of digits that belong to more than one number."""
+    at = 0
+    while at < len(groups):
+        for size in (5, 4, 3, 1):
+            part = groups[at : at + size]
+            digits = "".join(group[0] for group in part[:size]) if len(part) == size else ""
+            shaped = size == 1 or tuple(len(group[0]) for group in part) in CARD_GROUPINGS
+            if shaped and not _joins_previous(part[0]) and _is_card_number(digits):
+                yield SensitiveSpan(part[0].start(), part[-1].end(), "card", digits)
+                at += size - 1
+                break
+        at += 1
+
+
+def _joins_previous(group: re.Match[str]) -> bool:
+    """Whether a group hangs more on what is before it than on what is behind it."""
+    text, (start, end) = group.string, group.span()
+    return start > 0 and text[start - 1] in ".-" and text[end : end + 1] != text[start - 1]
+
+
+def _is_card_number(digits: str) -> bool:
+    return CARD_NUMBER.fullmatch(digits) is not None and len(set(digits)) > 1 and passes_luhn_check(digits)
+
+
+def passes_luhn_check(digits: str) -> bool:
+    """Whether the last digit is the check digit of those before it (ISO/IEC 7812-1).
+
+    >>> passes_luhn_check("4111111111111111"), passes_luhn_check("4111111111111112")
+    (True, False)
+    """
+    doubled = str.maketrans("0123456789", "0246813579")
+    return (sum(map(int, digits[-1::-2])) + sum(map(int, digits[-2::-2].translate(doubled)))) % 10 == 0
+
+
+# --- phones ----------------------------------------------------------------------------------------
+
+PHONE_SEPARATOR = "[ \u00a0\u202f./\u2010\u2011\u2013-]"
+PHONE_START = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][.+:/-])(?<![A-Za-z][/-])"
+NO_DIGIT_BEFORE = r"(?<![0-9][ \u00a0])"
+"""No digits, words or masks run into what follows; where it could be the rest of a longer number, no group either."""
+PHONE_END = r"(?![\w~])(?![./-][0-9])"
+PHONE_PATTERNS = (
+    re.compile(
+        rf"{PHONE_START}(?:\+|{NO_DIGIT_BEFORE}00(?=[1-9][0-9]{{0,2}}{PHONE_SEPARATOR}))[ (]{{0,2}}[1-9]"
+        rf"(?:{PHONE_SEPARATOR}{{0,2}}(?:\(0?\))?[()]?[ ]?[0-9]){{7,14}}{PHONE_END}"
+    ),
+    re.compile(
+        rf"{PHONE_START}(?:\+?1{PHONE_SEPARATOR})?(?:\([2-9]\d\d\)[ -]?|[2-9]\d\d([.-]))[2-9]\d\d(?(1)\1|[ .-])\d{{4}}{PHONE_END}"
+    ),
+    re.compile(
+        rf"{PHONE_START}{NO_DIGIT_BEFORE}\(?0[1-9]\d{{0,4}}\)?(?:{PHONE_SEPARATOR}{{1,3}}\d{{2,8}}){{1,5}}{PHONE_END}"
+    ),
+)
+"""With a country before it; in North America; with the 0 of many other countries."""
+PHONE_AFTER_CUE = re.compile(
+    r"\b(?:tel(?:efono?|ephone|éfono)?|phone|mobile?|cell|fax|call(?: me)?(?: at| on)?|dial|ring|whatsapp|sms|handy"
+    rf"|tél)\b[^\d\n+(]{{0,16}}(\+?\(?[0-9](?:[()]?{PHONE_SEPARATOR}{{0,2}}[()]?[0-9]){{6,14}}){PHONE_END}",
+    re.IGNORECASE,
+)
+"""After a word that says so, any digits are one."""
+OTHER_NUMBER_CUE = re.compile(
+    r"(?:\b(?:order|invoice|ticket|part|serial|item|sku|article|art|ref|reference|isbn|issn|ean|version|account|iban"
+    r"|tracking|case|batch|customer|doi|patent|build|rechnung|bestellung)\b[\s.:#-]{0,3}"
+    r"(?:(?:no|number|nr|num|id|code)\b)?|\b(?:no|nr|id)\.?)[\s.:#-]{0,3}$",
+    re.IGNORECASE,
+)
+"""What a number is that stands after one of these words."""
+DATE_PATTERN = re.compile(
+    r"(?<!\d)(?:\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2})(?!\d)"
+)
+IP_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+DECIMAL_NUMBER = re.compile(r"\+?\d+\.\d+")
+
+
+def _detect_phones(text: str) -> Iterator[SensitiveSpan]:
+    if SEVEN_DIGITS.search(text) is None:
+        return
+    for number, pattern in enumerate((*PHONE_PATTERNS, PHONE_AFTER_CUE)):
+        cued = pattern is PHONE_AFTER_CUE
+        for match in pattern.finditer(text):
+            start, end = match.span(1) if cued else match.span()
+            if digits := _parse_phone(text, start, end, national=number > 0 and not cued):
+                yield SensitiveSpan(start, end, "phone", digits, cued)
+
+
+def _parse_phone(text: str, start: int, end: int, *, national: bool) -> str | None:
+    """The digits of a phone number; None where it is a date, an address, an amount, or said to be another number."""
+    said = text[start:end]
+    digits = re.sub(r"[^0-9]", "", said)
+    if said.startswith("00"):
+        digits = digits[2:]
+    if not (9 if said[0] in "0(" and national else 7) <= len(digits) <= 15 or digits.endswith("000000"):
+        return None
+    if DATE_PATTERN.search(said) or IP_ADDRESS.fullmatch(said) or DECIMAL_NUMBER.fullmatch(said):
+        return None
+    if national and OTHER_NUMBER_CUE.search(text[max(0, start - 32) : start]):
+        return None
+    return digits[1:] if len(digits) == 11 and digits[0] == "1" else digits
+
+
+# --- keys ------------------------------------------------------------------------------------------
+
+KEY_START = r"(?<![A-Za-z0-9_-])"
+KEY_PATTERN = re.compile(
+    rf"{KEY_START}(?:sk-(?=[\w-]{{0,40}}\d)[A-Za-z0-9_-]{{20,}}+|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{{16,}}+"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[pousr]_[A-Za-z0-9]{30,}+|github_pat_[A-Za-z0-9_]{22,}+|glpat-[\w-]{20,}+"
+    r"|xox[abeoprs]-[A-Za-z0-9-]{10,}+|xapp-[A-Za-z0-9-]{20,}+|AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}+|npm_[A-Za-z0-9]{36}"
+    r"|SG\.[\w-]{16,32}\.[\w-]{32,64}|eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+)"
+)
+KEY_PREFIXES = (
+    "sk-",
+    "github_pat_",
+    "k_live_",
+    "k_test_",
+    "AKIA",
+    "ASIA",
+    "gh",
+    "glpat-",
+    "xox",
+    "xapp-",
+    "AIza",
+    "hf_",
+    "npm_",
+    "SG.",
+    "eyJ",
+)
+PEM_BLOCK = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[\s\\nr]{1,4}[A-Za-z-]{1,30}: [^\n\\]{0,120}){0,4}"
+    r"(?=[\s\\nr]{0,8}[A-Za-z0-9+/=]{16})[A-Za-z0-9+/=\s\\]*+(?:-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----)?"
+)
+BEARER_TOKEN = re.compile(r"\bbearer\s{1,4}([A-Za-z0-9._~+/=-]{16,}+)", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"://[^\s:/@\[\]]{0,64}:([^\s/@\[\]]{3,128})@")
+NAMED_SECRET = re.compile(
+    r"(?:api[ _-]?key|secret|token|passw(?:or)?d|passphrase|pwd|access[_-]?key|private[_-]?key|credential|auth)"
+    r"[\w-]{0,20}[\"'\\]{0,2}\s{0,3}(?:[:=]{1,2}>?|\bis\b)\s{0,3}[\"'\\]{0,2}([A-Za-z0-9+/_.~=$!@%^*-]{16,}+)",
+    re.IGNORECASE,
+)
+SECRET_NAMES = ("key", "secret", "token", "passw", "passphrase", "pwd", "credential", "auth")
+MIN_ENTROPY = 3.0
+"""Bits that each sign of a secret carries at least."""
+
+
+def _detect_keys(text: str) -> Iterator[SensitiveSpan]:
+    if any(prefix in text for prefix in KEY_PREFIXES):
+        yield from (_make_key_span(match) for match in KEY_PATTERN.finditer(text))
+    if "PRIVATE KEY" in text:
+        yield from (_make_key_span(match) for match in PEM_BLOCK.finditer(text))
+    if "://" in text:
+        yield from (_make_key_span(match, 1) for match in URL_PASSWORD.finditer(text))
+    low = text.lower()
+    if "bearer" in low:
+        yield from (
+            _make_key_span(match, 1, by_context=True)
+            for match in BEARER_TOKEN.finditer(text)
+            if _looks_random(match[1])
+        )
+    if any(name in low for name in SECRET_NAMES):
+        yield from (
+            _make_key_span(match, 1, by_context=True)
+            for match in NAMED_SECRET.finditer(text)
+            if _looks_random(match[1])
+        )
+
+
+def _make_key_span(match: re.Match[str], group: int = 0, *, by_context: bool = False) -> SensitiveSpan:
+    start, end = match.span(group)
+    value = match[group].rstrip(".!") if by_context else match[group]
+    return SensitiveSpan(start, end - len(match[group]) + len(value), "key", value, by_context)
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value looks drawn at random: letters and digits, hardly any of them again and again."""
+    value = value[:200]
+    mixed = any(sign.isdigit() for sign in value) and any(sign.isalpha() for sign in value)
+    n = len(value)
+    return mixed and -sum(c / n * math.log2(c / n) for c in Counter(value).values()) >= MIN_ENTROPY
+
+
+DETECTORS: dict[SensitiveKind, Callable[[str], Iterator[SensitiveSpan]]] = {
+    "key": _detect_keys,
+    "email": _detect_emails,
+    "card": _detect_cards,
+    "phone": _detect_phones,
+}

@@ -1,0 +1,225 @@
+"""The result of a tuning run: its records, and the sentences that summarize them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.records import Gold
+from ragfault.retrieval.pipeline_config import PipelineConfig
+from ragfault.stats import Difference
+
+GainVerdict = Literal["gains", "loses", "no gain shown"]
+
+
+class TuningQuestion(Struct, frozen=True, kw_only=True):
+    """A query with what should be found for it."""
+
+    id: str
+    query: str
+    gold: Gold
+    """Spans of documents, or documents by their ids; never chunks, which every chunker cuts anew."""
+    group: str
+    """Questions of one group stay on one side of the split, and are resampled together."""
+
+
+class QuestionOutcome(Struct, frozen=True):
+    """What a pipeline made of a question."""
+
+    value: float
+    """Of the metric that is tuned."""
+    recall: float
+    precision: float
+    iou: float
+    """The three by characters of the gold spans; where gold is documents, by documents."""
+    ms: float
+    tokens: float
+    """Characters of the chunks that are left / 4."""
+
+
+class Bound(Struct, frozen=True):
+    """What a pipeline must keep to."""
+
+    name: str
+    """"latency_p95", "latency" or "tokens" (means), "recall", "precision" or "iou"."""
+    sign: Literal["<=", ">="]
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{self.value:g}"
+
+
+class MeasuredPipeline(Struct, frozen=True, kw_only=True):
+    """A pipeline, measured on some questions."""
+
+    name: str
+    config: PipelineConfig
+    n: int
+    value: float
+    low: float
+    """The interval of the mean, by group."""
+    high: float
+    recall: float
+    precision: float
+    iou: float
+    ms: float
+    p95: float
+    tokens: float
+
+
+class Gain(Struct, frozen=True, kw_only=True):
+    """The recommended pipeline less another, on questions that chose neither."""
+
+    component: str
+    """What is different: a step, or a whole pipeline."""
+    chosen: str
+    alternative: str
+    difference: Difference
+    p: float
+    """Of the sign-flip test that there is no difference."""
+    adjusted_p: float
+    """The same by Holm, over all comparisons of its kind."""
+    ms: float
+    """Milliseconds more for a query, in the mean."""
+    tokens: float
+    """Tokens more for a query, in the mean."""
+    verdict: GainVerdict
+
+
+class SearchStep(Struct, frozen=True, kw_only=True):
+    """A step of the search: how many candidates it had, and what it chose."""
+
+    step: str
+    candidates: int
+    chosen: str
+    seconds: float
+
+
+class FrontierPoint(Struct, frozen=True, kw_only=True):
+    """A pipeline of the frontier (no other that was searched is at least as good and as cheap), or a named one."""
+
+    measured: MeasuredPipeline
+    recommended: bool = False
+
+
+class TuningResult(Struct, frozen=True, kw_only=True):
+    """What a tuning found: chosen on some questions, measured on others."""
+
+    metric: str
+    bounds: tuple[Bound, ...]
+    config: PipelineConfig
+    """What is recommended."""
+    baseline: PipelineConfig
+    plain_bm25: PipelineConfig
+    measured: tuple[MeasuredPipeline, ...]
+    """The recommended pipeline, the present one and plain BM25, on the held-out questions."""
+    gains: tuple[Gain, ...]
+    """Over the present pipeline and over plain BM25."""
+    ablations: tuple[Gain, ...]
+    """What each step of the recommended pipeline brings, by leaving it out."""
+    rejected: tuple[Gain, ...]
+    """What was tried and not taken, against what was."""
+    frontier: tuple[FrontierPoint, ...]
+    search_steps: tuple[SearchStep, ...]
+    selection_questions: int
+    """Questions that chose."""
+    holdout_questions: int
+    """Questions that measure."""
+    grouped_by: str
+    notes: tuple[str, ...] = ()
+    stopped_at: str | None = None
+    """The step at which the budget was spent."""
+    seconds: float = 0.0
+    uncached_seconds: float = 0.0
+    """Seconds that all of it costs where nothing is kept from before."""
+    summary: tuple[str, ...] = ()
+
+
+pass  # self-import
+
+
+COMPONENT_NAMES = {
+    "query": "changing the query",
+    "filter": "filtering",
+    "retrieve": "searching",
+    "fusion": "fusing",
+    "rerank": "reranking",
+    "select": "selecting",
+    "compress": "compressing",
+    "chunker": "cutting",
+}
+NEGLIGIBLE_MS = 0.5
+"""Milliseconds below which nothing is said of them."""
+NEGLIGIBLE_TOKENS = 20
+"""Tokens below which nothing is said of them."""
+
+
+def format_gain(gain: Gain) -> str:
+    """A gain with its interval: "0.06 [0.03, 0.09]"."""
+    found = gain.difference
+    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def describe_cost(gain: Gain) -> str:
+    """What a gain costs or saves; nothing where that is little.
+
+    A cost is of the mean query.
+    """
+    parts = []
+    if abs(gain.ms) >= NEGLIGIBLE_MS:
+        parts.append(f"{'costs' if gain.ms > 0 else 'saves'} {abs(gain.ms):,.0f} ms")
+    if abs(gain.tokens) >= NEGLIGIBLE_TOKENS:
+        parts.append(f"{'costs' if gain.tokens > 0 else 'saves'} {abs(gain.tokens):,.0f} tokens")
+    return " and ".join(parts)
+
+
+def describe_gain(gain: Gain, metric: str) -> str:
+    """A gain in a sentence: what, by how much, at what cost, and whether that is shown."""
+    subject = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.chosen}"
+    if gain.alternative != "none":
+        subject += f" instead of {gain.alternative}"
+    paid = describe_cost(gain)
+    figures = format_gain(gain)
+    if gain.verdict == "gains":
+        return f"{subject} gains {figures} {metric}" + (f" and {paid}" if paid else "") + "."
+    if gain.verdict == "loses":
+        return f"{subject} loses {figures} {metric}" + (f" and {paid}" if paid else "") + "."
+    return f"{subject}: no gain is shown, {figures} {metric}" + (f"; it {paid}" if paid else "") + "."
+
+
+def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
+    """What came of a tuning, the most important first."""
+    said = []
+    for gain in result.gains:
+        verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
+        paid = describe_cost(gain)
+        said.append(
+            f"Against {gain.component} the recommended pipeline {verb} {format_gain(gain)} {result.metric} on "
+            f"{result.holdout_questions:,} held-out questions (p = {gain.adjusted_p:.3g})"
+            + (f" and {paid}" if paid else "")
+            + "."
+        )
+    said += [_capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
+    said += [_describe_rejected(gain, result.metric) for gain in result.rejected]
+    if result.stopped_at:
+        said.append(
+            f"The budget was spent at the step {result.stopped_at}: what follows it was not searched."
+        )
+    return tuple(said)
+
+
+def _describe_rejected(gain: Gain, metric: str) -> str:
+    """A candidate that was not taken: the gain is of what was taken, so that its own is the opposite."""
+    found = gain.difference
+    own = f"{0 - found.mean:+.3f} [{-found.high:+.3f}, {-found.low:+.3f}]"
+    name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
+    instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
+    if gain.verdict == "no gain shown":
+        return _capitalize(f"{name}{instead} gains nothing that is shown: {own} {metric}.")
+    verb = "would lose" if gain.verdict == "gains" else "would have gained"
+    return _capitalize(f"{name}{instead} {verb} {own} {metric}.")
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]

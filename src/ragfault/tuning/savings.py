@@ -1,0 +1,194 @@
+"""The savings calculator: what better retrieval is worth in quality, tokens and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+
+from msgspec import Struct
+
+from ragfault.errors import UsageError
+from ragfault.io.runs import Run
+
+TOKEN_GAIN_SHARE = 0.3
+"""The share of a relative gain in precision by which tokens fall."""
+EPSILON = 1e-6
+MONTHS_PER_YEAR = 12
+PRECISION_METRICS = ("precision", "context_precision", "span_precision")
+RECALL_METRICS = ("recall", "context_recall", "span_recall")
+CHARACTERS_PER_TOKEN = 4
+
+
+class Savings(Struct, frozen=True, kw_only=True):
+    """Quality and cost before and after."""
+
+    precision: tuple[float, float]
+    recall: tuple[float, float]
+    quality: tuple[float, float]
+    """The harmonic means of precision and recall."""
+    gain: float
+    """The relative gain in quality, in per cent."""
+    tokens: float
+    """The factor by which tokens, and so costs, change."""
+    monthly: tuple[float, float]
+    """US$ a month."""
+    saved: float
+    """US$ a month."""
+    yearly: float
+    """US$ a year."""
+    basis: tuple[str, ...] = ()
+    """Where the figures come from."""
+
+
+def compute_savings(
+    precision: tuple[float, float],
+    recall: tuple[float, float],
+    *,
+    cost: float,
+    queries: float,
+    factor: float | None = None,
+    extra: float = 0.0,
+    basis: tuple[str, ...] = (),
+) -> Savings:
+    """What an improvement from a precision and recall to others is worth, at US$ `cost` a query and `queries` a month.
+
+    Quality is the harmonic mean, with 1e-6 added to its denominator. Costs follow the tokens, whose factor is
+    1 − 0.3 × the relative gain in precision, but not below 0, unless a measured `factor` is given; `extra` is what each
+    query costs more afterwards. Raises UsageError for shares outside 0 to 1, one of 0 before, or negative costs.
+
+    >>> found = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    >>> [round(value, 3) for value in found.quality], round(found.gain, 1)
+    ([0.624, 0.797], 27.7)
+    >>> found.monthly, found.saved, found.yearly
+    ((5000.0, 4375.0), 625.0, 7500.0)
+    """
+    if not all(0 <= value <= 1 for value in (*precision, *recall)):
+        raise UsageError(f"precision and recall are from 0 to 1, got {precision} and {recall}.")
+    if precision[0] == 0 or (precision[0] * recall[0] == 0):
+        raise UsageError(
+            "the relative gain over a precision or recall of 0 is without end: there is nothing to compare."
+        )
+    if cost < 0 or queries < 0:
+        raise UsageError(f"cost and queries are at least 0, got {cost:g} and {queries:g}.")
+    quality = _compute_f1(precision[0], recall[0]), _compute_f1(precision[1], recall[1])
+    relative = (precision[1] - precision[0]) / precision[0]
+    tokens = max(0.0, 1 - TOKEN_GAIN_SHARE * relative) if factor is None else factor
+    before = queries * cost
+    after = before * tokens + queries * extra
+    return Savings(
+        precision=precision,
+        recall=recall,
+        quality=quality,
+        gain=100 * (quality[1] - quality[0]) / quality[0],
+        tokens=tokens,
+        monthly=(round(before, 2), round(after, 2)),
+        saved=round(before - after, 2),
+        yearly=round((before - after) * MONTHS_PER_YEAR, 2),
+        basis=basis,
+    )
+
+
+def _compute_f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall + EPSILON)
+
+
+def compute_run_savings(
+    old: Run,
+    new: Run,
+    *,
+    queries: float,
+    cost: float | None = None,
+    model: str | None = None,
+    extra: float = 0.0,
+) -> Savings:
+    """The same, from what two runs measured: precision, recall, tokens, and the price of the model.
+
+    Tokens are those recorded of the prompts, else characters of the chunks / 4. Without a `cost`, it is what the first
+    run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Raises
+    UsageError where a run has no precision or recall, or no price is known.
+    """
+    means = _compute_means(old), _compute_means(new)
+    names = [
+        _choose_metric(means, choices, what)
+        for choices, what in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
+    ]
+    precision, recall = ((means[0][name], means[1][name]) for name in names)
+    (before, told), (after, _) = _estimate_tokens(old), _estimate_tokens(new)
+    if not before:
+        raise UsageError(f"{old.path} records neither tokens nor chunks: there is nothing to save.")
+    paid, source = (cost, "as given") if cost is not None else _estimate_price(old, model)
+    basis = (
+        f"precision: {names[0]}, recall: {names[1]}, as measured",
+        f"tokens a query: {before:,.0f} → {after:,.0f} ({told})",
+        f"cost a query before: US$ {paid:.6g} ({source})",
+    )
+    return compute_savings(
+        precision, recall, cost=paid, queries=queries, factor=after / before, extra=extra, basis=basis
+    )
+
+
+def _compute_means(run: Run) -> dict[str, float]:
+    """Metric → its mean over the traces on which it is scored, under its name and its bare name."""
+    values: dict[str, list[float]] = {}
+    for row in run.scores():
+        if row.value is not None:
+            values.setdefault(row.metric, []).append(row.value)
+    found = {name: fmean(each) for name, each in values.items()}
+    for name in list(found):
+        found.setdefault(name.partition("@")[0].partition("(")[0], found[name])
+    return found
+
+
+def _choose_metric(
+    means: tuple[Mapping[str, float], Mapping[str, float]], names: tuple[str, ...], quantity: str
+) -> str:
+    for name in names:
+        if name in means[0] and name in means[1]:
+            return name
+    raise UsageError(
+        f"the runs share no measured {quantity} ({', '.join(names)}). Evaluate both with one of these."
+    )
+
+
+def _estimate_tokens(run: Run) -> tuple[float, str]:
+    """Tokens of a query in the mean, and where they come from."""
+    recorded, counted = [], []
+    for trace in run.traces():
+        if trace.tokens is not None and trace.tokens.prompt is not None:
+            recorded.append(trace.tokens.prompt)
+        counted.append(sum(len(chunk.text) for chunk in trace.chunks or ()) / CHARACTERS_PER_TOKEN)
+    if recorded:
+        return fmean(recorded), "recorded prompts"
+    return (fmean(counted), "characters of the chunks / 4") if counted else (0.0, "")
+
+
+def _estimate_price(run: Run, model: str | None) -> tuple[float, str]:
+    """What a query of a run costs, by the metric `cost`."""
+    from msgspec.structs import replace
+
+    from ragfault.metrics import compute_score, parse_metric
+    from ragfault.records import TokenCounts, Trace, Verdicts
+
+    def filled(trace: Trace) -> Trace:
+        held = trace.tokens or TokenCounts()
+        letters = sum(len(chunk.text) for chunk in trace.chunks or ())
+        prompt = held.prompt if held.prompt is not None else letters // CHARACTERS_PER_TOKEN
+        completion = (
+            held.completion
+            if held.completion is not None
+            else len(trace.answer or "") // CHARACTERS_PER_TOKEN
+        )
+        return replace(
+            trace, tokens=TokenCounts(prompt=prompt, completion=completion), model=model or trace.model
+        )
+
+    def costs() -> Iterator[float]:
+        for trace in map(filled, run.traces()):
+            row = compute_score(parse_metric("cost"), trace, Verdicts(trace=trace.id))
+            if row.value is None:
+                raise UsageError(
+                    f"{run.path}: no cost of a query is known ({row.reason}). Give --cost, or --model."
+                )
+            yield row.value
+
+    return fmean(costs()), f"prices of {model or 'the models of its traces'} by genai-prices"

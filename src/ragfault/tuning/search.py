@@ -1,0 +1,330 @@
+"""The search: step by step with a beam, each step decided by a race with successive halving."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
+from ragfault.retrieval.stages import StageKind
+from ragfault.stats import t_quantile
+from ragfault.tuning.results import Bound, QuestionOutcome, SearchStep, TuningQuestion
+from ragfault.tuning.search_space import SearchSpace, compute_violation, list_budget_selections
+from ragfault.tuning.trials import SearchBudgetSpent, TrialRunner
+
+FIRST_ROUND = 32
+"""Questions of the first round; each next one has twice as many."""
+DROP_CONFIDENCE = 0.98
+"""With this confidence a candidate is worse than the leader before it is dropped."""
+
+MeasureOutcomes = Callable[[PipelineConfig, Sequence[TuningQuestion]], list[QuestionOutcome]]
+
+
+class RaceResult(NamedTuple):
+    """A candidate that came through, with its outcomes."""
+
+    config: PipelineConfig
+    outcomes: list[QuestionOutcome]
+    value: float
+
+
+def race_configs(
+    candidates: Sequence[PipelineConfig],
+    questions: Sequence[TuningQuestion],
+    measure: MeasureOutcomes,
+    keep: int = 1,
+) -> list[RaceResult]:
+    """The best candidates over all questions, the best first: at most `keep`.
+
+    Rounds of 32, 64, … questions, in their order. After each, candidates drop out that are worse than the leader beyond
+    doubt (paired, one-sided, 98 %), and of the others the worse half, so far as more than twice `keep` are left:
+    successive halving (Jamieson & Talwalkar 2016) with the races of Maron & Moore 1994. Of equal means the
+    cheaper is the better.
+    """
+    field, sizes = list(candidates), plan_rounds(len(questions))
+    runs: dict[str, list[QuestionOutcome]] = {}
+    for size in sizes:
+        runs = {one.name: measure(one, questions[:size]) for one in field}
+        field.sort(key=lambda one: _make_rank_key(runs[one.name]))
+        if size == sizes[-1]:
+            break
+        values = {one.name: _collect_values(runs[one.name]) for one in field}
+        leader = values[field[0].name]
+        field = [one for one in field if one is field[0] or may_match_leader(leader, values[one.name])]
+        field = field[: max(2 * keep, -(-len(field) // 2))]
+        if len(field) <= 1 and len(candidates) > 1 and keep == 1:
+            runs = {one.name: measure(one, questions) for one in field}
+            break
+    return [
+        RaceResult(one, runs[one.name], float(_collect_values(runs[one.name]).mean())) for one in field[:keep]
+    ]
+
+
+def plan_rounds(questions: int) -> list[int]:
+    """How many questions each round has.
+
+    >>> plan_rounds(150), plan_rounds(20)
+    ([32, 64, 150], [20])
+    """
+    sizes, size = [], FIRST_ROUND
+    while 2 * size <= questions:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, questions] if not sizes or sizes[-1] != questions else sizes
+
+
+def may_match_leader(leader: Any, other: Any) -> bool:
+    """Whether another may still be as good as the leader, by the paired differences.
+
+    >>> import numpy as np
+    >>> lead = np.linspace(0.5, 1, 40)
+    >>> may_match_leader(lead, lead - 0.3 - 0.05 * np.sin(np.arange(40))), may_match_leader(lead, lead)
+    (False, True)
+    """
+    gaps = np.asarray(other) - np.asarray(leader)
+    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
+    reach = t_quantile(DROP_CONFIDENCE, max(1, len(gaps) - 1)) * error if error else 0.0
+    return bool(gaps.mean() + reach >= 0) if math.isfinite(reach) else True
+
+
+def _collect_values(outcomes: Sequence[QuestionOutcome]) -> np.ndarray[Any, Any]:
+    return np.array([one.value for one in outcomes])
+
+
+def _make_rank_key(outcomes: Sequence[QuestionOutcome]) -> tuple[float, float, float]:
+    """The better value first; among equal ones the quicker, then the one of fewer tokens."""
+    found = np.array([(one.value, one.ms, one.tokens) for one in outcomes]).mean(axis=0)
+    return -round(float(found[0]), 9), float(found[1]), float(found[2])
+
+
+pass  # self-import
+
+
+BEAM_WIDTH = 3
+"""So many candidates go from one step to the next: what is best alone need not be best with what follows."""
+DEFAULT_FUSION = "hybrid(k=50, method=sum)"
+"""How a new embedder is first searched with."""
+MIN_STAGE_GAIN = 0.005
+"""What an additional stage must gain at least on the questions that choose."""
+
+ProgressCallback = Callable[[str, int, int], None]
+
+
+class SearchResult(NamedTuple):
+    """What a search came to."""
+
+    config: PipelineConfig
+    steps: tuple[SearchStep, ...]
+    stopped_at: str | None
+    """The step at which the budget was spent."""
+    notes: tuple[str, ...]
+
+
+class PipelineSearch:
+    """One search over a space, from a recipe to start with, on the questions that choose."""
+
+    def __init__(
+        self,
+        runner: TrialRunner,
+        space: SearchSpace,
+        start: PipelineConfig,
+        questions: Sequence[TuningQuestion],
+        bounds: Sequence[Bound] = (),
+        *,
+        workers: int = 1,
+        progress: ProgressCallback = lambda *_: None,
+    ) -> None:
+        self.runner, self.space, self.start = runner, space, start
+        self.questions, self.bounds = tuple(questions), tuple(bounds)
+        self.workers, self.progress = workers, progress
+        self.steps: list[SearchStep] = []
+        self.beam = [start]
+        """The beam: what goes to the next step, the best first."""
+
+    def run(self) -> SearchResult:
+        """Search until the end or until the budget is spent; what is best so far is returned in either case."""
+        steps: list[tuple[str, str, Callable[[], list[PipelineConfig]]]] = [
+            ("pre-processing", "chunker", self._search_chunkers),
+            ("pre-processing", "embedder", self._search_embedders),
+            ("retrieval", "retrieve", self._search_retrievals),
+            ("retrieval", "query", lambda: self._search_added_stage("query", self.space.queries)),
+            ("selection", "rerank", lambda: self._search_added_stage("rerank", self.space.rerankers)),
+            ("selection", "select", self._search_selections),
+            ("selection", "compress", lambda: self._search_added_stage("compress", self.space.compressions)),
+        ]
+        for phase, step, search in steps:
+            if phase not in self.space.phases:
+                continue
+            begin, before = time.monotonic(), len(self.steps)
+            try:
+                self.beam = search() or self.beam
+            except SearchBudgetSpent:
+                return SearchResult(
+                    self._choose_config(), tuple(self.steps), step, self._describe_violation()
+                )
+            finally:
+                self.runner.cache.flush()
+            if len(self.steps) > before:
+                self.steps[-1] = replace(
+                    self.steps[-1], chosen=self.beam[0].name, seconds=time.monotonic() - begin
+                )
+        return SearchResult(self._choose_config(), tuple(self.steps), None, self._describe_violation())
+
+    # --- the steps ---------------------------------------------------------------------------------
+
+    def _search_chunkers(self) -> list[PipelineConfig]:
+        """Chunkers, searched by words: nothing has to be embedded for that."""
+        # All are held to the same amount of text: a larger chunk is not a better one.
+        select = (list_budget_selections(self.bounds) or (self.start.get_stage("select"),))[0]
+        lean = PipelineConfig(stages={"retrieve": "sparse(k=50)", **({"select": select} if select else {})})
+        names = dict.fromkeys([*self.space.chunkers, self.start.chunker])
+        candidates = [replace(lean, chunker=name) for name in names]
+        self.runner.cache.prebuild_indexes(candidates, self.workers)
+        return [raced.config for raced in self._race_candidates("chunker", candidates, BEAM_WIDTH)]
+
+    def _search_embedders(self) -> list[PipelineConfig]:
+        """Embedders with the best chunker; the other chunkers then with the best of them."""
+        first, *others = self.beam
+        candidates = [first, *(self._add_embedder(first, name) for name in self.space.embedders)]
+        self.runner.cache.prebuild_indexes(candidates, self.workers)
+        winner = self._race_candidates("embedder", candidates, 2)[0].config
+        if winner.embedder == NO_EMBEDDER:
+            return [winner, *others]
+        more = [self._add_embedder(one, winner.embedder) for one in others]
+        return [one.config for one in self._race_candidates("embedder", [winner, *more], BEAM_WIDTH)]
+
+    def _add_embedder(self, config: PipelineConfig, embedder: str) -> PipelineConfig:
+        """A recipe with an embedder, searched by a sum of scores: of all fusions it lost least by a weak embedder."""
+        return replace_stage(replace(config, embedder=embedder), "retrieve", DEFAULT_FUSION)
+
+    def _search_retrievals(self) -> list[PipelineConfig]:
+        """How the beam is searched and its rankings fused."""
+        candidates = [
+            replace_stage(
+                replace(one, embedder=NO_EMBEDDER) if text.startswith("sparse") else one, "retrieve", text
+            )
+            for one in self.beam
+            for text in self.space.retrievals
+            if one.embedder != NO_EMBEDDER or text.startswith("sparse")
+        ]
+        return [
+            raced.config for raced in self._race_candidates("retrieve", [*self.beam, *candidates], BEAM_WIDTH)
+        ]
+
+    def _search_added_stage(self, kind: StageKind, expressions: Sequence[str]) -> list[PipelineConfig]:
+        """A stage more, where it gains enough: each candidate on each of the beam."""
+        if not expressions:
+            return self.beam
+        bare = list({one.name: one for one in (replace_stage(one, kind, None) for one in self.beam)}.values())
+        more = [replace_stage(one, kind, text) for one in bare for text in expressions]
+        raced = self._race_candidates(kind, [*more, *(one for one in self.beam if one not in bare)], 1)
+        plain = self._measure_all(bare)
+        kept = [one.config for one in raced if self._is_worthwhile(one, plain)]
+        rest = sorted(zip(plain, bare, strict=True), key=lambda pair: -_mean_value(pair[0]))
+        return [*kept, *(one for _, one in rest)][:BEAM_WIDTH]
+
+    def _search_selections(self) -> list[PipelineConfig]:
+        """How many chunks are left, and which."""
+        beam, texts = self.beam, [*self.space.selections, *list_budget_selections(self.bounds)]
+        made = [
+            replace_stage(one, "select", text) for one in beam for text in texts if _selection_fits(one, text)
+        ]
+        if not made:
+            return beam
+        raced = self._race_candidates("select", [*beam, *made], len(beam) + len(made), halve=False)
+        raced.sort(key=lambda one: (round(compute_violation(self.bounds, one.outcomes), 6), -one.value))
+        first = raced[0]
+        old = self._measure_all([beam[0]])[0]
+        if not compute_violation(self.bounds, old) and not gains_enough(old, first.outcomes):
+            return beam
+        return [one.config for one in raced[:BEAM_WIDTH]]
+
+    # --- how they choose ---------------------------------------------------------------------------
+
+    def _race_candidates(
+        self, step: str, candidates: Sequence[PipelineConfig], keep: int, *, halve: bool = True
+    ) -> list[RaceResult]:
+        """The best of the candidates; a note of how many there were."""
+        field = list({one.name: one for one in candidates}.values())
+        self.steps.append(SearchStep(step=step, candidates=len(field), chosen="", seconds=0.0))
+        total, done = len(field) * len(self.questions), 0
+
+        def measure(recipe: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
+            nonlocal done
+            found = self.runner.measure(recipe, questions)
+            done += len(questions)
+            self.progress(step, min(done, total), total)
+            return found
+
+        if halve:
+            return race_configs(field, self.questions, measure, keep)
+        each = [(one, measure(one, self.questions)) for one in field]
+        return [RaceResult(one, outcomes, _mean_value(outcomes)) for one, outcomes in each]
+
+    def _measure_all(self, recipes: Sequence[PipelineConfig]) -> list[list[QuestionOutcome]]:
+        return [self.runner.measure(one, self.questions) for one in recipes]
+
+    def _is_worthwhile(self, raced: RaceResult, baselines: Sequence[Sequence[QuestionOutcome]]) -> bool:
+        """Whether a stage more gains enough over the best without it, or brings it within the bounds."""
+        within = min(compute_violation(self.bounds, outcomes) for outcomes in baselines)
+        there = compute_violation(self.bounds, raced.outcomes)
+        if there != within:
+            return there < within
+        return gains_enough(max(baselines, key=_mean_value), raced.outcomes)
+
+    def _choose_config(self) -> PipelineConfig:
+        """The best that keeps to the bounds: of the beam, else of all that ran on every question."""
+        complete = [
+            (recipe, [self.runner.outcomes[name][one.id] for one in self.questions])
+            for name, recipe in self.runner.configs.items()
+            if all(one.id in self.runner.outcomes[name] for one in self.questions)
+        ]
+        known = {recipe.name: outcomes for recipe, outcomes in complete}
+        for one in self.beam:
+            if one.name in known and not compute_violation(self.bounds, known[one.name]):
+                return one
+        if not complete:
+            return self.beam[0]
+        return min(
+            complete,
+            key=lambda pair: (round(compute_violation(self.bounds, pair[1]), 6), -_mean_value(pair[1])),
+        )[0]
+
+    def _describe_violation(self) -> tuple[str, ...]:
+        """What is to be said where nothing keeps to the bounds."""
+        held = self.runner.outcomes.get(self._choose_config().name, {})
+        known = [held[one.id] for one in self.questions if one.id in held]
+        if not known or not compute_violation(self.bounds, known):
+            return ()
+        said = ", ".join(map(str, self.bounds))
+        return (f"nothing that was searched keeps to {said}; what is recommended is nearest to it",)
+
+
+def _selection_fits(config: PipelineConfig, expression: str) -> bool:
+    """Whether a selection can follow on the stages of a recipe."""
+    if expression.startswith("adaptive"):
+        return config.get_stage("rerank") is not None
+    return not expression.startswith("diverse") or config.embedder != NO_EMBEDDER
+
+
+def gains_enough(baseline: Sequence[QuestionOutcome], extended: Sequence[QuestionOutcome]) -> bool:
+    """Whether a stage more gains at least 0.005, and at least the standard error of its gain: less may be nothing.
+
+    >>> plain = [QuestionOutcome(0.5, 1, 1, 1, 1, 1)] * 50
+    >>> noisy = [QuestionOutcome(0.51 + 0.4 * (-1) ** at, 1, 1, 1, 1, 1) for at in range(50)]
+    >>> gains_enough(plain, noisy), gains_enough(plain, [QuestionOutcome(0.52, 1, 1, 1, 1, 1)] * 50)
+    (False, True)
+    """
+    gaps = [one.value - other.value for one, other in zip(extended, baseline, strict=True)]
+    error = stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
+    return fmean(gaps) >= max(MIN_STAGE_GAIN, error)
+
+
+def _mean_value(outcomes: Sequence[QuestionOutcome]) -> float:
+    return sum(one.value for one in outcomes) / len(outcomes)

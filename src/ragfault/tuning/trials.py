@@ -1,0 +1,279 @@
+"""Trials: run a pipeline configuration on questions, and grade its hits by gold spans or documents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from ragfault.errors import RagfaultError, StageFailed, UsageError
+from ragfault.metrics import compute_score, parse_metric
+from ragfault.metrics.catalog import Metric
+from ragfault.records import Chunk, Gold, Span, Trace, Verdicts
+from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Query, Stage, StageResult
+from ragfault.retrieval.pipeline_config import PipelineConfig
+from ragfault.retrieval.selection import ELLIPSIS
+from ragfault.retrieval.stages import get_stage_kind, make_stage
+from ragfault.tuning.cache import CachedStep, TuningCache, digest_texts
+from ragfault.tuning.results import QuestionOutcome, TuningQuestion
+
+MIN_GOLD_SHARE = 0.5
+"""A chunk that was compressed counts as what it was while it holds this share of the gold that it held."""
+CHARACTERS_PER_TOKEN = 4
+"""Characters to a token."""
+
+
+def parse_tuning_metric(text: str) -> Metric:
+    """A metric that can be tuned: of chunks and gold alone, higher is better.
+
+    Raises UnknownName for one that does not exist, UsageError for one that needs an answer or a judge.
+
+    >>> str(parse_tuning_metric("ndcg@10"))
+    'ndcg@10'
+    """
+    metric = parse_metric(text)
+    made = metric.definition
+    if made.verdicts or made.better != "higher" or not {*made.fields} <= {"chunks", "gold"}:
+        raise UsageError(
+            f"{text} cannot be tuned: retrieval is tuned by a metric of chunks and gold, such as ndcg@10, recall@5, "
+            "reciprocal_rank, span_recall or span_iou."
+        )
+    return metric
+
+
+def grade_chunks(spans: Iterable[Span], chunks: Iterable[Chunk]) -> dict[str, float]:
+    """The grade of each chunk that holds gold: for each span its grade times the share of it that the chunk holds.
+
+    >>> spans = [Span(document="d", start=0, end=10), Span(document="d", start=20, end=30)]
+    >>> cut = [Chunk(id="a", document="d", start=0, end=25), Chunk(id="b", document="d", start=25, end=50)]
+    >>> grade_chunks(spans, cut)
+    {'a': 1.5, 'b': 0.5}
+    """
+    found: dict[str, float] = {}
+    held = list(spans)
+    for chunk in chunks:
+        grade = sum(span.grade * _count_shared(chunk, span) / (span.end - span.start) for span in held)
+        if grade > 0:
+            found[chunk.id] = grade
+    return found
+
+
+def _count_shared(chunk: Chunk, span: Span) -> int:
+    """Characters that a chunk and a span share."""
+    if chunk.document != span.document or chunk.start is None or chunk.end is None:
+        return 0
+    return max(0, min(chunk.end, span.end) - max(chunk.start, span.start))
+
+
+def locate_compressed(compressed: Chunk, original: Chunk) -> tuple[Chunk, ...]:
+    """The stretches of a chunk that compression left, each at its place in the document.
+
+    >>> whole = Chunk(id="a", text="One. Two. Three.", document="d", start=100, end=116)
+    >>> [(part.start, part.end) for part in locate_compressed(replace(whole, text="One. … Three."), whole)]
+    [(100, 104), (110, 116)]
+    """
+    if compressed.text == original.text or original.start is None:
+        return (original,)
+    found, at = [], 0
+    for text in compressed.text.split(ELLIPSIS):
+        place = original.text.find(text, at)
+        if place < 0:
+            return (compressed,)
+        at = place + len(text)
+        found.append(replace(original, text=text, start=original.start + place, end=original.start + at))
+    return tuple(found)
+
+
+class HitGrader:
+    """Computes the outcome of traces: the metric that is tuned, and recall, precision and overlap beside it."""
+
+    def __init__(self, metric: Metric, chunks: Sequence[Chunk]) -> None:
+        self._metric = metric
+        self.chunk_places = {chunk.id: place for place, chunk in enumerate(chunks)}
+        self._chunks = {chunk.id: chunk for chunk in chunks}
+        self._chunks_by_document: dict[str, list[Chunk]] = {}
+        for chunk in chunks:
+            self._chunks_by_document.setdefault(chunk.document or chunk.id, []).append(chunk)
+        self._gold: dict[str, Gold] = {}
+
+    def grade_hits(self, question: TuningQuestion, hits: Sequence[Chunk], ms: float) -> QuestionOutcome:
+        """What hits are worth for a question. A metric that is undefined on a question with gold is at its least."""
+        tokens = sum(len(hit.text) for hit in hits) / CHARACTERS_PER_TOKEN
+        if not question.gold.spans:
+            return self._grade_documents(question, hits, ms, tokens)
+        gold = self.resolve_gold(question)
+        parts = [locate_compressed(hit, self._chunks.get(hit.id, hit)) for hit in hits]
+        ranked = tuple(
+            self._rename_cut_hit(hit, left, question) for hit, left in zip(hits, parts, strict=True)
+        )
+        spread = Trace(id="", query="", gold=gold, chunks=tuple(part for each in parts for part in each))
+        found = {
+            name: _compute_value(parse_metric(f"span_{name}"), spread)
+            for name in ("recall", "precision", "iou")
+        }
+        by_span = self._metric.name.startswith("span_")
+        value = _compute_value(
+            self._metric, spread if by_span else Trace(id="", query="", gold=gold, chunks=ranked)
+        )
+        return QuestionOutcome(value=value, ms=ms, tokens=tokens, **found)
+
+    def resolve_gold(self, question: TuningQuestion) -> Gold:
+        """The gold of a question, with the grades of these chunks."""
+        if question.id not in self._gold:
+            near = [
+                chunk
+                for name in dict.fromkeys(span.document for span in question.gold.spans)
+                for chunk in self._chunks_by_document.get(name, ())
+            ]
+            made = grade_chunks(question.gold.spans, near)
+            self._gold[question.id] = Gold(chunks=made, spans=question.gold.spans)
+        return self._gold[question.id]
+
+    def _rename_cut_hit(self, hit: Chunk, parts: Sequence[Chunk], question: TuningQuestion) -> Chunk:
+        """The hit, under another name where compression cut its gold away."""
+        before = self.resolve_gold(question).chunks.get(hit.id, 0.0)
+        if not before or (len(parts) == 1 and parts[0] is self._chunks.get(hit.id)):
+            return hit
+        after = sum(grade_chunks(question.gold.spans, [part]).get(hit.id, 0.0) for part in parts)
+        return hit if after >= MIN_GOLD_SHARE * before else replace(hit, id=f"{hit.id} (cut)")
+
+    def _grade_documents(
+        self, question: TuningQuestion, hits: Sequence[Chunk], ms: float, tokens: float
+    ) -> QuestionOutcome:
+        """Where gold is documents: each document counts at its first chunk."""
+        names = dict.fromkeys(hit.document or hit.id for hit in hits)
+        trace = Trace(id="", query="", gold=question.gold, chunks=tuple(Chunk(id=name) for name in names))
+        recall, precision = (_compute_value(parse_metric(name), trace) for name in ("recall", "precision"))
+        both = recall + precision - recall * precision
+        iou = recall * precision / both if both else 0.0
+        return QuestionOutcome(_compute_value(self._metric, trace), recall, precision, iou, ms, tokens)
+
+
+def _compute_value(metric: Metric, trace: Trace) -> float:
+    """The metric on a trace; where it is undefined, its least."""
+    row = compute_score(metric, trace, Verdicts(trace=trace.id))
+    if row.value is not None:
+        return row.value
+    if row.status == "failed":
+        raise UsageError(f"{metric} cannot be computed: {row.reason}.")
+    low: float = metric.range[0]
+    return low
+
+
+pass  # self-import
+
+
+UNMEASURED_KINDS = ("reorder",)
+"""Steps that serve the generator: they leave the same chunks, and what they do no metric of retrieval can see."""
+REWRITING_KINDS = ("compress",)
+"""Steps that change texts, so that places in the index do not tell what they left."""
+
+
+class SearchBudgetSpent(Exception):
+    """The budget is spent; caught where the search is, and never seen outside."""
+
+
+class TrialRunner:
+    """Runs recipes on questions. What two recipes share is computed once, and all that is computed is charged once."""
+
+    def __init__(self, cache: TuningCache, metric: Metric, deadline: float | None = None) -> None:
+        self.cache, self.metric = cache, metric
+        self.deadline: float | None = deadline
+        """When the search ends, on the clock of `time.monotonic`."""
+        self.computed_seconds: dict[str, float] = {}
+        """What was used → the seconds that it takes where nothing is kept."""
+        self.outcomes: dict[str, dict[str, QuestionOutcome]] = {}
+        self.configs: dict[str, PipelineConfig] = {}
+        self.tick: Callable[[], None] = lambda: None
+        self._graders: dict[str, HitGrader] = {}
+        self._stages: dict[str, Stage] = {}
+
+    @property
+    def uncached_seconds(self) -> float:
+        """Seconds that all of it takes where nothing is kept from before."""
+        return sum(self.computed_seconds.values())
+
+    def measure(self, config: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
+        """The outcome of each question. Raises Spent where the time is over, StageFailed where a stage fails."""
+        held = self.outcomes.setdefault(config.name, {})
+        self.configs[config.name] = config
+        if all(question.id in held for question in questions):
+            return [held[question.id] for question in questions]
+        self._check_deadline()
+        key = self.cache.compute_index_key(config)
+        built = self.cache.get_index(config)
+        self.computed_seconds.setdefault(key, built.seconds)
+        if key not in self._graders:
+            self._graders[key] = HitGrader(self.metric, built.index.chunks)
+        for question in questions:
+            if question.id not in held:
+                self._check_deadline()
+                held[question.id] = self._run_question(config, key, question)
+        return [held[question.id] for question in questions]
+
+    def _check_deadline(self) -> None:
+        self.tick()
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise SearchBudgetSpent
+
+    def _run_question(self, config: PipelineConfig, key: str, question: TuningQuestion) -> QuestionOutcome:
+        """One question through all stages, from what is known of the first of them."""
+        index = self.cache.get_index(config).index
+        found, ms, at = StageResult(Query(text=question.query)), 0.0, key
+        plain = True
+        for text in config.stages.values():
+            step = get_stage_kind(text)
+            if step in UNMEASURED_KINDS:
+                continue
+            at = digest_texts(at, text)
+            plain = plain and step not in REWRITING_KINDS
+            held = self.cache.get_steps(at).get(question.query) if plain else None
+            if held is not None:
+                hits = tuple(
+                    replace(index.chunks[place], score=score)
+                    for place, score in zip(held.places, held.scores, strict=True)
+                )
+                found, took = StageResult(held.query or found.query, hits), held.ms
+            else:
+                found, took = self._run_stage(at, text, index, found)
+                if plain:
+                    self._cache_step(at, question, found, took, key)
+            self.computed_seconds[f"{at} {question.id}"] = took / 1000
+            ms += took
+        return self._graders[key].grade_hits(question, found.hits, ms)
+
+    def _run_stage(
+        self, key: str, expression: str, index: ChunkIndex, state: StageResult
+    ) -> tuple[StageResult, float]:
+        """One stage on one query, and its milliseconds."""
+        if key not in self._stages:
+            self._stages[key] = make_stage(expression, index)
+        start = time.perf_counter()
+        try:
+            made = self._stages[key](state.query, state.hits)
+        except RagfaultError:
+            raise
+        except Exception as error:
+            raise StageFailed(
+                f'the stage "{expression}" failed on the query "{state.query.text[:80]}": {type(error).__name__}: {error}'
+            ) from error
+        took = 1000 * (time.perf_counter() - start)
+        if len(made[0].failures) > len(state.query.failures):
+            # What passes in a search would here be measured, and kept, as what the stage is worth.
+            raise StageFailed(
+                f'the stage "{expression}" failed on the query "{state.query.text[:80]}": {made[0].failures[-1]}'
+            )
+        return StageResult(*made), took
+
+    def _cache_step(
+        self, step_key: str, question: TuningQuestion, state: StageResult, ms: float, key: str
+    ) -> None:
+        where = self._graders[key].chunk_places
+        changed = state.query != Query(text=question.query)
+        places = tuple(where[hit.id] for hit in state.hits)
+        scores = tuple(hit.score for hit in state.hits)
+        self.cache.put_step(
+            step_key, question.query, CachedStep(places, scores, ms, state.query if changed else None)
+        )

@@ -1,0 +1,238 @@
+"""The tuner: search on the selection questions, measure on the holdout, report the gains."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ragfault.analysis import suggest_remedies
+from ragfault.io.runs import Run
+from ragfault.records import Document, Trace
+from ragfault.retrieval.pipeline_config import (
+    NO_EMBEDDER,
+    PipelineConfig,
+    check_pipeline_config,
+    read_pipeline_config,
+    replace_stage,
+)
+from ragfault.tuning.cache import TuningCache
+from ragfault.tuning.holdout import (
+    HoldoutEvaluator,
+    QuestionSplit,
+    gather_questions,
+    list_ablations,
+    list_rivals,
+    measure_frontier,
+    split_questions,
+)
+from ragfault.tuning.results import Bound, TuningQuestion, TuningResult, summarize_tuning
+from ragfault.tuning.search import PipelineSearch, ProgressCallback, SearchResult
+from ragfault.tuning.search_space import (
+    TUNING_PHASES,
+    SearchSpace,
+    TuningPhase,
+    check_space,
+    compute_figure,
+    compute_violation,
+    default_space,
+    list_budget_selections,
+    parse_bound,
+    parse_budget,
+    select_phases,
+)
+from ragfault.tuning.trials import TrialRunner, parse_tuning_metric
+
+HOLDOUT_BUDGET_SHARE = 0.3
+"""The share of the budget that is kept for measuring on the held-out questions."""
+DEFAULT_BASELINE = PipelineConfig(
+    chunker="fixed(512, overlap=64)", stages={"retrieve": "sparse(k=50)", "select": "top(10)"}
+)
+
+
+def tune(  # noqa: PLR0913 - the options of one verb
+    corpus: Iterable[Document],
+    questions: Iterable[Trace],
+    *,
+    metric: str = "ndcg@10",
+    subject_to: Sequence[str] = (),
+    budget: str | float | None = None,
+    baseline: PipelineConfig | str | Path | None = None,
+    space: SearchSpace | None = None,
+    run: Run | str | Path | None = None,
+    cache: str | Path | None = None,
+    holdout: float = 0.5,
+    seed: int = 0,
+    workers: int = 1,
+    progress: ProgressCallback = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> TuningResult:
+    """Search for the pipeline that answers the questions best, and prove its gain on questions that chose nothing.
+
+    `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
+    of the questions chooses, step by step; the other measures the choice against the `baseline` (a recipe or its file)
+    and against plain BM25. Questions that share a document, or where these are few, that share a stretch of gold, are
+    never on both sides. `subject_to` bounds what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of
+    tokens, those of the baseline are the bound. After `budget` minutes the search ends with the best so far. With a
+    `run` only those phases are searched that its diagnosis blames. What is kept in `cache` is not computed again.
+
+    Raises InputError for a corpus without text, too few questions, or gold that is not in the corpus; UsageError for a
+    metric that cannot be tuned or a bound that cannot be read.
+    """
+    begin = time.monotonic()
+    wanted, bounds = parse_tuning_metric(metric), tuple(parse_bound(text) for text in subject_to)
+    until = None if budget is None else begin + (1 - HOLDOUT_BUDGET_SHARE) * parse_budget(budget)
+    start, notes = _load_baseline(baseline), NoticeLog(notice)
+    bench = TrialRunner(TuningCache(None if cache is None else Path(cache), tuple(corpus)), wanted)
+    gathered = gather_questions(questions, bench.cache.documents)
+    notes.add(*gathered.notes)
+    space = _restrict_space(space or default_space(), run, notes)
+    parts = split_questions(gathered.questions, holdout, seed)
+    bounds = _add_token_bound(bounds, bench, start, parts.selection, notes)
+    bench.deadline = until
+    found = PipelineSearch(
+        bench, space, start, parts.selection, bounds, workers=workers, progress=progress
+    ).run()
+    notes.lines += found.notes
+    charged, bench.deadline = bench.uncached_seconds, None
+    made = replace(
+        _measure_holdout(bench, found, start, parts, bounds, seed),
+        grouped_by=gathered.grouped_by,
+        notes=tuple(notes.lines),
+        seconds=time.monotonic() - begin,
+        uncached_seconds=charged,
+    )
+    bench.cache.flush()
+    return replace(made, summary=summarize_tuning(made))
+
+
+class NoticeLog:
+    """What is worth telling: told at once, and kept."""
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self.notify, self.lines = notify, list[str]()
+
+    def add(self, *lines: str) -> None:
+        """Tell and keep lines."""
+        for line in lines:
+            self.notify(line)
+        self.lines += lines
+
+
+def _add_token_bound(
+    bounds: tuple[Bound, ...],
+    runner: TrialRunner,
+    start: PipelineConfig,
+    questions: Sequence[TuningQuestion],
+    notes: NoticeLog,
+) -> tuple[Bound, ...]:
+    """The bounds, with one on tokens in any case."""
+    if any(bound.name == "tokens" for bound in bounds):
+        return bounds
+    bound = _bound_present_tokens(runner, start, questions)
+    notes.add(f"no bound on tokens is given, so that of the present configuration holds: {bound}")
+    return (*bounds, bound)
+
+
+def _bound_present_tokens(
+    runner: TrialRunner, start: PipelineConfig, questions: Sequence[TuningQuestion]
+) -> Bound:
+    """The tokens that the present configuration leaves, rounded up: with more text every chunking finds more."""
+    tokens = compute_figure("tokens", runner.measure(start, questions))
+    return Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))
+
+
+def _load_baseline(baseline: PipelineConfig | str | Path | None) -> PipelineConfig:
+    """The present configuration; where none is given, BM25 over pieces of 512 tokens."""
+    if baseline is None:
+        return DEFAULT_BASELINE
+    if isinstance(baseline, PipelineConfig):
+        check_pipeline_config(baseline, "the baseline")
+        return baseline
+    return read_pipeline_config(baseline)
+
+
+def make_plain_bm25(config: PipelineConfig) -> PipelineConfig:
+    """Plain BM25 over the same chunks.
+
+    >>> make_plain_bm25(PipelineConfig(embedder="latent", stages={"find": "hybrid", "select": "top(5)"})).stages
+    {'retrieve': 'sparse(k=50)', 'select': 'top(5)'}
+    """
+    select = config.get_stage("select") or "top(10)"
+    select = select if select.startswith(("top", "budget")) else "top(10)"
+    return replace(config, embedder=NO_EMBEDDER, stages={"retrieve": "sparse(k=50)", "select": select})
+
+
+def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: NoticeLog) -> SearchSpace:
+    """The space, checked, as far as a run's diagnosis blames it."""
+    check_space(space)
+    if run is None:
+        return space
+    held = run if isinstance(run, Run) else Run.open(run)
+    found = suggest_remedies(held)
+    phases: tuple[TuningPhase, ...] = select_phases(found)
+    said = ", ".join(f"{one.kind.replace('_', ' ')} on {one.share.mean:.0%} of traces" for one in found[:4])
+    if not phases:
+        notes.add(
+            f"the diagnosis of {held.path} blames nothing that retrieval could mend ({said or 'no problem'}): "
+            "every phase is searched"
+        )
+        return space
+    left = [phase for phase in TUNING_PHASES if phase not in phases]
+    rest = f"; left as they are: {', '.join(left)}" if left else ""
+    notes.add(f"searched, as the diagnosis of {held.path} has it ({said}): {', '.join(phases)}{rest}")
+    return replace(space, phases=phases)
+
+
+def _measure_holdout(
+    runner: TrialRunner,
+    search_result: SearchResult,
+    start: PipelineConfig,
+    parts: QuestionSplit,
+    bounds: tuple[Bound, ...],
+    seed: int,
+) -> TuningResult:
+    """The choice, measured on the held-out questions."""
+    recipe, plain = search_result.config, make_plain_bm25(start)
+    if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain, parts.selection)):
+        # What is held against it keeps to the bound; so does it.
+        plain = replace_stage(plain, "select", list_budget_selections(bounds)[0])
+    known = list(runner.configs.values())
+    prover = HoldoutEvaluator(runner, parts.holdout, seed)
+    rows = [
+        prover.measure_config("recommended", recipe),
+        prover.measure_config("present", start),
+        prover.measure_config("plain BM25", plain),
+    ]
+    pairs = [
+        ("the present configuration", recipe, start, "recommended", "present"),
+        ("plain BM25", recipe, plain, "recommended", "plain BM25"),
+    ]
+    ablated = [test for test in list_ablations(recipe, plain) if runner.cache.has_index(test[2])]
+    shown = [test[2] for test in ablated]
+    refused = [
+        test
+        for test in list_rivals(recipe, known)
+        if runner.cache.has_index(test[2]) and test[2] not in shown
+    ]
+    points = measure_frontier(runner, (recipe, start, plain), parts.selection, prover.measure_config)
+    return TuningResult(
+        metric=str(runner.metric),
+        bounds=bounds,
+        config=recipe,
+        baseline=start,
+        plain_bm25=plain,
+        measured=tuple(rows if start != plain else [rows[0], replace(rows[1], name="present = plain BM25")]),
+        gains=prover.compare_configs(pairs if start != plain else pairs[1:]),
+        ablations=prover.compare_configs(ablated),
+        rejected=prover.compare_configs(refused),
+        frontier=points,
+        search_steps=search_result.steps,
+        selection_questions=len(parts.selection),
+        holdout_questions=len(parts.holdout),
+        grouped_by="",
+        stopped_at=search_result.stopped_at,
+    )

@@ -1,0 +1,340 @@
+"""Alerts: the laws of their states over any history, and the rules that are built in or written in TOML."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.analysis.monitoring.alert_rules import (
+    DEFAULT_RULES,
+    DROP_RULE,
+    AlertRule,
+    RuleReading,
+    evaluate_rules,
+    load_rules,
+    parse_minutes,
+    parse_rules,
+    worst_severity,
+)
+from ragfault.analysis.monitoring.alerts import (
+    AlertState,
+    AlertTransition,
+    acknowledge_alert,
+    add_silence,
+    advance_alerts,
+    clear_silences,
+)
+from ragfault.analysis.monitoring.rollups import Observation, roll_up
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, build_series
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.io.runs import MetricInfo
+
+LOW = AlertRule(name="low", metric="m", below=0.5, hysteresis=0.1)
+SLOW = AlertRule(name="slow", metric="m", below=0.5, hysteresis=0.1, duration=3, cooldown=5)
+LOUD = AlertRule(name="loud", metric="k", above=0.5, hysteresis=0.1, repeat=4)
+KINDS = (LOW, SLOW, LOUD)
+
+Seen = tuple[str | None, ...]
+"""What the three rules see in one minute: bad, so-so, well, or None for too little to say."""
+
+minute = st.tuples(*(st.sampled_from(["bad", "so-so", "well", None]) for _ in KINDS))
+histories = st.lists(minute, min_size=1, max_size=40)
+
+
+def reading(rule: AlertRule, seen: str | None) -> RuleReading:
+    """What a rule sees."""
+    value = None if seen is None else {"bad": 0.4, "so-so": 0.55, "well": 0.7}[seen]
+    return RuleReading(
+        rule=rule,
+        metric=rule.metric,
+        route="web",
+        value=value,
+        breach=seen == "bad",
+        recovered=seen == "well",
+    )
+
+
+def replay(
+    history: Sequence[Seen], silenced: tuple[int, int] = (0, 0), back: bool = False
+) -> tuple[AlertState, list[AlertTransition]]:
+    """All events of a history, a minute a step, with silence from one minute to another."""
+    state, events = AlertState(), list[AlertTransition]()
+    for at, seen in enumerate(history):
+        if at == silenced[0] and silenced[1] > silenced[0]:
+            state = add_silence(state, 60.0 * silenced[1])
+        found = [reading(rule, each) for rule, each in zip(KINDS, seen, strict=True)]
+        state, sent = advance_alerts(state, reversed(found) if back else found, 60.0 * at)
+        state = msgspec.json.decode(msgspec.json.encode(state), type=AlertState)
+        events += sent
+    return state, events
+
+
+def by_rule(events: Sequence[AlertTransition]) -> dict[str, list[AlertTransition]]:
+    """The events of each rule."""
+    found = defaultdict(list)
+    for event in events:
+        found[event.rule].append(event)
+    return found
+
+
+@given(histories, st.integers(0, 20), st.integers(0, 20))
+def test_nothing_fires_twice_without_resolving_in_between(history: list[Seen], start: int, size: int):
+    """Of each alert firing and resolved alternate, beginning with firing, silence or not."""
+    for events in by_rule(replay(history, (start, start + size))[1]).values():
+        kinds = [event.kind for event in events if event.kind != "reminder"]
+        assert kinds[:1] == ["firing"] or not kinds
+        assert all(one != two for one, two in pairwise(kinds))
+
+
+@given(histories)
+def test_what_resolves_was_well_for_as_long_as_asked(history: list[Seen]):
+    """Before each resolution the rule saw nothing but well for its whole time."""
+    for name, events in by_rule(replay(history)[1]).items():
+        at = [rule.name for rule in KINDS].index(name)
+        for event in events:
+            if event.kind == "resolved":
+                last = round(event.time / 60)
+                assert all(seen[at] == "well" for seen in history[last - KINDS[at].duration : last + 1])
+
+
+@given(histories)
+def test_what_fires_was_bad_for_as_long_as_asked(history: list[Seen]):
+    """Before each firing the rule saw no minute that was not beyond its limit, save those with too little to say."""
+    for name, events in by_rule(replay(history)[1]).items():
+        at = [rule.name for rule in KINDS].index(name)
+        for event in events:
+            if event.kind == "firing":
+                last = round(event.time / 60)
+                part = [seen[at] for seen in history[max(0, last - KINDS[at].duration) : last + 1]]
+                assert set(part) <= {"bad", None}
+                assert part[-1] == "bad"
+
+
+@given(histories, st.integers(0, 20), st.integers(1, 20))
+def test_silence_sends_nothing(history: list[Seen], start: int, size: int):
+    """No event has a time within the silence, and what stands at the end is the same as without it."""
+    state, events = replay(history, (start, start + size))
+    assert not any(60 * start <= event.time < 60 * (start + size) for event in events)
+    loud, _ = replay(history)
+    assert [(a.key, a.status) for a in state.firing] == [(a.key, a.status) for a in loud.firing]
+
+
+@given(histories)
+def test_the_order_of_rules_does_not_matter(history: list[Seen]):
+    """Readings in reverse give the same state and the same events."""
+    assert replay(history) == replay(history, back=True)
+
+
+@given(histories)
+def test_a_replay_gives_the_same_events(history: list[Seen]):
+    """The same history gives the same events, though the state was stored as JSON and read again after each step."""
+    whole, state, events = replay(history), AlertState(), []
+    for at, seen in enumerate(history):
+        state, sent = advance_alerts(
+            state, [reading(rule, each) for rule, each in zip(KINDS, seen, strict=True)], 60.0 * at
+        )
+        events += sent
+    assert (state, events) == whole
+
+
+@given(histories)
+def test_a_cooldown_keeps_quiet(history: list[Seen]):
+    """After a resolution the rule does not fire again for as long as its cooldown."""
+    for events in by_rule(replay(history)[1]).values():
+        for one, two in pairwise(events):
+            if (one.kind, two.kind, one.rule) == ("resolved", "firing", "slow"):
+                assert two.time - one.time >= 60 * SLOW.cooldown
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["so-so", "well", None]), max_size=20))
+def test_what_was_never_bad_says_nothing(seen: list[str | None]):
+    """Without a breach there is no event and no state."""
+    assert replay([(each, each, each) for each in seen]) == (AlertState(), [])
+
+
+def test_what_was_silenced_is_told_when_the_silence_ends():
+    """A fault that outlasts the silence is told at its end, one that ended within it never."""
+    bad, well = [("bad", None, None)], [("well", None, None)]
+    _, events = replay(bad * 10, (0, 5))
+    assert [(event.kind, event.time) for event in events] == [("firing", 300.0)]
+    assert replay(bad * 3 + well * 7, (0, 5))[1] == []
+    _, events = replay([*bad, *well * 9], (1, 5))
+    assert [(event.kind, event.time) for event in events] == [("firing", 0.0), ("resolved", 300.0)]
+
+
+def test_a_silence_covers_what_it_names():
+    """A silence of one rule leaves the others alone, and can be ended."""
+    state = add_silence(AlertState(), 600.0, rule="low")
+    seen = [reading(LOW, "bad"), reading(LOUD, "bad")]
+    state, events = advance_alerts(state, seen, 0.0)
+    assert [event.rule for event in events] == ["loud"]
+    assert [event.rule for event in advance_alerts(clear_silences(state), seen, 60.0)[1]] == ["low"]
+
+
+def test_reminders_end_with_an_acknowledgement():
+    """A rule that repeats reminds until somebody has seen it, and reminds again when it fires anew."""
+    state, events = AlertState(), list[AlertTransition]()
+    for at, seen in enumerate(["bad"] * 10 + ["well"] + ["bad"] * 5):
+        if at == 6:
+            state = acknowledge_alert(state, "ann", rule="loud")
+        state, sent = advance_alerts(state, [reading(LOUD, seen)], 60.0 * at)
+        events += sent
+    assert [(event.kind, event.time / 60) for event in events] == [
+        ("firing", 0), ("reminder", 4), ("resolved", 10), ("firing", 11), ("reminder", 15),
+    ]  # fmt: skip
+
+
+# --- rules ---------------------------------------------------------------------------------------------
+
+TOML = """
+[[rule]]
+name = "grounded at checkout"
+metric = "groundedness"
+route = "checkout"
+window = "90m"
+below = 0.7
+severity = "critical"
+for = "10m"
+clear = 0.02
+cooldown = "1h"
+repeat = "4h"
+certain = true
+least = 50
+"""
+
+
+def test_a_rule_of_toml_is_what_it_says(tmp_path: Path):
+    """Every key of a rule arrives; built-in rules stay unless they are left out or replaced by name."""
+    path = tmp_path / "rules.toml"
+    path.write_text(TOML)
+    *builtin, mine = load_rules(path)
+    assert tuple(builtin) == DEFAULT_RULES
+    assert mine == AlertRule(
+        name="grounded at checkout", metric="groundedness", route="checkout", window=90, below=0.7, severity="critical",
+        duration=10, hysteresis=0.02, cooldown=60, repeat=240, certain=True, min_values=50,
+    )  # fmt: skip
+    assert len(parse_rules("builtin = false\n" + TOML)) == 1
+    replaced = parse_rules('[[rule]]\nname = "DROP"\nmetric = "triad"\ncalled = true\n')
+    assert len(replaced) == len(DEFAULT_RULES)
+    assert DROP_RULE not in replaced
+
+
+def test_the_rules_shown_in_the_docs_are_read():
+    """The TOML of docs/monitor.md is taken without complaint."""
+    page = (Path(__file__).parents[2] / "docs/monitor.md").read_text(encoding="utf-8")
+    shown = page.split("```\n# rules.toml\n", 1)[1].split("```", 1)[0]
+    assert len(parse_rules(shown)) == len(DEFAULT_RULES) + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("[[rule]", InputError, "is not TOML"),
+        ("[[rules]]\n", UnknownName, 'Did you mean "rule"'),
+        ("rule = 3", InputError, "each rule is a table"),
+        ("[[rule]]\nmetrik = 'm'", UnknownName, 'Did you mean "metric"'),
+        ("[[rule]]\nmetric = 'm'\nbelow = 1\nseverity = 'hihg'", UnknownName, 'Did you mean "high"'),
+        ("[[rule]]\nbelow = 0.5", InputError, "names no metric"),
+        ("[[rule]]\nmetric = 'm'", UsageError, "it has none"),
+        ("[[rule]]\nmetric = 'm'\nbelow = 0.5\nabove = 0.6", UsageError, "it has below and above"),
+        ("[[rule]]\nmetric = 'm'\nbelow = 'low'", InputError, "rule 1 of rules"),
+        ("[[rule]]\nmetric = 'm'\nbelow = 0.5\nwindow = 30", InputError, 'should be a text such as "30m"'),
+        ("[[rule]]\nmetric = 'm'\nbelow = 0.5\nwindow = '30s'", UsageError, "not a length of time"),
+        ("[[rule]]\nmetric = 'm'\ndrop = -0.1", UsageError, "a drop is above 0"),
+        (
+            "[[rule]]\nmetric = 'm'\nbelow = 1\n[[rule]]\nmetric = 'm'\nbelow = 1",
+            UsageError,
+            "2 rules called",
+        ),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named(text: str, error: type[Exception], says: str):
+    """What was asked, what there is, what to do."""
+    with pytest.raises(error, match=says.replace("[", r"\[")):
+        parse_rules(text)
+
+
+def test_lengths_of_time_are_whole():
+    """Minutes, hours and days, and nothing else."""
+    assert [parse_minutes(text) for text in ("1m", "2 h", "7d")] == [1, 120, 10_080]
+    for wrong in ("", "1", "1.5h", "-3m", "3w"):
+        with pytest.raises(UsageError):
+            parse_minutes(wrong)
+
+
+def told(
+    values: Sequence[float], metric: str = "groundedness", route: str | None = "web"
+) -> list[Observation]:
+    """A value a minute."""
+    return [
+        Observation(metric=metric, trace=str(at), time=60.0 * at, value=value, route=route)
+        for at, value in enumerate(values)
+    ]
+
+
+SCORES = {name: MetricInfo(name, "generation") for name in ("groundedness", "relevance", "ndcg@10")} | {
+    "missing": MetricInfo("missing", "retrieval", "lower")
+}
+
+
+def breached(
+    observations: Sequence[Observation], until: int, rules: Sequence[AlertRule] = DEFAULT_RULES
+) -> set[str]:
+    """The rules whose limits are passed in the windows that end at a minute."""
+    all_ = build_series(roll_up(observations, SCORES.values()))
+    return {each.rule.name for each in evaluate_rules(rules, all_, SCORES, until) if each.breach}
+
+
+def test_the_built_in_rules_are_those_of_the_definitions():
+    """Each fires on the wrong side of its limit, and not on the right one."""
+    assert breached(told([0.55] * 30, "relevance"), 30) == {"LOW_RELEVANCE"}
+    assert breached(told([0.65] * 30, "relevance"), 30) == set()
+    assert breached(told([0.0, 1.0] * 15, "missing"), 30) == {"MISSING_CONTEXT"}
+    assert breached(told([0.65] * 30), 30) == {"WARNING_GROUNDEDNESS"}
+    assert breached(told([0.45] * 30), 30) == {"WARNING_GROUNDEDNESS", "CRITICAL_GROUNDEDNESS"}
+    assert breached(told([0.45] * 5), 30) == set()
+    assert worst_severity(DEFAULT_RULES) == "critical"
+    assert worst_severity([]) is None
+
+
+def test_a_rolling_drop_is_against_the_day_before():
+    """Two points less than the day before over 90 minutes is a drop, over 30 minutes five; a noisy dip is not."""
+    day = [0.9, 0.8] * (DAY_MINUTES // 2)
+    assert breached(told([*day, *[0.87, 0.77] * 45]), DAY_MINUTES + 90) == {"ROLLING_DROP"}
+    assert "ROLLING_FALL" in breached(told([*day, *[0.84, 0.74] * 45]), DAY_MINUTES + 90)
+    assert breached(told([*day, *day[:90]]), DAY_MINUTES + 90) == set()
+    noisy = [1.0, 0.0] * (DAY_MINUTES // 2)
+    assert (
+        breached(told([*noisy, *[1.0, 0.0, 0.0, 1.0, 0.0] * 18]), DAY_MINUTES + 90) & {"ROLLING_DROP"}
+        == set()
+    )
+
+
+def test_rules_find_metrics_by_name_and_route():
+    """A bare name takes a metric with any cut-off; a route is one, none is every; what is not there is not seen."""
+    rules = [
+        AlertRule(name="n", metric="ndcg", below=0.5),
+        AlertRule(name="r", metric="ndcg", route="app", below=0.5),
+    ]
+    both = told([0.4] * 9, "ndcg@10") + told([0.4] * 9, "ndcg@10", "app")
+    all_ = build_series(roll_up(both, SCORES.values()))
+    found = [(each.rule.name, each.route) for each in evaluate_rules(rules, all_, SCORES, 9) if each.breach]
+    assert sorted(found) == [("n", "app"), ("n", "web"), ("r", "app")]
+    assert evaluate_rules([AlertRule(name="x", metric="nothing", below=1.0)], all_, SCORES, 9) == ()
+
+
+def test_called_drops_are_read_as_such():
+    """The rule of the sequential test is beyond its limit exactly while a drop is called, and names traces."""
+    all_ = build_series(roll_up(told([0.9] * 20 + [0.1]), SCORES.values()))
+    (one,) = evaluate_rules([DROP_RULE], all_, SCORES, 21, [("groundedness", "web")])
+    (two,) = evaluate_rules([DROP_RULE], all_, SCORES, 21)
+    assert (one.breach, one.recovered, one.traces[0]) == (True, False, "20")
+    assert (two.breach, two.recovered) == (False, True)

@@ -1,0 +1,312 @@
+"""Comparing and bisecting runs: what moved, whether it is real, and which layer is to blame."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect, compare, history, pair_runs
+from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
+from ragfault.analysis.comparison.run_profile import compare_profiles, profile_run, stale_gold_share
+from ragfault.errors import RunError, UsageError
+from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Citation, CitationVerdict, FactVerdict, Gold, TruthVerdict
+from ran import Pair, Told, pair
+
+METRICS = (
+    "context_relevance",
+    "recall@3",
+    "groundedness",
+    "factual_accuracy",
+    "completeness",
+    "chunk_attribution",
+    "chunk_utilization",
+    "answer_relevance",
+    "latency",
+)
+
+
+def whole(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = METRICS) -> Run:
+    return evaluate([t for t, _ in pairs], place, judge=Told([v for _, v in pairs]), metrics=metrics)
+
+
+def system(n: int, seed: int, **faults: float) -> list[Pair]:
+    """The verdicts on n traces of a system with these rates of faults, on top of a small rate of its own."""
+    rng = random.Random(seed)
+
+    def bad(name: str, base: float = 0.05) -> bool:
+        return rng.random() < base + faults.get(name, 0.0)
+
+    found = []
+    for number in range(n):
+        lost = bad("retrieval")
+        levels = ("n" if lost else "h") + "mn" + "n" * int(faults.get("extra", 0))
+        supports = "".join("u" if bad("grounding") else "s" for _ in range(3))
+        trace, seen = pair(f"t{number}", levels, supports, relevance=0.3 if bad("wander") else 0.9)
+        gold = Gold(chunks={"missed" if lost else f"t{number}-0": 1.0})
+        cited = CitationVerdict(chunk=f"t{number}-0", claim="c", supports=not bad("citing"))
+        facts = tuple(FactVerdict(fact=f"f{at}", present=not bad("truncation")) for at in range(4))
+        truth = tuple(
+            TruthVerdict(claim=claim.claim, status="contradicted" if bad("source") else "supported")
+            for claim in seen.claim or ()
+        )
+        trace = replace(
+            trace,
+            gold=gold,
+            facts=tuple(f.fact for f in facts),
+            citations=(Citation(chunk=f"t{number}-0"),),
+            reference="r",
+        )
+        found.append((trace, replace(seen, citation=(cited,), fact=facts, truth=truth)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return whole(tmp_path_factory.mktemp("base") / "old", system(200, 1))
+
+
+# --- comparing -------------------------------------------------------------------------------------
+
+
+def test_a_run_is_steady_against_itself(baseline: Run):
+    """Nothing differs, so nothing dropped or rose, every p is 1, and retrieval is steady by its very chunks."""
+    found = compare(baseline, baseline)
+    assert (found.paired_by, found.pairs, found.unpaired) == ("id", 200, (0, 0))
+    assert all(change.state == "steady" for change in found.changes if change.n)
+    assert bisect(baseline, baseline).verdict == "no fault"
+    recall = next(change for change in found.changes if change.metric == "recall@3")
+    assert recall.identical
+    assert recall.state == "steady"
+    assert all(change.p == 1 for change in found.changes if change.n)
+
+
+def test_a_drop_is_found_with_its_size_and_its_traces(baseline: Run, tmp_path: Path):
+    """Where every third answer lost its grounding, groundedness dropped by about that, and the drops are named."""
+    found = compare(baseline, whole(tmp_path / "new", system(200, 2, grounding=0.3)))
+    change = next(each for each in found.changes if each.metric == "groundedness")
+    assert (change.state, change.verdict) == ("dropped", "worse")
+    assert change.difference is not None
+    assert change.difference.low < -0.3 < change.difference.high
+    assert change.adjusted is not None
+    assert change.p is not None
+    assert change.p <= change.adjusted < 0.05
+    assert change.fell > change.rose
+    assert all(mover.candidate < mover.baseline for mover in change.drops)
+    others = [each for each in found.changes if each.metric not in ("groundedness", "factual_accuracy")]
+    assert not [each.metric for each in others if each.state == "dropped"]
+
+
+def test_where_it_cannot_be_told_it_says_how_many_would(baseline: Run, tmp_path: Path):
+    """A small change on few traces is not called steady nor dropped; the number needed is more than there are."""
+    few = compare(
+        whole(tmp_path / "a", system(12, 3)),
+        whole(tmp_path / "b", system(12, 4, grounding=0.05)),
+        metrics=["groundedness"],
+    )
+    [change] = few.changes
+    assert change.state == "cannot tell"
+    assert change.needed is not None
+    assert change.needed > 12
+    assert change.detectable is not None
+    assert change.detectable > 0.02
+
+
+def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
+    """A latency that rose is worse."""
+    from ragfault.records import Latency
+
+    slow = [(replace(t, latency=Latency(total=900.0 + n % 7)), v) for n, (t, v) in enumerate(system(40, 1))]
+    fast = [(replace(t, latency=Latency(total=500.0 + n % 5)), v) for n, (t, v) in enumerate(system(40, 1))]
+    found = compare(whole(tmp_path / "a", fast), whole(tmp_path / "b", slow), metrics=["latency"])
+    assert (found.changes[0].state, found.changes[0].verdict) == ("rose", "worse")
+
+
+def test_pairs_are_found_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
+    """Other ids, same queries: paired by query, and what has no partner is counted."""
+    renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]
+    found = compare(baseline, whole(tmp_path / "new", renamed), metrics=["error", "groundedness"])
+    assert (found.paired_by, found.pairs, found.unpaired) == ("query", 150, (50, 0))
+    strangers = [
+        (replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in system(5, 1)
+    ]
+    with pytest.raises(RunError, match="has the id or the query"):
+        compare(baseline, whole(tmp_path / "strange", strangers))
+
+
+def test_other_judges_are_refused_unless_told(baseline: Run, tmp_path: Path):
+    """Different fingerprints or parameters stop a comparison; told to go on, it warns."""
+    pairs = system(200, 1)
+
+    class Other(Told):
+        fingerprint = "other/2"
+
+    other = evaluate(
+        [t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=METRICS
+    )
+    with pytest.raises(RunError, match=r"told/1.*other/2.*--rejudge"):
+        compare(baseline, other)
+    assert compare(baseline, other, anyway=True).warnings
+    strict = whole(tmp_path / "s", pairs, ["groundedness(strict=true)", "recall@3"])
+    with pytest.raises(RunError, match="score groundedness with different parameters"):
+        compare(baseline, strict)
+    assert [c.metric for c in compare(baseline, strict, anyway=True).changes] == ["recall@3"]
+    with pytest.raises(RunError, match="share no metric"):
+        compare(baseline, whole(tmp_path / "n", pairs, ["triad"]))
+    with pytest.raises(UsageError, match="alpha, power and the margin are shares"):
+        compare(baseline, baseline, alpha=2)
+    with pytest.raises(UsageError, match=r"Write 5 % as 0\.05"):
+        compare(baseline, baseline, margin=5)
+    with pytest.raises(UsageError, match="below the width of its range"):
+        compare(baseline, baseline, margins={"groundedness": 5})
+
+
+def test_undefined_on_one_side_is_counted_not_compared(baseline: Run, tmp_path: Path):
+    """A trace that lost its answer leaves the pairs of the metrics that need one, and is told."""
+    mute = [
+        (replace(t, answer=None), replace(v, claim=None, answer=None)) if n < 30 else (t, v)
+        for n, (t, v) in enumerate(system(200, 1))
+    ]
+    found = compare(baseline, whole(tmp_path / "new", mute), metrics=["groundedness"])
+    assert (found.changes[0].n, found.changes[0].lost) == (170, (30, 0))
+
+
+def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
+    """With more metrics compared the same raw p is corrected more."""
+    new = whole(tmp_path / "new", system(200, 2, grounding=0.1))
+    alone = compare(baseline, new, metrics=["groundedness"]).changes[0]
+    among = next(c for c in compare(baseline, new).changes if c.metric == "groundedness")
+    assert alone.p == among.p
+    assert alone.adjusted is not None
+    assert among.adjusted is not None
+    assert alone.adjusted <= among.adjusted
+
+
+# --- bisecting -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "layer", "branch"),
+    [
+        ({"retrieval": 0.3}, "retrieval", "1"),
+        ({"grounding": 0.3}, "generation", "2"),
+        ({"source": 0.3}, "source data", "3"),
+        ({"truncation": 0.3}, "generation", "4"),
+        ({"citing": 0.4}, "generation", "5"),
+        ({"extra": 9}, "retrieval", "6"),
+        ({"wander": 0.4}, "generation", "7"),
+    ],
+    ids=str,
+)
+def test_each_branch_of_the_tree_is_found(
+    baseline: Run, tmp_path: Path, fault: dict[str, float], layer: str, branch: str
+):
+    """A fault put into one place is named with its layer and branch, its suspects, remedies and telling traces."""
+    found = bisect(baseline, whole(tmp_path / "new", system(200, 2, **fault)))
+    assert found.verdict == "fault"
+    first = found.faults[0]
+    assert (first.layer, first.branch[0]) == (layer, branch)
+    assert first.suspects
+    assert first.remedies
+    assert first.examples
+    assert found.sentence.startswith(layer.capitalize())
+    walked = [ruling for ruling in found.tree if ruling.branch[0].isdigit()]
+    assert [ruling.outcome for ruling in walked].count("fault") == 1
+    assert len(walked) == 7
+
+
+def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
+    """Over 20 pairs of runs of the same system a fault is claimed at most twice, and never of a run against itself."""
+    runs = [whole(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]
+    claimed = [bisect(old, new).verdict == "fault" for old, new in pairwise(runs)]
+    assert sum(claimed) <= 2
+    assert bisect(runs[0], runs[0]).verdict != "fault"
+
+
+def test_few_traces_give_no_wrong_layer(tmp_path: Path):
+    """On 15 traces a moderate fault is not pinned to another layer: right, or cannot tell with a number."""
+    for seed in range(6):
+        old = whole(tmp_path / f"a{seed}", system(15, seed))
+        new = whole(tmp_path / f"b{seed}", system(15, 50 + seed, grounding=0.25))
+        found = bisect(old, new)
+        assert not found.faults or found.faults[0].layer == "generation"
+        if found.verdict == "cannot tell":
+            assert "cannot" in found.sentence
+
+
+def test_a_second_fault_shows_behind_a_retrieval_fault(baseline: Run, tmp_path: Path):
+    """Where retrieval and generation broke together both are named, the second on traces whose retrieval held."""
+    found = bisect(baseline, whole(tmp_path / "new", system(200, 2, retrieval=0.3, grounding=0.4)))
+    assert [fault.layer for fault in found.faults] == ["retrieval", "generation"]
+    assert [fault.certain for fault in found.faults] == [True, False]
+
+
+def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: Run, tmp_path: Path):
+    """Chunks added at the end leave context_relevance at equal depth where it was."""
+    side = pair_runs(baseline, whole(tmp_path / "new", system(200, 1, extra=5)))
+    found = bisect(side)
+    deep = next(change for change in found.comparison.changes if change.metric == EQUAL_DEPTH)
+    assert deep.difference is not None
+    assert deep.difference.mean == pytest.approx(0, abs=1e-12)
+    assert any(clue.name == "depth" and "top-k" in clue.suspects for clue in found.differences)
+
+
+def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: Path):
+    """After re-chunking with the old gold ids, recall by id is left out and a warning says why."""
+    recut = []
+    for trace, seen in system(200, 1):
+        chunks = tuple(replace(chunk, id=f"new-{chunk.id}") for chunk in trace.chunks or ())
+        verdicts = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.chunk or ())
+        use = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.use or ())
+        recut.append((replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=use)))
+    new = whole(tmp_path / "new", recut)
+    assert stale_gold_share(profile_run(baseline), profile_run(new)) == 1.0
+    found = bisect(baseline, new)
+    assert found.verdict != "fault"
+    assert "labels no longer describe the corpus: 100% of gold ids are gone" in found.comparison.warnings[0]
+
+
+def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
+    """Chunks whose text changed under the same id are a clue for the source data."""
+    stale = [
+        (replace(t, chunks=tuple(Chunk(id=c.id, text=c.text + " Now 9.") for c in t.chunks or ())), v)
+        for t, v in system(200, 2, source=0.3)
+    ]
+    found = bisect(baseline, whole(tmp_path / "new", stale))
+    assert found.faults[0].layer == "source data"
+    assert [clue.name for clue in found.faults[0].differences] == ["texts"]
+
+
+def test_what_was_never_there_did_not_fall(baseline: Run):
+    """Between a run and itself there is no clue, also where its answers cite nothing."""
+    bare = replace(profile_run(baseline), citation_counts=[0, 0])
+    assert compare_profiles(bare, bare) == ()
+
+
+def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
+    """Every random step is seeded."""
+    new = whole(tmp_path / "new", system(200, 2, grounding=0.1))
+    assert bisect(baseline, new) == bisect(baseline, new)
+
+
+# --- history ---------------------------------------------------------------------------------------
+
+
+def test_a_history_names_the_run_at_which_a_metric_broke(tmp_path: Path):
+    """Of six runs the fourth broke grounding: the step is found, and what did not break is not accused."""
+    runs = [whole(tmp_path / f"r{n}", system(150, n, grounding=0.3 if n >= 3 else 0.0)) for n in range(6)]
+    found = history(runs, metrics=["groundedness", "completeness", "recall@3"])
+    steps = {step.metric: step for step in found.metrics}
+    assert (steps["groundedness"].state, steps["groundedness"].run) == ("dropped", "r3")
+    assert steps["groundedness"].worsened
+    assert steps["completeness"].run is None
+    assert found.broken_at == "r3"
+    assert found.traces == 150
+    with pytest.raises(UsageError, match="at least 3 runs"):
+        history(runs[:2])

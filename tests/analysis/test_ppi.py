@@ -1,0 +1,472 @@
+"""Labels of people, and what they do to figures: read, laid over verdicts, and decided on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis import TARGETS, analyze, bisect, build_scorecard, compare, gate, pair_runs
+from ragfault.cli import run_command
+from ragfault.errors import InputError, UsageError
+from ragfault.evaluation.agreement.human_labels import (
+    AnswerLabel,
+    ChunkLabel,
+    ClaimLabel,
+    HumanLabel,
+    HumanVerdicts,
+    append_label,
+    fingerprint_answer,
+    read_labels,
+    resolve_labels,
+    write_labels,
+)
+from ragfault.evaluation.agreement.human_scores import load_human_scores, load_paired_scores
+from ragfault.evaluation.agreement.human_verdicts import LabelReading, compute_values, overlay_labels
+from ragfault.io.runs import Run
+from ragfault.metrics import parse_metric
+from ragfault.records import Trace, Verdicts
+from ragfault.reports import json
+from ragfault.reports.html.report import render_run_html
+from ragfault.reports.markdown import scorecard
+from ragfault.reports.terminal import comparison as written
+from ragfault.reports.terminal import gate as gated
+from ragfault.reports.terminal import scorecard
+from ran import pair, ran
+
+METRICS = ("groundedness", "contradiction", "context_precision", "refusal")
+WORDS = {"s": "supported", "u": "unsupported", "c": "contradicted", "i": "inferred"}
+
+
+def truths(seed: int, share: float, n: int = 120) -> list[str]:
+    """For each trace the support of its four claims, in letters."""
+    rng = np.random.default_rng(seed)
+    return ["".join("s" if rng.uniform() < share else "u" for _ in range(4)) for _ in range(n)]
+
+
+def lenient(supports: str, seed: int) -> str:
+    """What a judge says that takes half of the unsupported claims for supported."""
+    rng = np.random.default_rng(seed)
+    return "".join("s" if sign == "s" or rng.uniform() < 0.5 else "u" for sign in supports)
+
+
+def judged(place: Path, said: list[str], salt: str = "") -> Run:
+    """A run of answers with these claims, as the lenient judge sees them."""
+    made = [pair(f"t{at}", "hm", lenient(each, at)) for at, each in enumerate(said)]
+    for at, (trace, seen) in enumerate(made):
+        made[at] = replace(trace, answer=f"{trace.answer}{salt}"), seen
+    return ran(place, made, METRICS)
+
+
+def labels(found: Run, said: list[str], n: int = 40, **more: object) -> list[HumanLabel]:
+    """What people said of the claims of the first traces."""
+    return [
+        HumanLabel(
+            trace=trace.id,
+            by="ann",
+            answer=fingerprint_answer(trace),
+            verdicts=HumanVerdicts(
+                claim=tuple(
+                    ClaimLabel(start=15 * at, end=15 * at + 14, support=WORDS[sign])
+                    for at, sign in enumerate(said[row])
+                )
+            ),
+            **more,
+        )
+        for row, trace in zip(range(n), found.traces(), strict=False)
+    ]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of the same queries whose answers got worse, and labels of each."""
+    folder = tmp_path_factory.mktemp("rectify")
+    for name, share, salt in (("old", 0.9, ""), ("new", 0.6, " ")):
+        said = truths(1, share)
+        found = judged(folder / name, said, salt)
+        write_labels(folder / f"{name}.jsonl", labels(found, said))
+    return folder
+
+
+def opened(place: Path, name: str) -> Run:
+    return Run.open(place / name / "run")
+
+
+# --- labels ----------------------------------------------------------------------------------------
+
+
+def test_labels_come_back_as_they_were_written(tmp_path: Path):
+    """What is appended line by line, or written at once, is read again the same."""
+    said = [
+        HumanLabel(trace="1", by="ann", verdicts=HumanVerdicts(chunk=(ChunkLabel(chunk="a", level="high"),))),
+        HumanLabel(trace="2", verdicts=HumanVerdicts(claim=(), missing=("a date",)), chance=0.5),
+    ]
+    for label in said:
+        append_label(tmp_path / "one.jsonl", label)
+    write_labels(tmp_path / "two.jsonl", said)
+    assert read_labels(tmp_path / "one.jsonl") == read_labels(tmp_path / "two.jsonl") == said
+
+
+def test_nothing_is_added_to_a_line_that_was_torn(tmp_path: Path):
+    """After a half-written line the next label begins a line of its own, and the torn one is a fault."""
+    path = tmp_path / "labels.jsonl"
+    path.write_text('{"trace": "1", "verd')
+    append_label(path, HumanLabel(trace="2", verdicts=HumanVerdicts(missing=())))
+    with pytest.raises(InputError, match=r"1 of 2 labels cannot be read:\n.*labels.jsonl:1: "):
+        read_labels(path)
+
+
+def test_every_fault_of_a_file_is_told(tmp_path: Path):
+    """All lines that are no labels are named at once, with what is wrong."""
+    path = tmp_path / "labels.jsonl"
+    lines = [
+        '{"trace": "1", "verdicts": {"claim": [{"start": 0, "end": 4, "support": "maybe"}]}}',
+        '{"trace": "2", "verdicts": {}}',
+        '{"trace": "3", "verdicts": {"chunk": [{"chunk": "a"}]}}',
+        '{"trace": "4", "verdicts": {"chunk": [{"chunk": "a", "relevance": 1.5}]}}',
+    ]
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError) as caught:
+        read_labels(path)
+    told = str(caught.value)
+    assert "3 of 4 labels cannot be read" in told
+    assert all(f"labels.jsonl:{line}: " in told for line in (1, 3, 4))
+    path.write_text("\n")
+    with pytest.raises(InputError, match="there is no label in it"):
+        read_labels(path)
+
+
+def test_the_last_word_of_each_and_the_majority_of_all_holds():
+    """A later word replaces the same author's earlier one; a tie says nothing; numbers are averaged."""
+
+    def said(by: str, refused: bool, relevance: float) -> HumanLabel:
+        return HumanLabel(
+            trace="1", by=by, verdicts=HumanVerdicts(answer=AnswerLabel(refused=refused, relevance=relevance))
+        )
+
+    found = resolve_labels([said("ann", True, 0.2), said("ann", False, 0.4), said("bob", False, 0.6)])["1"]
+    assert found.values == {("answer", "refused"): False, ("answer", "relevance"): 0.5}
+    assert (found.annotators, found.disputed) == (("ann", "bob"), 1)
+    tie = resolve_labels([said("ann", True, 0.5), said("bob", False, 0.5)])["1"]
+    assert ("answer", "refused") not in tie.values
+    assert tie.disputed == 1
+
+
+def test_words_on_another_answer_are_dropped():
+    """With another answer than the last one shown, only words on the retrieval hold."""
+    old = HumanVerdicts(
+        chunk=(ChunkLabel(chunk="a", level="low"),), claim=(ClaimLabel(start=0, end=3, support="supported"),)
+    )
+    found = resolve_labels(
+        [
+            HumanLabel(trace="1", verdicts=old, answer="a-1"),
+            HumanLabel(trace="1", verdicts=HumanVerdicts(missing=()), answer="a-2"),
+        ]
+    )["1"]
+    assert set(found.values) == {("chunk", "a", "level"), ("missing",)}
+    assert found.reviewed_parts == {"chunk", "missing"}
+
+
+# --- verdicts --------------------------------------------------------------------------------------
+
+
+def made(metric: str, seen: tuple[Trace, Verdicts], **said: object) -> list[tuple[str, float | None]]:
+    """The value of a metric by people, where they looked at these parts and said these words."""
+    looked = frozenset(str(part) for part in said.pop("looked", ()))  # type: ignore[attr-defined]
+    words = {tuple(key): word for key, word in said.pop("words", ())}  # type: ignore[attr-defined]
+    return list(compute_values([parse_metric(metric)], *seen, [LabelReading(words, looked)]))
+
+
+def test_a_metric_has_a_value_where_all_that_it_reads_was_said():
+    """One claim without a word leaves the trace without a label, whatever the others are."""
+    seen = pair("t", "h", "su")
+    both = [(("claim", 0, 14), "unsupported"), (("claim", 15, 29), "supported")]
+    assert made("groundedness", seen, words=both, looked=["claim"]) == [("groundedness", 0.5)]
+    assert made("groundedness", seen, words=both[:1], looked=["claim"]) == []
+    assert made("context_adherence", seen, words=both[:1], looked=["claim"]) == []
+    assert made("refusal", seen, words=both, looked=["claim"]) == []
+
+
+def test_fields_of_the_answer_are_said_one_by_one():
+    """Who said only whether it refuses labels refusals, and not relevance."""
+    seen = pair("t", "h", "s")
+    said = {"words": [(("answer", "refused"), True)], "looked": ["answer"]}
+    assert made("refusal", seen, **said) == [("refusal", 1.0)]
+    assert made("answer_relevance", seen, **said) == []
+
+
+def test_nothing_to_judge_counts_where_it_was_looked_at():
+    """A trace without chunks is labelled by who looked at chunks, and not by who looked at claims."""
+    seen = pair("t", "", "s")
+    assert made("context_precision", seen, looked=["chunk"]) == [("context_precision", 0.0)]
+    assert made("context_precision", seen, words=[(("claim", 0, 14), "supported")], looked=["claim"]) == []
+
+
+def test_the_judge_is_not_read_where_people_speak():
+    """Probabilities and evidence of the judge are not there for a metric that rests on people."""
+    _, verdicts = pair("t", "h", "s")
+    seen = overlay_labels(verdicts, LabelReading({("claim", 0, 14): "contradicted"}, frozenset(["claim"])))
+    assert seen.claim[0].support == "contradicted"
+    with pytest.raises(AttributeError, match="nobody said p"):
+        _ = seen.claim[0].p
+
+
+# --- what is read ----------------------------------------------------------------------------------
+
+
+def test_labels_become_values_of_metrics(place: Path):
+    """Groundedness and contradiction of the labelled traces are those of the words of people."""
+    found = load_human_scores(place / "old.jsonl", opened(place, "old"))
+    assert set(found.values) == {"groundedness", "contradiction"}
+    want = {f"t{at}": each.count("s") / 4 for at, each in enumerate(truths(1, 0.9)[:40])}
+    assert found.values["groundedness"] == want
+    assert (found.source.labelers, found.source.traces, found.source.unmatched) == ("ann", 40, 0)
+
+
+def test_a_trace_without_chunks_is_labelled_where_chunks_were(tmp_path: Path):
+    """Labels of chunks on some traces make a trace without any, of which something was said, one of 0 by convention."""
+    found = ran(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
+    claim = (ClaimLabel(start=0, end=14, support="supported"),)
+    chunk = (ChunkLabel(chunk="full-0", level="high"),)
+    said = [
+        HumanLabel(trace="full", verdicts=HumanVerdicts(claim=claim, chunk=chunk)),
+        HumanLabel(trace="empty", verdicts=HumanVerdicts(claim=claim)),
+    ]
+    write_labels(tmp_path / "both.jsonl", said)
+    write_labels(tmp_path / "claims.jsonl", said[1:])
+    precision = load_human_scores(tmp_path / "both.jsonl", found).values["context_precision"]
+    assert precision == {"full": 1.0, "empty": 0.0}
+    assert "context_precision" not in load_human_scores(tmp_path / "claims.jsonl", found).values
+
+
+def test_values_can_stand_in_a_table(place: Path, tmp_path: Path):
+    """Lines or cells with the names of metrics are values; an empty cell is none; faults are told by line."""
+    old = opened(place, "old")
+    (tmp_path / "v.csv").write_text("trace,groundedness,refusal\nt0,0.5,\nt1,1,0\nx,1,1\n")
+    found = load_human_scores(tmp_path / "v.csv", old)
+    assert found.values == {"groundedness": {"t0": 0.5, "t1": 1.0}, "refusal": {"t1": 0.0}}
+    assert found.source.unmatched == 1
+    (tmp_path / "v.jsonl").write_text('{"id": "t0", "groundedness": 0.5}\n{"id": "t1", "groundedness": 2}\n')
+    with pytest.raises(InputError, match=r"v.jsonl:2: 2 is outside the range"):
+        load_human_scores(tmp_path / "v.jsonl", old)
+
+
+def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp_path: Path):
+    """Scores of another judge count where chunks and answer are those of the run; the same judge is refused."""
+    old = opened(place, "old")
+    said = truths(1, 0.9)
+    pairs = [pair(f"t{at}", "hm", each) for at, each in enumerate(said[:30])]
+    pairs[0] = replace(pairs[0][0], answer="Another."), pairs[0][1]
+    strong = ran(tmp_path, pairs, METRICS)
+    manifest = json.loads((strong.path / "manifest.json").read_text())
+    with pytest.raises(InputError, match="can put nothing right"):
+        load_human_scores(strong.path, old)
+    (strong.path / "manifest.json").write_text(json.dumps({**manifest, "judge": "strong/1 model=x"}))
+    found = load_human_scores(strong.path, old)
+    assert found.source.labelers == "run, judged by strong/1"
+    assert found.values["groundedness"] == {f"t{at}": said[at].count("s") / 4 for at in range(1, 30)}
+
+
+def test_marked_stretches_say_what_they_determine(place: Path, tmp_path: Path):
+    """Spans of bad text give groundedness, and not how many claims are contradicted."""
+    old = opened(place, "old")
+    rows = [
+        {
+            "id": trace.id,
+            "query": trace.query,
+            "answer": trace.answer,
+            "spans": [{"start": 0, "end": 5}] * (at % 2),
+        }
+        for at, trace in zip(range(20), old.traces(), strict=False)
+    ]
+    (tmp_path / "spans.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = load_human_scores(tmp_path / "spans.jsonl", old)
+    assert set(found.values) == {"groundedness"}
+    assert [found.values["groundedness"][f"t{at}"] for at in (0, 1)] == [1.0, 0.75]
+
+
+def test_labels_of_other_traces_are_told_and_nothing_but_them_is_refused(place: Path, tmp_path: Path):
+    """Strangers are counted in a notice; where nothing fits, the error says so."""
+    old = opened(place, "old")
+    mine = read_labels(place / "old.jsonl")
+    write_labels(tmp_path / "some.jsonl", [*mine, replace(mine[0], trace="elsewhere")])
+    told: list[str] = []
+    assert load_human_scores(tmp_path / "some.jsonl", old, notice=told.append).source.unmatched == 1
+    assert "40 of 120 traces" in told[0]
+    write_labels(tmp_path / "none.jsonl", [replace(mine[0], trace="elsewhere")])
+    with pytest.raises(InputError, match=r"none of the 1 traces of .*none.jsonl \(such as elsewhere\) is in"):
+        load_human_scores(tmp_path / "none.jsonl", old)
+    with pytest.raises(InputError, match="of no metric all that it reads was said"):
+        load_human_scores(place / "new.jsonl", old)
+
+
+def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
+    """Labels know their answers, so that one file serves both runs; values do not, and are refused for two."""
+    runs = opened(place, "old"), opened(place, "new")
+    both = [*read_labels(place / "old.jsonl"), *read_labels(place / "new.jsonl")]
+    write_labels(tmp_path / "both.jsonl", both[:40])
+    old, new = load_paired_scores([tmp_path / "both.jsonl"], runs)
+    assert (old is not None, new) == (True, None)
+    two = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    assert [each.source.traces for each in two if each] == [40, 40]
+    (tmp_path / "v.csv").write_text("trace,groundedness\nt0,0.5\n")
+    with pytest.raises(UsageError, match="give --rectify twice"):
+        load_paired_scores([tmp_path / "v.csv"], runs)
+    with pytest.raises(UsageError, match="3 times"):
+        load_paired_scores(["a", "b", "c"], runs)
+
+
+def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
+    """Labels that were drawn with chances weigh by them; some with and some without are refused."""
+    old, said = opened(place, "old"), truths(1, 0.9)
+    drawn = labels(old, said, chance=0.25)
+    write_labels(tmp_path / "drawn.jsonl", drawn)
+    assert set(load_human_scores(tmp_path / "drawn.jsonl", old).probabilities.values()) == {0.25}
+    write_labels(tmp_path / "mixed.jsonl", [*drawn[:20], *labels(old, said)[20:]])
+    with pytest.raises(InputError, match="Keep the labels of either draw"):
+        load_human_scores(tmp_path / "mixed.jsonl", old)
+
+
+# --- what is decided -------------------------------------------------------------------------------
+
+
+def test_targets_and_bars_are_decided_on_rectified_figures(place: Path):
+    """A lenient judge meets the target; people say that it is missed; the plain figure stands beside it."""
+    new = opened(place, "new")
+    said = load_human_scores(place / "new.jsonl", new)
+    card = {each.metric: each for each in build_scorecard(new, labels=said).aggregates}
+    found = card["groundedness"]
+    truth = np.mean([each.count("s") / 4 for each in truths(1, 0.6)])
+    assert found.ppi.interval.low <= truth <= found.ppi.interval.high
+    assert found.interval.low > truth
+    assert found.decision_interval == found.ppi.interval
+    assert card["refusal"].ppi is None
+    bar = "groundedness>=0.72"
+    assert (gate(new, [bar]).result, gate(new, [bar], labels=(None, said)).result) == ("pass", "fail")
+    assert "and 40 labels" in gate(new, [bar], labels=(None, said)).decisions[0].reason
+
+
+def test_correction_and_labels_exclude_each_other(place: Path):
+    """Figures are corrected by a card or rectified by labels."""
+    new = opened(place, "new")
+    with pytest.raises(UsageError, match="one of the two"):
+        build_scorecard(new, TARGETS, corrected=True, labels=load_human_scores(place / "new.jsonl", new))
+
+
+def test_differences_are_those_that_people_would_see(place: Path):
+    """The rectified difference replaces the judge's, which stands beside it; p and margins are tested on it."""
+    runs = opened(place, "old"), opened(place, "new")
+    said = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    found = compare(pair_runs(*runs, labels=said))
+    change = next(each for each in found.changes if each.metric == "groundedness")
+    assert change.difference.method == "rectified"
+    assert change.difference.low <= -0.3 + 0.05
+    assert change.difference.mean < change.judge_difference.mean
+    assert change.evidence_count == (40, "labelled pairs")
+    assert change.verdict == "worse"
+    refusal = next(each for each in found.changes if each.metric == "refusal")
+    assert (refusal.ppi, refusal.judge_difference) == (None, None)
+    assert bisect(pair_runs(*runs, labels=said)).verdict == "fault"
+
+
+def test_labels_of_one_side_change_nothing_and_say_so(place: Path):
+    """A difference needs labels on both sides."""
+    runs = opened(place, "old"), opened(place, "new")
+    found = compare(pair_runs(*runs, labels=(load_human_scores(place / "old.jsonl", runs[0]), None)))
+    change = next(each for each in found.changes if each.metric == "groundedness")
+    assert change.judge_difference is None
+    assert change.ppi.reason == "only the baseline is labelled"
+
+
+def test_reports_show_both(place: Path):
+    """Each format names the rectified figure beside the one as judged, the labels, and who gave them."""
+    new = opened(place, "new")
+    found = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
+    pages = [
+        scorecard.render_scorecard_terminal(found, width=140),
+        scorecard.render_scorecard_markdown(found),
+        render_run_html(new, found),
+    ]
+    for page in pages:
+        assert "Rectified by labels" in page
+        assert "40 labels" in page
+        assert "ann, 40 traces" in page
+    assert (
+        json.encode_findings_csv(found)
+        .splitlines()[0]
+        .endswith("rectified,rectified_low,rectified_high,labels")
+    )
+    plain = json.loads(json.encode_findings(found))
+    assert plain["scorecard"]["rectification"]["by"] == "ann"
+    assert plain["scorecard"]["aggregates"][0]["rectified"]["labelled"] == 40
+
+
+def test_labels_that_were_picked_are_noticed(place: Path):
+    """Where the judge has the labelled traces otherwise than all, the report says that they are no random draw."""
+    new = opened(place, "new")
+    found = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
+    assert "Beware" not in scorecard.render_scorecard_terminal(found)
+    order = np.argsort([-score.value for score in new.scores() if score.metric == "groundedness"])
+    said = load_human_scores(place / "new.jsonl", new)
+    best = {f"t{at}": 1.0 for at in order[:40]}
+    found = analyze(new, labels=replace(said, values={"groundedness": best}))
+    assert (
+        "Beware: by groundedness the judge has the labelled traces otherwise"
+        in scorecard.render_scorecard_terminal(found, width=200)
+    )
+
+
+def test_comparisons_say_what_differences_rest_on(place: Path):
+    """Terminal, Markdown and JSON tell labels, the figure as judged, and what stands as judged."""
+    runs = opened(place, "old"), opened(place, "new")
+    said = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    found = compare(pair_runs(*runs, labels=said))
+    for page in (
+        written.render_comparison_terminal(found, width=140),
+        written.render_comparison_markdown(found),
+    ):
+        assert "by 40 labelled pairs" in page
+        assert "refusal stands as judged" in page
+    assert json.loads(written.encode_comparison(found))["rectification"][0]["traces"] == 40
+    held = gate(runs[1], baseline=runs[0], labels=said, metrics=["groundedness"])
+    assert held.result == "fail"
+    assert "put right by 40 labelled pairs" in gated.render_gate_terminal(held, width=300)
+    assert "rectified by ann, 40 traces" in gated.render_gate_markdown(held)
+
+
+# --- what a user types -----------------------------------------------------------------------------
+
+
+def test_verbs_take_labels(place: Path, capsys: pytest.CaptureFixture[str]):
+    """report, compare, bisect and gate read --rectify; who labelled is told on standard error."""
+    old, new = str(place / "old/run"), str(place / "new/run")
+    mine, theirs = str(place / "old.jsonl"), str(place / "new.jsonl")
+    both = ["--rectify", mine, "--rectify", theirs]
+    assert run_command(["report", new, "--rectify", theirs]) == 0
+    assert run_command(["compare", old, new, *both]) == 0
+    assert run_command(["bisect", old, new, *both]) == 1
+    assert run_command(["gate", new, "--bar", "groundedness>=0.72", "--rectify", theirs]) == 1
+    assert run_command(["gate", new, "--baseline", old, "-m", "groundedness", *both]) == 1
+    told = capsys.readouterr()
+    assert told.err.count("rectified by ann: 40 of 120 traces of run") == 8
+    assert run_command(["report", new, *both]) == 2
+    assert run_command(["report", new, "--rectify", "nowhere.jsonl"]) == 2
+    assert run_command(["report", new, "--rectify", theirs, "--corrected"]) == 2
+    assert run_command(["bisect", old, new, old, "--rectify", mine]) == 2
+
+
+def test_evaluate_ends_with_rectified_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """evaluate --rectify shows at its end what report would show."""
+    rows = [
+        {"id": f"q{at}", "query": "When?", "chunks": ["It opens at 7:30."], "answer": f"It opens at {at}:30."}
+        for at in range(12)
+    ]
+    (tmp_path / "traces.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    values = [{"trace": f"q{at}", "groundedness": float(at == 7)} for at in range(10)]
+    (tmp_path / "values.jsonl").write_text("\n".join(map(json.dumps, values)))
+    asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
+    assert run_command([*asked, "--judge", "lexical", "--rectify", str(tmp_path / "values.jsonl")]) == 0
+    assert "Rectified by labels" in capsys.readouterr().out

@@ -1,0 +1,202 @@
+"""Laws of the fault bench: the system under test is deterministic, and every fault breaks what it says it breaks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import numpy as np
+import pytest
+
+from ragfault.records import Trace
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "faults"
+
+
+def bench(name: str) -> ModuleType:
+    """A module of the fault bench, found by its path."""
+    if "faults" not in sys.modules:
+        spec = spec_from_file_location(
+            "faults", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
+        )
+        sys.modules["faults"] = module_from_spec(spec)
+    return import_module(f"faults.{name}")
+
+
+config, corpora, injection = bench("config"), bench("corpora"), bench("injection")
+chunking, retrieving, system = bench("chunking"), bench("retrieving"), bench("system")
+CORPUS = corpora.handbook_corpus()
+N = 60
+FAULTS = [name for name, fault in injection.FAULTS.items() if fault.branch]
+WRITERS = [name for name, fault in injection.FAULTS.items() if fault.layer == "generation"]
+
+
+def made(name: str, strength: str = "medium", seed: int = 0) -> tuple[list[Trace], list[Trace]]:
+    return injection.pair(CORPUS, name, strength, n=N, seed=seed)
+
+
+def shares(name: str, changed) -> list[float]:
+    """How large a share of the traces a fault changes, by strength."""
+    found = []
+    for strength in injection.STRENGTHS:
+        baseline, candidate = made(name, strength)
+        found.append(sum(changed(a, b) for a, b in zip(baseline, candidate, strict=True)) / N)
+    return found
+
+
+def texts(trace: Trace) -> list[tuple[str, str]]:
+    """The ids and texts of the chunks, whatever their scores."""
+    return [(chunk.id, chunk.text) for chunk in trace.chunks]
+
+
+# --- the system --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(injection.FAULTS))
+def test_the_same_seed_gives_the_same_traces(name: str):
+    """A pair of runs depends on corpus, fault, strength, n and seed alone, and another seed gives another pair."""
+    assert made(name) == made(name)
+    assert made(name)[0] != made(name, seed=1)[0]
+
+
+@pytest.mark.parametrize("name", list(injection.FAULTS))
+def test_a_chunk_is_its_document_from_start_to_end(name: str):
+    """The text of every chunk stands at its offsets in its document, as that was when it was indexed."""
+    _, broken = injection.configs(name, "strong", 0)
+    how = broken.indexing
+    documents = chunking.aged(CORPUS.documents, how.stale, how.seed)
+    documents = chunking.copied(documents, how.copied, how.copies, how.seed)
+    for chunk in system.System(CORPUS, broken).index.chunks:
+        assert chunk.text == documents[chunk.document][chunk.start : chunk.end] != ""
+
+
+@pytest.mark.parametrize("name", list(injection.FAULTS))
+def test_traces_survive_their_way_through_json(name: str):
+    """A trace is the same after JSON, and its citations name chunks it was given."""
+    for trace in made(name, "strong")[1]:
+        assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
+        assert {one.chunk for one in trace.citations} <= {chunk.id for chunk in trace.chunks}
+        assert all(one.claim in trace.answer for one in trace.citations)
+
+
+def test_quotes_stand_in_their_chunks():
+    """A writer without slips quotes word for word."""
+    calm = config.Config(generation=config.Generation(slips=0.0))
+    for trace in system.answers(CORPUS, calm, CORPUS.questions[:N]):
+        texts = {chunk.id: chunk.text for chunk in trace.chunks}
+        assert all(one.quote in texts[one.chunk] for one in trace.citations)
+
+
+def test_a_rotation_of_both_sides_changes_nothing():
+    """A rotation leaves every angle as it is, so that only a one-sided one is a fault."""
+    terms = [retrieving.embed([word], {}, "a") for word in ("harbour", "ferry", "ticket")]
+    before, turn = np.stack(terms), retrieving.rotation()
+    after = before @ turn.T
+    assert np.allclose(before @ before.T, after @ after.T, atol=1e-4)
+
+
+# --- the questions -----------------------------------------------------------------------------------
+
+
+def test_questions_have_names_of_their_own_and_true_gold():
+    """Ids are unique, there are more than 500 questions, and a fact made from a sentence is that sentence."""
+    assert len({one.id for one in CORPUS.questions}) == len(CORPUS.questions) > 500
+    for one in CORPUS.questions[104:]:
+        held = [CORPUS.documents[span.document][span.start : span.end] for span in one.gold.spans]
+        assert all(text.strip() == text != "" for text in held)
+        assert "-t" in one.id or list(one.facts) == held
+
+
+def test_a_sample_draws_without_repetition():
+    """A sample holds each question once, and asking for too many is an error."""
+    assert len({one.id for one in corpora.sample(CORPUS, 500)}) == 500
+    with pytest.raises(ValueError, match="the corpus handbook has"):
+        corpora.sample(CORPUS, 10_000)
+
+
+def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
+    """The gold span of an answerable question is the sentence that holds its answer; others have none."""
+    text = "The mill burned down in 1712. It was rebuilt by the monks of Tarn."
+    asked = [
+        {"id": "a", "query": "Who rebuilt it?", "gold_pid": "p", "answers": ["the monks of Tarn"]}
+        | {"answer_start": [text.index("the monks")], "answerable": True},
+        *(
+            {"id": f"u{i}", "query": "Who sold it?", "gold_pid": "p", "answers": []}
+            | {"answer_start": [], "answerable": False}
+            for i in range(40)
+        ),
+    ]
+    rows = {"paragraphs": [{"pid": "p", "title": "Mill", "text": text}], "questions": asked}
+    for name, some in rows.items():
+        with gzip.open(tmp_path / f"squad2_{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in some)
+    first, *others = corpora.squad_corpus(tmp_path).questions
+    assert first.facts == ("It was rebuilt by the monks of Tarn.",)
+    assert text[first.gold.spans[0].start : first.gold.spans[0].end] == first.facts[0]
+    assert 0 < len(others) < 40
+    assert all(one.gold is None and one.facts is None for one in others)
+
+
+# --- the faults --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_changes_some_trace(name: str):
+    """A fault changes traces beyond what the writer's slips change."""
+    _, calm = made("none")
+    for strength in injection.STRENGTHS:
+        assert made(name, strength)[1] != calm
+    assert injection.FAULTS[name].about
+
+
+@pytest.mark.parametrize("name", [*WRITERS, "none"])
+def test_a_fault_of_the_writer_leaves_the_chunks(name: str):
+    """With any fault of the writer, and with none, chunks and gold are the same to the bit."""
+    for one, other in zip(*made(name, "strong"), strict=True):
+        assert (one.chunks, one.gold) == (other.chunks, other.gold)
+
+
+def test_more_chunks_begin_with_the_same_chunks():
+    """Of 20 chunks the first five are the five of the baseline."""
+    for one, other in zip(*made("top-k"), strict=True):
+        assert other.chunks[: len(one.chunks)] == one.chunks
+
+
+def test_stale_documents_change_figures_and_nothing_else():
+    """A stale document is as long as the right one and differs in digits only."""
+    old = chunking.aged(CORPUS.documents, 1.0, 0)
+    for name, text in CORPUS.documents.items():
+        differing = [(a, b) for a, b in zip(text, old[name], strict=True) if a != b]
+        assert differing
+        assert all(a.isdigit() and b.isdigit() for a, b in differing)
+
+
+def test_strengths_are_in_order():
+    """The strong fault hits more traces than the weak one."""
+    for name in ("wrong-filter", "embedder-rotated", "index-mismatch", "stale-documents"):
+        weak, medium, strong = shares(name, lambda a, b: texts(a)[:1] != texts(b)[:1])
+        assert weak < medium < strong, name
+    for name in ("truncated", "invented-claims", "over-refusal"):
+        weak, _, strong = shares(name, lambda a, b: len(a.answer.split()) != len(b.answer.split()))
+        assert weak < strong, name
+
+
+def test_halves_share_no_question():
+    """The halves of an A/A without pairs hold different questions."""
+    left, right = injection.halves(CORPUS, n=50)
+    assert not {one.id for one in left} & {one.id for one in right}
+
+
+def test_the_key_of_the_baseline():
+    """With the baseline's labels, the gold ids of another chunking are gone and the spans stay."""
+    baseline, candidate = made("chunks-small")
+    for one, other in zip(baseline, injection.with_key_of(baseline, candidate), strict=True):
+        assert one.gold == other.gold
+    held = {chunk.id for trace in candidate for chunk in trace.chunks}
+    assert not held & {name for trace in baseline if trace.gold for name in trace.gold.chunks}

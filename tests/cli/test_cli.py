@@ -1,0 +1,290 @@
+"""The command line: what a user types, what comes back, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from ragfault.cli import COMMANDS, cli, run_command
+from ragfault.io import read_traces, write_traces
+from ragfault.records import Chunk, Trace
+from ragfault.version import __version__
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the demo and a run of its first version."""
+    folder = tmp_path_factory.mktemp("place")
+    assert run_command(["demo", str(folder / "handbook")]) == 0
+    assert (
+        run_command(["evaluate", str(folder / "handbook/traces-v1.jsonl"), "-o", str(folder / "v1"), "-q"])
+        == 0
+    )
+    return folder
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
+    """What a command says on both streams; its exit code is as expected."""
+    assert run_command([str(argument) for argument in arguments]) == code
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.out + captured.err
+
+
+def test_every_verb_has_help_with_examples():
+    """`ragfault VERB --help` opens with a sentence and shows an example; the overview says the like of each."""
+    assert list(COMMANDS) == cli.list_commands(click.Context(cli))
+    for name, (module, line) in COMMANDS.items():
+        command = getattr(import_module(module), name)
+        text = command.get_help(click.Context(command, info_name=name))
+        assert "Example" in text, name
+        assert line.endswith(".")
+        assert command.help.strip().split("\n")[0], name
+
+
+def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixture[str]):
+    """`--version` names the version; `python -m ragfault` is the same command."""
+    assert __version__ in told(capsys, "--version")
+    done = subprocess.run(
+        [sys.executable, "-m", "ragfault", "--version"], capture_output=True, text=True, check=True
+    )
+    assert __version__ in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["evalute", "x"], 'no verb "evalute". Did you mean "evaluate"? List them with: ragfault --help'),
+        (["evaluate", "nope.jsonl", "-o", "run"], "nope.jsonl"),
+        (["evaluate", "nope.jsonl"], "Missing option"),
+        (["report", "nope"], "no run at nope"),
+        (["metrics", "ndgc"], 'Did you mean "ndcg"? List them with: ragfault metrics'),
+        (["gate", "nope", "--bar", "error<=0"], "no run at nope"),
+        (["rank", "nope", "nope"], "nope"),
+    ],
+)
+def test_a_usage_error_is_one_message_and_exit_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+):
+    """What was asked, what there is, what to do; never a traceback."""
+    assert says in told(capsys, *arguments, code=2)
+
+
+def test_evaluate_shows_a_scorecard_by_layer(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The summary holds every layer with intervals, the worst traces and remedies, and says what to do next."""
+    out = told(
+        capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2"
+    )
+    for part in ("Retrieval", "Generation", "Operation", "95 % interval", "Worst traces", "What to change"):
+        assert part in out
+    assert f"ragfault report {tmp_path / 'v2'} -o report.html" in out
+    assert "exists already" in told(
+        capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", code=2
+    )
+
+
+def test_lost_scores_change_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Where a judge failed on a trace, the run is there, the summary says so, and the exit code is 3."""
+    from ragfault.errors import JudgeError
+    from ragfault.judges.embedded.judge import EmbeddedJudge
+
+    honest = EmbeddedJudge.observe
+
+    def failing(self, traces):
+        if any(trace.id == "1" for trace in traces):
+            raise JudgeError("too long for the judge")
+        return honest(self, traces)
+
+    monkeypatch.setattr(EmbeddedJudge, "observe", failing)
+    chunk = (Chunk(id="a", text="It opens at nine."),)
+    traces = [Trace(id=str(n), query="When?", chunks=chunk, answer="It opens at nine.") for n in range(3)]
+    write_traces(traces, tmp_path / "t.jsonl")
+    out = told(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run", "-m", "groundedness", code=3)
+    assert "1 of 3 scores were lost to failures" in out
+    assert "too long for the judge" in out
+
+
+def test_standard_input_is_read(place: Path, tmp_path: Path):
+    """`evaluate -` reads traces from a pipe."""
+    data = (place / "handbook/traces-v1.jsonl").read_bytes()
+    command = [
+        sys.executable,
+        "-m",
+        "ragfault",
+        "evaluate",
+        "-",
+        "-o",
+        str(tmp_path / "run"),
+        "-m",
+        "error",
+        "-q",
+    ]
+    subprocess.run(command, input=data, check=True)
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["source"] == ["-"]
+
+
+def test_bad_lines_are_shown_with_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """All faults at once, the way out named; --skip-bad goes on and keeps the lines."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(
+        '{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n{"id": 2\n{"query": 7, "id": "3"}\n'
+    )
+    out = told(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", code=2)
+    assert "2 of 3 traces cannot be read" in out
+    assert f"{path}:2:" in out
+    assert "--skip-bad" in out
+    told(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", "--skip-bad")
+    assert len((tmp_path / "run.bad.jsonl").read_text().splitlines()) == 2
+
+
+def test_report_writes_every_format(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The suffix names the format; a file that stands there is not replaced; an unknown suffix is refused."""
+    for name, mark in {
+        "r.md": "| metric",
+        "r.json": '"scorecard"',
+        "r.csv": "metric,",
+        "r.html": "<!doctype html>",
+    }.items():
+        told(capsys, "report", place / "v1", "-o", tmp_path / name)
+        assert mark in (tmp_path / name).read_text().lower()
+    assert "exists already" in told(capsys, "report", place / "v1", "-o", tmp_path / "r.md", code=2)
+    told(capsys, "report", place / "v1", "-o", tmp_path / "r.md", "--force")
+    assert "does not say its format" in told(capsys, "report", place / "v1", "-o", tmp_path / "r.xyz", code=2)
+    assert "cannot write" in told(capsys, "report", place / "v1", "-o", tmp_path / "no/r.md", code=2)
+    assert json.loads(told(capsys, "report", place / "v1", "--format", "json"))["run"] == "v1"
+
+
+def test_diagnose_shows_single_traces(place: Path, capsys: pytest.CaptureFixture[str]):
+    """By id in the order asked, else the worst; an id that is not there is named."""
+    first = next(read_traces(place / "handbook/traces-v1.jsonl"))
+    assert first.query in " ".join(told(capsys, "diagnose", place / "v1", first.id).split())
+    assert told(capsys, "diagnose", place / "v1", "--worst", "2")
+    assert 'no trace in v1 "nope"' in told(capsys, "diagnose", place / "v1", "nope", code=2)
+
+
+@pytest.mark.parametrize(("bar", "code"), [("error<=0.5", 0), ("error>=0.5", 1), ("groundedness>=%.3f", 3)])
+def test_the_gate_speaks_through_its_exit_code(
+    place: Path, bar: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """0 pass, 1 fail, 3 cannot tell; JUnit and Markdown beside it."""
+    if "%" in bar:
+        card = json.loads(told(capsys, "report", place / "v1", "--format", "json"))["scorecard"]["aggregates"]
+        bar %= next(row["interval"]["mean"] for row in card if row["metric"] == "groundedness")
+    out = told(
+        capsys,
+        "gate",
+        place / "v1",
+        "--bar",
+        bar,
+        "--junit",
+        tmp_path / "g.xml",
+        "--markdown",
+        tmp_path / "g.md",
+        code=code,
+    )
+    assert {0: "pass", 1: "fail", 3: "cannot tell"}[code] in out
+    assert "<testsuite" in (tmp_path / "g.xml").read_text()
+    assert "|" in (tmp_path / "g.md").read_text()
+
+
+def test_settings_come_from_a_file(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """ragfault.toml gives bars, targets, metrics and the column map; a wrong key is named; flags win."""
+    monkeypatch.chdir(tmp_path)
+    settings = tmp_path / "ragfault.toml"
+    settings.write_text(
+        '[evaluate]\nmetrics = ["error", "redundancy"]\n[map]\nquery = "question"\nchunks = "docs"\n'
+        '[gate]\nbars = ["error<=0.9"]\n[targets]\nbars = ["redundancy<=0.1"]\n'
+    )
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"question": "q{n}?", "docs": ["d"]}}\n' for n in range(9)))
+    out = told(capsys, "evaluate", "t.jsonl", "-o", "run")
+    assert "redundancy" in out
+    assert "groundedness" not in out
+    assert told(capsys, "gate", "run").count("pass") >= 1
+    assert "fail" in told(capsys, "gate", "run", "--bar", "error>=0.9", code=1)
+    settings.write_text("[gate]\nbar = 1\n")
+    assert 'no key of [gate] in ragfault.toml "bar". Did you mean "bars"?' in told(
+        capsys, "gate", "run", code=2
+    )
+    settings.write_text("[gate\n")
+    assert "is not TOML" in told(capsys, "gate", "run", code=2)
+    assert "cannot read" in told(capsys, "gate", "run", "--config", "other.toml", code=2)
+
+
+def test_metrics_lists_and_explains(capsys: pytest.CaptureFixture[str]):
+    """One line each by layer; one explained with its parameters, range and source."""
+    listing = told(capsys, "metrics")
+    assert "ndcg@k" in listing
+    assert "Generation" in listing
+    assert "Retrieval" not in told(capsys, "metrics", "--layer", "generation")
+    one = told(capsys, "metrics", "ndcg")
+    assert "gain=linear" in one
+    assert "Järvelin" in one
+    assert ">>>" not in one
+
+
+def test_schema_is_the_json_schema_of_a_trace(capsys: pytest.CaptureFixture[str]):
+    """`ragfault schema` prints JSON with the fields of a trace."""
+    schema = json.loads(told(capsys, "schema"))
+    assert set(schema["$defs"]["Trace"]["properties"]) == set(Trace.__struct_fields__)
+
+
+def test_convert_goes_there_and_back(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """JSONL → Parquet → JSONL keeps every trace; another shape is written on request; skip-bad keeps bad lines."""
+    source = place / "handbook/traces-v1.jsonl"
+    told(capsys, "convert", source, tmp_path / "t.parquet")
+    told(capsys, "convert", tmp_path / "t.parquet", tmp_path / "t.jsonl.gz")
+    assert list(read_traces(tmp_path / "t.jsonl.gz")) == list(read_traces(source))
+    told(capsys, "convert", source, tmp_path / "ragas.jsonl", "--to", "ragas")
+    assert "user_input" in (tmp_path / "ragas.jsonl").read_text()
+    (tmp_path / "bad.jsonl").write_text('{"id": "1", "query": "q"}\nnonsense\n')
+    assert "cannot be read" in told(capsys, "convert", tmp_path / "bad.jsonl", tmp_path / "x.jsonl", code=2)
+    assert not (tmp_path / "x.jsonl").exists()
+    told(capsys, "convert", tmp_path / "bad.jsonl", tmp_path / "x.jsonl", "--skip-bad")
+    assert (tmp_path / "x.jsonl.bad.jsonl").read_text() == "nonsense\n"
+
+
+def test_rank_equals_evaluate_on_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The fast verb and the run give the same means, and the query that was not judged is undefined in both."""
+    run_file, qrels = tmp_path / "r.trec", tmp_path / "q.txt"
+    run_file.write_text("q1 Q0 a 1 0.9 x\nq1 Q0 b 2 0.8 x\nq2 Q0 c 1 0.8 x\nq4 Q0 c 1 0.8 x\n")
+    qrels.write_text("q1 0 b 1\nq2 0 c 2\nq3 0 z 1\n")
+    [row] = json.loads(told(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--json"))
+    told(capsys, "evaluate", run_file, "--qrels", qrels, "-m", "ndcg@5", "-o", tmp_path / "run", "-q")
+    found = json.loads(told(capsys, "report", tmp_path / "run", "--format", "json"))["scorecard"][
+        "aggregates"
+    ][0]
+    assert row["mean"] == pytest.approx(found["interval"]["mean"])
+    assert (row["scored"], row["undefined"]) == (found["scored"], found["undefined"]) == (3, 1)
+    assert "q4\tundefined" in told(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--per-query")
+    assert "is not a ranked metric" in told(capsys, "rank", run_file, qrels, "-m", "groundedness", code=2)
+
+
+def test_hostile_text_does_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Escape sequences and markup in traces come out as plain text, in reports and in errors."""
+    evil = "\x1b]0;owned\x07[red]x[/red]\x1b[2J"
+    write_traces(
+        [Trace(id="1", query=evil, chunks=(Chunk(id="a", text=evil),), answer=evil)], tmp_path / "t.jsonl"
+    )
+    out = told(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run")
+    out += told(capsys, "diagnose", tmp_path / "run")
+    (tmp_path / "bad.jsonl").write_text(json.dumps({"id": "1", "query": {evil: 1}}) + "\n")
+    out += told(capsys, "evaluate", tmp_path / "bad.jsonl", "-o", tmp_path / "x", code=2)
+    assert "\x1b" not in out
+    assert "\x07" not in out
+
+
+def test_a_closed_pipe_is_no_error(place: Path):
+    """`ragfault report RUN | head -1` ends quietly."""
+    command = f"{sys.executable} -m ragfault report {place / 'v1'} --format json | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -1,0 +1,114 @@
+"""Laws of the settings file: what it may hold, what it means, and how a wrong value is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault.cli import run_command
+from ragfault.cli.options.settings import load_settings, parse_column_map
+from ragfault.errors import InputError, UnknownName
+from ragfault.io import read_traces
+
+
+@pytest.fixture
+def said(tmp_path):
+    """What a settings file of this text says."""
+
+    def read(text):
+        path = tmp_path / "ragfault.toml"
+        path.write_text(text, encoding="utf-8")
+        return load_settings(str(path))
+
+    return read
+
+
+def test_only_what_is_said_is_there(said):
+    """Settings are tables of plain values, with no key that the file does not have."""
+    assert said("") == {}
+    assert said("[evaluate]\nworkers = 2\n[gate]\n") == {"evaluate": {"workers": 2}, "gate": {}}
+    assert said("[gate]\ncoverage = 1\n") == {"gate": {"coverage": 1.0}}
+
+
+def test_a_lone_text_is_a_list_of_one(said):
+    """Where a list of texts is meant, one text does."""
+    assert said('[evaluate]\nmetrics = "error"\n') == said('[evaluate]\nmetrics = ["error"]\n')
+    assert said('[gate]\nbars = "error<=0.1"\n') == {"gate": {"bars": ["error<=0.1"]}}
+    found = said(
+        '[targets]\nbars = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n'
+    )
+    assert found["targets"] == {
+        "bars": ["error<=0.1"],
+        "routes": {"legal": ["error<=0"], "travel": ["error<=1"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[evaluate]\nworkers = "two"',
+            'workers of [evaluate] should be a whole number, 1 or more, not "two".',
+        ),
+        ("[evaluate]\nworkers = 0", "workers of [evaluate] should be a whole number, 1 or more, not 0."),
+        (
+            "[evaluate]\nworkers = true",
+            "workers of [evaluate] should be a whole number, 1 or more, not true.",
+        ),
+        ("[evaluate]\nbatch = 1.5", "batch of [evaluate] should be a whole number, 1 or more, not 1.5."),
+        ("[evaluate]\njudge = 3", "judge of [evaluate] should be a text, not 3."),
+        ("[evaluate]\nmetrics = [3]", "metrics of [evaluate] should be a text or a list of texts, not [3]."),
+        ("[evaluate]\nshape = 1979-05-27", 'shape of [evaluate] should be a text, not "1979-05-27".'),
+        ("[gate]\nbars = [3]", "bars of [gate] should be a text or a list of texts, not [3]."),
+        ('[gate]\ncoverage = "x"', 'coverage of [gate] should be a number from 0 to 1, not "x".'),
+        ("[gate]\ncoverage = 2", "coverage of [gate] should be a number from 0 to 1, not 2."),
+        ("[gate]\ncoverage = nan", "coverage of [gate] should be a number from 0 to 1, not nan."),
+        (
+            "[targets]\nroutes = 3",
+            "routes of [targets] should be a table of routes, each with a bar or a list of bars",
+        ),
+        ("[targets.routes]\nlegal = 3", 'a list of bars, not {"legal":3}.'),
+        ("[map]\nquery = 3", "query of [map] should be a text, not 3."),
+        ("[map.latency]\ntotal = []", "latency.total of [map] should be a text, not []."),
+        ("gate = 3", "gate is a table. Write [gate] and its keys below it."),
+    ],
+)
+def test_a_wrong_value_is_told(text, told, said, tmp_path):
+    """A value of the wrong kind is named with its file, table and key, what it is and what it should be."""
+    with pytest.raises(InputError) as caught:
+        said(text)
+    assert str(caught.value).startswith(f"{tmp_path / 'ragfault.toml'}: ")
+    assert told in str(caught.value)
+
+
+def test_a_wrong_name_is_told(said):
+    """A table or key that does not exist is refused with the nearest that does."""
+    with pytest.raises(UnknownName, match=r'no table of .* "gates"\. Did you mean "gate"\?'):
+        said("[gates]\n")
+    with pytest.raises(UnknownName, match=r'no key of \[evaluate\] .* "worker"\. Did you mean "workers"\?'):
+        said("[evaluate]\nworker = 1\n")
+
+
+def test_the_map_is_that_of_a_map_file(said, tmp_path):
+    """Tables below [map] stand for dots, as in a file that --map names."""
+    text = 'query = "q"\nlatency.total = "ms"\n[chunks]\nid = "ids"\ntext = "docs"\n'
+    table = said("[map]\n" + text.replace("[chunks]", "[map.chunks]"))["map"]
+    assert table == {"query": "q", "latency.total": "ms", "chunks.id": "ids", "chunks.text": "docs"}
+    (tmp_path / "map.toml").write_text(text)
+    (tmp_path / "t.jsonl").write_text('{"q": "When?", "ms": 7, "ids": ["a"], "docs": ["In 1040."]}\n')
+    by_settings = list(read_traces(tmp_path / "t.jsonl", map=parse_column_map((), table)))
+    assert by_settings == list(read_traces(tmp_path / "t.jsonl", map=tmp_path / "map.toml"))
+    assert by_settings[0].chunks[0].id == "a"
+    assert parse_column_map(("query=other",), table) == {"query": "other"}
+    assert parse_column_map((), {}) is None
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "gate", "report"])
+def test_a_verb_tells_without_a_traceback(verb, tmp_path, monkeypatch, capsys):
+    """On the command line a wrong value is one message and exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.jsonl").write_text('{"id": "1", "query": "q"}\n')
+    assert run_command(["evaluate", "t.jsonl", "-o", "run", "-m", "error", "-q"]) == 0
+    (tmp_path / "ragfault.toml").write_text('[evaluate]\nworkers = "two"\n')
+    arguments = ["t.jsonl", "-o", "new"] if verb == "evaluate" else ["run"]
+    assert run_command([verb, *arguments]) == 2
+    assert capsys.readouterr().err.startswith("InputError: ragfault.toml: workers of [evaluate] should be")

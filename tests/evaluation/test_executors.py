@@ -1,0 +1,390 @@
+"""Scale-out: wherever the work is done and whatever is lost on the way, the run is the same, byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from clustered import Watched, some
+from ragfault.cli import cli
+from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
+from ragfault.evaluation import ProcessExecutor, RayExecutor, evaluate, rescore
+from ragfault.evaluation.jobs import plan_shards
+from ragfault.io import read_traces, write_traces
+from ragfault.io.runs import PartialRun, Run, RunPlan
+from ragfault.io.slices import index_traces
+from ragfault.protocols import Executor
+from ragfault.records import Trace
+
+SUPPORT = Path(__file__).parents[1] / "support"
+ROOT = Path(__file__).parents[2]
+METRICS = ["context_relevance", "redundancy", "error"]
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="ray is not installed (ragfault[ray])"
+)
+needs_s3 = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("s3fs", "moto")),
+    reason="s3fs and moto, which stands for S3, are not installed",
+)
+
+
+def tables(run: Run) -> list[bytes]:
+    return [(run.path / f"{name}.parquet").read_bytes() for name in ("traces", "verdicts", "scores")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run of 600 traces by one process."""
+    return evaluate(some(600), tmp_path_factory.mktemp("whole") / "run", judge=Watched(), metrics=METRICS)
+
+
+# --- slices ----------------------------------------------------------------------------------------
+
+
+def inputs(folder: Path) -> dict[str, list[Path]]:
+    """The same 2,500 traces in files that can be cut."""
+    traces = some(2500)
+    write_traces(traces, folder / "a.jsonl")
+    write_traces(traces, folder / "a.parquet")
+    write_traces(traces[:700], folder / "1.jsonl")
+    write_traces(traces[700:702], folder / "2.parquet")
+    lines = [msgspec.json.encode(trace) for trace in traces[702:]]
+    (folder / "3.jsonl").write_bytes(b"\xef\xbb\xbf\n" + b"\n \n".join(lines))
+    (folder / "none.jsonl").write_bytes(b"")
+    mixed = [folder / name for name in ("1.jsonl", "none.jsonl", "2.parquet", "3.jsonl")]
+    return {"jsonl": [folder / "a.jsonl"], "parquet": [folder / "a.parquet"], "mixed": mixed}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "mixed"])
+def test_a_slice_is_what_the_whole_reading_gives(kind: str, tmp_path: Path):
+    """From any trace to any other, over the borders of files and row groups, with blank lines and a byte order mark."""
+    where = inputs(tmp_path)[kind]
+    traces = list(read_traces(where))
+    places = index_traces(where, len(traces))
+    assert places is not None
+    for first, count in ((0, 1), (0, 2500), (699, 4), (701, 2), (1023, 2), (1024, 64), (2436, 64), (2499, 1)):
+        assert list(places.slice(first, count).traces()) == traces[first : first + count]
+
+
+def test_what_depends_on_the_lines_before_it_is_not_cut(tmp_path: Path):
+    """Compressed files, arrays, other shapes, tables of text, and counts that do not agree are read in order."""
+    write_traces(some(5), tmp_path / "t.jsonl")
+    packed = tmp_path / "packed.jsonl"
+    packed.write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
+    for name in ("t.csv", "t.json", "t.jsonl.gz"):
+        write_traces(some(5), tmp_path / name)
+        assert index_traces(tmp_path / name, 5) is None
+    write_traces(some(5), tmp_path / "ragas.jsonl", shape="ragas")
+    assert index_traces(tmp_path / "ragas.jsonl", 5) is None
+    assert index_traces(packed, 5) is None
+    assert index_traces(tmp_path / "t.jsonl", 6) is None
+    assert index_traces(tmp_path / "t.jsonl", 5) is not None
+
+
+@pytest.mark.parametrize(("batch", "done"), [(64, set()), (1, {3}), (7, {0, 1, 50, 357}), (5000, set())])
+def test_shares_hold_every_part_that_is_not_done_once(batch: int, done: set[int], tmp_path: Path):
+    """The parts of all shares are those that are missing, each once, and their traces the right ones."""
+    write_traces(some(2500), tmp_path / "t.jsonl")
+    places = index_traces(tmp_path / "t.jsonl", 2500)
+    plan = RunPlan(ragfault="1", judge="j", metrics=(), fingerprint="f", traces=2500, batch=batch)
+    found = []
+    for share in plan_shards(places, plan, frozenset(done)):
+        assert share.slice.first == share.number * batch
+        found += range(share.number, share.number + -(-share.slice.count // batch))
+    assert found == [number for number in range(-(-2500 // batch)) if number not in done]
+
+
+# --- executors -------------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """A worker process in a folder of its own, which sees no file that is named from here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def spread(self, work: Callable, pieces: Iterable) -> Iterator:
+        pool = ProcessPoolExecutor(
+            1, mp_context=get_context("spawn"), initializer=os.chdir, initargs=(self.folder,)
+        )
+        with pool:
+            for piece in pieces:
+                yield pool.submit(work, piece).result()
+
+
+def test_the_executors_have_the_shape_of_the_port():
+    """Processes and Ray are executors, and so is whatever spreads."""
+    for made in (ProcessExecutor(2), RayExecutor("local"), Elsewhere(Path())):
+        assert isinstance(made, Executor)
+    for kind in (ProcessExecutor, lambda workers: RayExecutor("local", workers)):
+        with pytest.raises(UsageError, match="at least 1"):
+            kind(0)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl.gz", "ragas.jsonl"])
+def test_workers_give_what_one_process_gives(name: str, tmp_path: Path):
+    """Whether the workers read the input themselves or are sent it, the run is the same."""
+    write_traces(some(300), tmp_path / name, shape="ragas" if name.startswith("ragas") else "ragfault")
+    one, two = (
+        evaluate(
+            tmp_path / name,
+            tmp_path / str(workers),
+            judge=Watched(),
+            metrics=METRICS,
+            workers=workers,
+            batch=7,
+        )
+        for workers in (1, 2)
+    )
+    assert tables(one) == tables(two)
+
+
+def test_workers_that_see_no_file_are_sent_the_traces(
+    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """On machines with other disks the traces travel there and the parts back; a run is rescored here then."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write_traces(some(600), "t.jsonl")
+    other = Elsewhere(tmp_path / "there")
+    run = evaluate("t.jsonl", "run", judge=Watched(), metrics=METRICS, executor=other)
+    assert tables(run) == tables(whole)
+    assert tables(rescore("run", "again", executor=other)) == tables(whole)
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_rescoring_on_workers_changes_nothing(whole: Run, tmp_path: Path):
+    """Two workers give the tables of one."""
+    metrics = ["context_relevance(high=0.5)", "redundancy"]
+    one, two = (rescore(whole, tmp_path / f"{n}", metrics=metrics, workers=n) for n in (1, 2))
+    assert tables(one) == tables(two)
+
+
+def test_a_part_that_is_done_twice_is_there_once(tmp_path: Path):
+    """A worker that was thought lost and comes back finds its part written, and leaves nothing beside it."""
+    plan = RunPlan(ragfault="1", judge="j", metrics=(), fingerprint="f", traces=1, batch=1)
+    partial = PartialRun.begin(tmp_path / "run", plan)
+    blobs = dict.fromkeys(("traces", "verdicts", "scores"), b"first")
+    partial.write_blobs(0, blobs)
+    partial.write_blobs(0, dict.fromkeys(blobs, b"second"))
+    assert partial.list_finished_parts() == {0}
+    assert [path.name for path in (partial.path / "parts").iterdir()] == ["0000000"]
+    assert (partial.path / "parts" / "0000000" / "scores.parquet").read_bytes() == b"first"
+
+
+def test_input_that_changes_under_the_workers_is_noticed(tmp_path: Path):
+    """A file that is written to while workers read it ends in an error, not in a run of something else."""
+    path = tmp_path / "t.jsonl"
+    write_traces(some(400), path)
+
+    def touch(done: int, total: int) -> None:
+        if done:
+            path.write_bytes(path.read_bytes().replace(b"Berth", b"Birth"))
+
+    with pytest.raises(InputError, match="the input changed while it was read"):
+        evaluate(
+            path, tmp_path / "run", judge=Watched(), metrics=METRICS, workers=2, batch=20, on_progress=touch
+        )
+    assert not (tmp_path / "run").exists()
+
+
+# --- Ray -------------------------------------------------------------------------------------------
+
+
+@needs_ray
+def test_a_lost_worker_and_a_lost_node_leave_no_mark(whole: Run, tmp_path: Path):
+    """On two nodes, one worker killed and one node removed: every trace scored once, and no statistics told."""
+    write_traces(some(600), tmp_path / "t.jsonl")
+    command = [
+        sys.executable,
+        str(SUPPORT / "clustered.py"),
+        str(tmp_path / "t.jsonl"),
+        str(tmp_path / "run"),
+    ]
+    paths = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["lost"] == ["worker", "node"]
+    assert told["nodes"] == 2
+    assert told["asked"] > told["traces"] == 600, "something that was begun was lost, and done again"
+    assert told["telemetry"] == "0"
+    assert tables(Run.open(tmp_path / "run")) == tables(whole)
+
+
+@needs_ray
+def test_no_cluster_where_one_is_named_is_said(tmp_path: Path):
+    """An address at which nothing answers is a usage error, with what to give instead."""
+    write_traces(some(3), tmp_path / "t.jsonl")
+    command = [
+        sys.executable,
+        "-m",
+        "ragfault",
+        "evaluate",
+        "t.jsonl",
+        "-o",
+        "run",
+        "--ray",
+        "nonsense://here",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "no Ray cluster answers at nonsense://here" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path):
+    """--ray where Ray is not installed names the extra that brings it."""
+    write_traces(some(3), tmp_path / "t.jsonl")
+    code = "import sys; sys.modules['ray'] = None; from ragfault.cli import main; main()"
+    command = [sys.executable, "-c", code, "evaluate", "t.jsonl", "-o", "run", "--ray", "local"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pip install 'ragfault[ray]'" in done.stderr
+    assert isinstance(MissingExtra("--ray", "ray"), UsageError)
+
+
+# --- object stores ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of an S3 server on this machine."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    keys = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        import s3fs
+
+        s3fs.S3FileSystem().mkdir("ragfault")
+        yield "s3://ragfault"
+    server.stop()
+
+
+def uploaded(bucket: str, path: Path) -> str:
+    import s3fs
+
+    s3fs.S3FileSystem().put_file(str(path), f"{bucket}/in/{path.name}")
+    return f"{bucket}/in/{path.name}"
+
+
+@needs_s3
+@pytest.mark.parametrize(("name", "workers"), [("t.jsonl.gz", 1), ("t.parquet", 2)])
+def test_from_a_bucket_into_a_bucket(bucket: str, whole: Run, tmp_path: Path, name: str, workers: int):
+    """Traces read from a store and a run written into one are those of the disk; nothing else is left there."""
+    write_traces(some(600), tmp_path / name)
+    out = f"{bucket}/{name}/run"
+    run = evaluate(uploaded(bucket, tmp_path / name), out, judge=Watched(), metrics=METRICS, workers=workers)
+    assert tables(run) == tables(whole)
+    assert str(Run.open(out).path) == out
+    assert list(Run.open(out).scores()) == list(whole.scores())
+    there = {place.name for place in run.path.parent.iterdir()}
+    assert there == {"run"}
+    with pytest.raises(OutputError, match="exists already"):
+        evaluate(some(3), out, metrics="error")
+    assert tables(rescore(out, f"{bucket}/{name}/again", metrics=METRICS)) == tables(whole)
+
+
+@needs_s3
+def test_a_run_in_a_bucket_goes_on_where_it_stopped(bucket: str, whole: Run, tmp_path: Path):
+    """What was put before an evaluation was broken off is not judged again; until its manifest there is no run."""
+
+    def stop(done: int, total: int) -> None:
+        if done >= 300:
+            raise KeyboardInterrupt
+
+    write_traces(some(600), tmp_path / "r.jsonl")
+    where, out = uploaded(bucket, tmp_path / "r.jsonl"), f"{bucket}/resumed/run"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_progress=stop)
+    with pytest.raises(RunError, match="was never finished"):
+        Run.open(out)
+    told: list[str] = []
+    run = evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_notice=told.append)
+    assert "resuming: 3 parts of 100 traces are done already" in told
+    assert tables(run) == tables(whole)
+    other = evaluate([Trace(id="1", query="q")], out, metrics="error", force=True)
+    assert other.manifest.traces == 1
+
+
+@needs_s3
+def test_what_a_store_says_is_told(bucket: str, tmp_path: Path):
+    """Names at which nothing is, buckets that do not exist, and stores whose package is missing end in one line."""
+    with pytest.raises(InputError, match="there is no file s3://ragfault/nope"):
+        evaluate(f"{bucket}/nope.jsonl", tmp_path / "run")
+    with pytest.raises(InputError, match="cannot be read"):
+        evaluate("s3://no-such-bucket/t.jsonl", tmp_path / "run")
+    with pytest.raises(InputError, match="Protocol not known"):
+        evaluate("nonsense://bucket/t.jsonl", tmp_path / "run")
+    with pytest.raises(OutputError, match="cannot write to s3://no-such-bucket"):
+        evaluate(some(2), "s3://no-such-bucket/run", metrics="error")
+    (tmp_path / "bad.jsonl").write_text('{"id": "1", "query": "q"}\nnonsense\n')
+    run = evaluate(
+        uploaded(bucket, tmp_path / "bad.jsonl"), f"{bucket}/bad/run", metrics="error", skip_bad=True
+    )
+    assert run.path.with_name("run.bad.jsonl").read_bytes() == b"nonsense\n"
+
+
+# --- Kubernetes ------------------------------------------------------------------------------------
+
+MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
+
+
+def commands(node: Any) -> Iterator[str]:
+    """The lines of a manifest that call ragfault."""
+    if isinstance(node, dict | list):
+        for part in node.values() if isinstance(node, dict) else node:
+            yield from commands(part)
+    elif isinstance(node, str):
+        yield from (line for line in node.splitlines() if line.startswith("ragfault "))
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_manifests_call_commands_that_exist(path: Path):
+    """Each is YAML, its commands are those of the command line, and no pod tells statistics of Ray."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which reads manifests, is not installed")
+    manifest = yaml.safe_load(path.read_text())
+    found = list(commands(manifest))
+    assert found
+    for line in found:
+        verb, *rest = shlex.split(line.split(" || ")[0])[1:]
+        command = cli.get_command(click.Context(cli), verb)
+        command.make_context(verb, rest)
+    if manifest["kind"] == "RayJob":
+        cluster = manifest["spec"]["rayClusterSpec"]
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+            [container] = group["template"]["spec"]["containers"]
+            assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in container["env"]

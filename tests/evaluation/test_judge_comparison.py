@@ -1,0 +1,166 @@
+"""Two judges beside each other: verdicts matched item by item, metrics paired, differences named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from endpoint import serving, some
+from ragfault.cli import run_command as command
+from ragfault.errors import BudgetExceeded, InputError, UsageError
+from ragfault.evaluation import evaluate
+from ragfault.evaluation.agreement import JudgeComparison, compare_judges, compare_run_judges
+from ragfault.evaluation.agreement.judge_comparison import pair_verdicts
+from ragfault.io.runs import Run
+from ragfault.records import Verdicts
+from ragfault.reports.terminal.agreement import encode_report
+from ragfault.reports.terminal.judges import render_judges_html, render_judges_terminal
+from ran import Pair, Told, pair
+
+
+def compared(pairs: Sequence[Pair], other: Sequence[Verdicts]) -> JudgeComparison:
+    """Two judges that say what they were told to say."""
+    traces = [trace for trace, _ in pairs]
+    return compare_judges(Told([seen for _, seen in pairs]), Told(other), traces, resamples=50)
+
+
+def again(one: Pair, levels: str, supports: str) -> Verdicts:
+    """Other verdicts on the same trace."""
+    return pair(one[0].id, levels, supports)[1]
+
+
+FOUR = [pair("a", "hn", "su"), pair("b", "hl", "ss"), pair("c", "mn", "uu"), pair("d", "nn", "sc")]
+OTHER = [
+    again(one, levels, supports)
+    for one, levels, supports in zip(FOUR, ("hn", "ml", "mn", "hn"), ("ss", "ss", "uu", "sc"), strict=True)
+]
+
+
+def test_kinds_of_verdict_agree_as_counted_by_hand():
+    """Of eight claims seven are alike, of eight chunks six; kappa as one less the cost seen over that of chance."""
+    found = {one.kind: one for one in compared(FOUR, OTHER).kinds}
+    claim, chunk = found["claim"], found["chunk"]
+    assert (claim.n, claim.unmatched, claim.accuracy.value) == (8, (0, 0), pytest.approx(7 / 8))
+    # first: 4 supported, 3 unsupported, 1 contradicted; second: 5, 2, 1
+    assert claim.kappa.value == pytest.approx((7 / 8 - (20 + 6 + 1) / 64) / (1 - (20 + 6 + 1) / 64))
+    assert chunk.accuracy.value == pytest.approx(6 / 8)
+    assert found["refusal"].kappa.value is None  # both always say no
+
+
+def test_a_judge_agrees_with_itself():
+    """Every figure is 1, no item differs, and every difference of metrics is 0."""
+    found = compared(FOUR, [seen for _, seen in FOUR])
+    assert {one.accuracy.value for one in found.kinds} == {1.0}
+    assert (found.disagreement_count, found.disagreements) == (0, ())
+    assert {one.difference.mean for one in found.metrics} == {0.0}
+
+
+def test_metrics_are_paired():
+    """The difference is the second judge's mean less the first's, on the traces that both score."""
+    found = {one.metric: one for one in compared(FOUR, OTHER).metrics}
+    groundedness = found["groundedness"]
+    assert [mean.mean for mean in groundedness.means] == [0.5, pytest.approx(5 / 8)]
+    assert groundedness.difference.mean == pytest.approx(1 / 8)
+    assert groundedness.layer == "generation"
+
+
+def test_differences_are_named_with_both_words_and_reasons():
+    """Items of each kind in turn, the furthest apart first, with the trace and what each judge says for it."""
+    other = [
+        replace(OTHER[0], claim=tuple(replace(one, reason="It is there.") for one in OTHER[0].claim)),
+        *OTHER[1:],
+    ]
+    found = compared(FOUR, other)
+    assert found.disagreement_count == 3
+    assert [(one.trace, one.kind) for one in found.disagreements] == [
+        ("a", "claim"),
+        ("d", "chunk"),
+        ("b", "chunk"),
+    ]
+    assert found.disagreements[0].values == ("unsupported", "supported")
+    assert found.disagreements[0].reasons == (None, "It is there.")
+    shown = render_judges_terminal(found, width=120)
+    assert "support of claims: unsupported, supported" in shown
+    assert "second: It is there." in shown
+
+
+def test_claims_are_matched_by_where_they_stand():
+    """Claims that judges cut differently are one where they share half of the shorter; others are counted apart."""
+    trace, seen = FOUR[0]
+    moved = (replace(seen.claim[0], start=2, end=14), replace(seen.claim[1], start=40, end=50))
+    found = [one for one in pair_verdicts(0, trace, seen, replace(seen, claim=moved)) if one.kind == "claim"]
+    assert [one.item for one in found] == ["Claim 0 holds."]
+    told = compared([FOUR[0]], [replace(seen, claim=moved)])
+    assert next(one for one in told.kinds if one.kind == "claim").unmatched == (1, 1)
+
+
+def test_two_runs_stand_for_their_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Runs of the same traces are compared without judging; traces with other answers do not count."""
+    traces = [trace for trace, _ in FOUR]
+    evaluate(traces, tmp_path / "one", judge=Told([seen for _, seen in FOUR]))
+    changed = [*traces[:3], replace(traces[3], answer="Something else.")]
+    evaluate(changed, tmp_path / "two", judge=Told(OTHER))
+    out, page = tmp_path / "beside.json", tmp_path / "beside.html"
+    arguments = ["judge", "compare", str(tmp_path / "one"), str(tmp_path / "two")]
+    assert command([*arguments, "-o", str(out), "--html", str(page)]) == 0
+    assert "told/1 beside told/1: 3 traces" in capsys.readouterr().out
+    assert json.loads(out.read_text(encoding="utf-8"))["traces"] == 3
+    assert "<html" in page.read_text(encoding="utf-8")
+    evaluate(
+        [replace(each, answer="Not the same.") for each in traces], tmp_path / "three", judge=Told(OTHER)
+    )
+    with pytest.raises(UsageError, match="share no trace with the same chunks and answer"):
+        compare_run_judges(Run.open(tmp_path / "one"), Run.open(tmp_path / "three"))
+
+
+def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Two names and a file of traces; without traces the names are told to be no runs."""
+    row = {
+        "id": "1",
+        "query": "When does it open?",
+        "contexts": ["It opens at 7."],
+        "answer": "It opens at 7.",
+    }
+    path = tmp_path / "traces.jsonl"
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert command(["judge", "compare", "lexical", "embedded", str(path)]) == 0
+    assert "lexical/2 beside embedded/1: 1 trace" in capsys.readouterr().out
+    assert command(["judge", "compare", "lexical", "embedded"]) == 2
+    assert "are no two runs" in capsys.readouterr().err
+    assert command(["judge", "compare", "lexical", "embedded", str(path), "--votes", "3"]) == 2
+    assert "for a judge that asks a model" in capsys.readouterr().err
+    with pytest.raises(InputError, match="no trace to compare"):
+        compare_judges("lexical", "embedded", [])
+
+
+def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two judges that are paid for never spend more together; each is told what it spent itself."""
+    monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "cache.sqlite"))
+    monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
+    with serving() as server:
+        options = {"base_url": server.url, "max_tokens": 300, "budget_tokens": 10**6}
+        found = compare_judges("llm:m", "llm:n", some(4), options=(options, options))
+        assert [speed.usage.calls for speed in found.speeds if speed and speed.usage] == [8, 8]
+        before = server.tokens
+        less = {**options, "budget_tokens": 30_000, "cache": "none"}
+        with pytest.raises(BudgetExceeded):
+            compare_judges("llm:m", "llm:n", some(12), options=(less, less))
+        assert server.tokens - before <= 30_000
+
+
+def test_texts_of_traces_are_harmless():
+    """Neither the terminal nor the page takes orders from a trace, and JSON holds every figure."""
+    trace, seen = pair("<script>\x1b[2J", "h", "su")
+    other = replace(
+        seen, claim=tuple(replace(one, support="contradicted", reason="<b>\x07") for one in seen.claim)
+    )
+    found = compared([(trace, seen)], [other])
+    assert not set(render_judges_terminal(found)) & set("\x1b\x07")
+    page = render_judges_html(found)
+    assert "<script>\x1b" not in page
+    assert "&lt;b&gt;" in page
+    assert json.loads(encode_report(found))["differ"] == 2

@@ -1,0 +1,475 @@
+"""What platforms export and other tools keep is read as traces: found out by its columns, joined, and nothing lost."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragfault import Trace, read_traces
+from ragfault.errors import BadTraces
+from ragfault.io import summarize_input
+from ragfault.io.field_values import make_content_id
+from ragfault.records import Gold, TokenCounts
+
+QUERY = "When does the last ferry leave?"
+ANSWER = "The last ferry leaves at 22:40."
+TEXTS = ("The last ferry leaves at 22:40 from the north pier.", "Dogs travel free on every ferry.")
+DOCUMENTS = [{"page_content": text, "metadata": {"source": "times.md"}} for text in TEXTS]
+
+
+def read(place: Path, title: str) -> list[Trace]:
+    """The traces of a file or folder, which is told to be read as that."""
+    told: list[str] = []
+    found = list(read_traces(place, notice=told.append))
+    assert told == [f"read as {title}"]
+    assert summarize_input(place).count == len(found)
+    return found
+
+
+def write(place: Path, value: Any) -> Path:
+    """Lines of JSON, a document of JSON, or CSV, as the name says."""
+    if place.suffix == ".jsonl":
+        text = "\n".join(json.dumps(row) for row in value) + "\n"
+    elif place.suffix == ".csv":
+        out = io.StringIO()
+        names = list(dict.fromkeys(name for row in value for name in row))
+        writer = csv.DictWriter(out, names)
+        writer.writeheader()
+        writer.writerows(value)
+        text = out.getvalue()
+    else:
+        text = json.dumps(value)
+    place.write_text(text, encoding="utf-8")
+    return place
+
+
+# --- Langfuse --------------------------------------------------------------------------------------
+
+
+def observations(trace: str = "T1") -> list[dict[str, Any]]:
+    """What Langfuse's API says of a retrieval and the call of a model."""
+    begin = "2026-01-01T00:00:0"
+    return [
+        {
+            "id": f"{trace}-1",
+            "traceId": trace,
+            "type": "RETRIEVER",
+            "name": "search",
+            "startTime": f"{begin}0.100Z",
+            "endTime": f"{begin}0.300Z",
+            "parentObservationId": None,
+            "input": QUERY,
+            "output": DOCUMENTS,
+            "level": "DEFAULT",
+        },
+        {
+            "id": f"{trace}-2",
+            "traceId": trace,
+            "type": "GENERATION",
+            "name": "answer",
+            "startTime": f"{begin}0.300Z",
+            "endTime": f"{begin}1.300Z",
+            "parentObservationId": None,
+            "input": [{"role": "user", "content": f"{TEXTS[0]} {QUERY}"}],
+            "output": {"role": "assistant", "content": ANSWER},
+            "model": "small-1",
+            "usageDetails": {"input": 60, "output": 9, "total": 69},
+            "promptName": "desk",
+            "promptVersion": 3,
+            "level": "DEFAULT",
+        },
+    ]
+
+
+def langfuse(trace: str = "T1") -> dict[str, Any]:
+    return {
+        "id": trace,
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "name": "ask",
+        "input": {"question": QUERY},
+        "output": {"answer": ANSWER},
+        "sessionId": "visit-7",
+        "userId": "u1",
+        "tags": ["ferry"],
+        "release": "v3",
+        "environment": "production",
+        "metadata": {"tenant": "north"},
+        "latency": 1.4,
+        "scores": [{"name": "thumbs", "value": 1, "comment": "right"}],
+    }
+
+
+def snake(row: dict[str, Any]) -> dict[str, Any]:
+    """The row as an export to a bucket has it: other names, and values as texts of JSON."""
+    names = {
+        "traceId": "trace_id",
+        "parentObservationId": "parent_observation_id",
+        "startTime": "start_time",
+        "endTime": "end_time",
+        "sessionId": "session_id",
+        "userId": "user_id",
+        "usageDetails": "usage_details",
+        "promptName": "prompt_name",
+        "promptVersion": "prompt_version",
+        "model": "provided_model_name",
+    }
+    times = ("startTime", "endTime", "timestamp")
+    return {
+        names.get(key, key): value.replace("T", " ").rstrip("Z")
+        if key in times
+        else json.dumps(value)
+        if isinstance(value, (dict, list))
+        else value
+        for key, value in row.items()
+    }
+
+
+def right(trace: Trace) -> None:
+    assert (trace.id, trace.query, trace.answer, trace.model) == ("T1", QUERY, ANSWER, "small-1")
+    assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [(text, "times.md") for text in TEXTS]
+    assert trace.tokens == TokenCounts(prompt=60, completion=9)
+    assert (trace.latency.retrieval, trace.latency.generation) == (200.0, 1000.0)
+    assert [timing.name for timing in trace.timings if timing.chunks == 2] == ["search"]
+    assert (trace.metadata["prompt"], str(trace.metadata["prompt_version"])) == ("desk", "3")
+
+
+@pytest.mark.parametrize("form", ["one", "list", "download", "lines"])
+def test_a_trace_of_langfuse_with_its_observations(tmp_path: Path, form: str):
+    """From the API one by one or in a list, from the download of the UI, and as lines."""
+    whole = {**langfuse(), "observations": observations()}
+    if form == "download":
+        value: Any = {"trace": langfuse(), "observations": observations()}
+    else:
+        value = {"list": {"data": [whole], "meta": {"page": 1}}, "lines": [whole]}.get(form, whole)
+    [trace] = read(write(tmp_path / f"t.json{'l' if form == 'lines' else ''}", value), "Langfuse")
+    right(trace)
+    assert (trace.route, trace.conversation, trace.latency.total) == ("ask", "visit-7", 1400.0)
+    assert trace.metadata | {"prompt": "", "prompt_version": 0} == {
+        "user": "u1",
+        "tags": ["ferry"],
+        "release": "v3",
+        "environment": "production",
+        "tenant": "north",
+        "prompt": "",
+        "prompt_version": 0,
+        "evaluations": [{"name": "thumbs", "score": 1, "reason": "right"}],
+    }
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])
+def test_rows_of_langfuse_are_joined_over_files(tmp_path: Path, ending: str):
+    """A folder with the tables of traces and observations that were exported to a bucket."""
+    trace = {key: value for key, value in langfuse().items() if key not in ("scores", "latency")}
+    write(tmp_path / f"observations.{ending}", [snake(row) for row in observations()])
+    write(tmp_path / f"traces.{ending}", [snake(trace)])
+    [found] = read(tmp_path, "Langfuse")
+    right(found)
+    assert (found.route, found.conversation, found.latency.total) == ("ask", "visit-7", 1300.0)
+    assert found.metadata["tenant"] == "north"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_enriched_observations_of_langfuse_stand_alone(tmp_path: Path, ending: str):
+    """Their rows say of the trace what its own row would."""
+    around = {
+        "trace_name": "ask",
+        "session_id": "visit-7",
+        "user_id": "u1",
+        "tags": '["ferry"]',
+        "release": "v3",
+    }
+    [trace] = read(
+        write(tmp_path / f"o.{ending}", [{**snake(row), **around} for row in observations()]), "Langfuse"
+    )
+    right(trace)
+    assert (trace.route, trace.conversation, trace.latency.total) == ("ask", "visit-7", 1200.0)
+    assert trace.metadata["tags"] == ["ferry"]
+
+
+def test_a_trace_of_langfuse_without_observations_has_no_chunks(tmp_path: Path):
+    """Question and answer are there, and chunks are not recorded, which is not none."""
+    rows = [{**langfuse(), "input": json.dumps(QUERY), "output": json.dumps(ANSWER), "tags": '["ferry"]'}]
+    [trace] = read(write(tmp_path / "t.csv", rows), "Langfuse")
+    assert (trace.query, trace.answer, trace.chunks) == (QUERY, ANSWER, None)
+
+
+def test_a_plain_span_of_langfuse_that_retrieves_is_a_retriever(tmp_path: Path):
+    """By its name and the list that it gave; an error is why the trace failed."""
+    first, second = observations()
+    rows = [
+        {**first, "type": "SPAN", "name": "VectorStoreRetriever"},
+        {**second, "level": "ERROR", "statusMessage": "quota", "output": None},
+    ]
+    [trace] = read(
+        write(tmp_path / "t.json", {**langfuse(), "output": None, "observations": rows}), "Langfuse"
+    )
+    assert len(trace.chunks) == 2
+    assert (trace.answer, trace.error) == (None, "quota")
+
+
+def test_a_row_of_langfuse_without_id_is_told_with_its_line(tmp_path: Path):
+    """The others are read."""
+    rows = [{**langfuse(), "id": None}, {**langfuse("T2"), "observations": []}]
+    with pytest.raises(BadTraces, match=r"t\.jsonl:1: a trace of Langfuse without id"):
+        list(read_traces(write(tmp_path / "t.jsonl", rows)))
+    assert [trace.id for trace in read_traces(tmp_path / "t.jsonl", on_bad="skip")] == ["T2"]
+
+
+# --- Phoenix and OpenLLMetry -----------------------------------------------------------------------
+
+
+def phoenix() -> list[dict[str, Any]]:
+    """Spans as the REST interface and the command line of Phoenix print them."""
+    context = {"trace_id": "a" * 32}
+    times = [f"2026-01-01T00:00:0{second}.000000+00:00" for second in range(4)]
+    return [
+        {
+            "id": "1",
+            "name": "ask",
+            "context": {**context, "span_id": "1" * 16},
+            "span_kind": "CHAIN",
+            "parent_id": None,
+            "start_time": times[0],
+            "end_time": times[3],
+            "status_code": "OK",
+            "attributes": {"input.value": QUERY, "output.value": ANSWER},
+        },
+        {
+            "id": "2",
+            "name": "search",
+            "context": {**context, "span_id": "2" * 16},
+            "span_kind": "RETRIEVER",
+            "parent_id": "1" * 16,
+            "start_time": times[0],
+            "end_time": times[1],
+            "status_code": "OK",
+            "attributes": {
+                f"retrieval.documents.{place}.document.content": text for place, text in enumerate(TEXTS)
+            },
+        },
+    ]
+
+
+def test_traces_and_spans_of_phoenix(tmp_path: Path):
+    """A page of spans, and whole traces with their spans."""
+    nested = [
+        {"traceId": "a" * 32, "spans": phoenix(), "rootSpan": phoenix()[0], "status": "OK", "duration": 3000}
+    ]
+    for name, value in {
+        "page": {"data": phoenix(), "next_cursor": None},
+        "traces": nested,
+        "one": nested[0],
+    }.items():
+        [trace] = read(write(tmp_path / f"{name}.json", value), "OpenTelemetry spans")
+        assert (trace.query, trace.answer, trace.latency.total) == (QUERY, ANSWER, 3000.0)
+        assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
+
+
+def test_a_frame_of_phoenix_in_csv(tmp_path: Path):
+    """Its lists stand there as Python prints them."""
+    rows = [
+        {
+            "context.span_id": span["context"]["span_id"],
+            "context.trace_id": span["context"]["trace_id"],
+            "name": span["name"],
+            "span_kind": span["span_kind"],
+            "parent_id": span["parent_id"],
+            "start_time": span["start_time"].replace("T", " "),
+            "end_time": span["end_time"].replace("T", " "),
+            "attributes.input.value": span["attributes"].get("input.value"),
+            "attributes.output.value": span["attributes"].get("output.value"),
+            "attributes.retrieval.documents": None
+            if span["span_kind"] == "CHAIN"
+            else str([{"document.content": text, "document.score": 0.5} for text in TEXTS]),
+        }
+        for span in phoenix()
+    ]
+    [trace] = read(write(tmp_path / "spans.csv", rows), "OpenTelemetry spans")
+    assert (trace.query, trace.answer) == (QUERY, ANSWER)
+    assert [(chunk.text, chunk.score) for chunk in trace.chunks] == [(text, 0.5) for text in TEXTS]
+
+
+def test_a_file_of_openllmetry(tmp_path: Path):
+    """Requests of OTLP in the words of Traceloop, as the collector's file exporter writes them."""
+
+    def span(place: int, parent: str, name: str, **held: str) -> dict[str, Any]:
+        return {
+            "traceId": "b" * 32,
+            "spanId": f"{place:016x}",
+            "parentSpanId": parent,
+            "name": name,
+            "startTimeUnixNano": str(10**18 + place),
+            "endTimeUnixNano": str(10**18 + 9 * 10**9),
+            "attributes": [
+                {"key": key.replace("__", "."), "value": {"stringValue": value}}
+                for key, value in held.items()
+            ],
+        }
+
+    workflow = span(
+        1,
+        "",
+        "ask.workflow",
+        traceloop__span__kind="workflow",
+        traceloop__entity__input=json.dumps({"args": [], "kwargs": {"question": QUERY}}),
+        traceloop__entity__output=json.dumps(ANSWER),
+    )
+    events = [
+        {
+            "name": "db.query.result",
+            "attributes": [{"key": "db.query.result.document", "value": {"stringValue": text}}],
+        }
+        for text in TEXTS
+    ]
+    search = {**span(2, f"{1:016x}", "chroma.query"), "events": events}
+    request = {"resourceSpans": [{"scopeSpans": [{"spans": [search, workflow]}]}]}
+    [trace] = read(write(tmp_path / "otlp.jsonl", [request]), "OpenTelemetry spans")
+    assert (trace.query, trace.answer) == (QUERY, ANSWER)
+    assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
+
+
+# --- LangSmith -------------------------------------------------------------------------------------
+
+
+def test_runs_that_were_exported_from_langsmith(tmp_path: Path):
+    """Runs one by one and as a table, with messages in the manner of OpenAI and tokens beside."""
+    common = {"trace_id": "r0", "session_name": "desk", "error": None}
+    model = {"ls_model_name": "small-1", "ls_provider": "x"}
+    rows = [
+        {
+            **common,
+            "id": "r0",
+            "name": "ask",
+            "run_type": "chain",
+            "parent_run_id": None,
+            "start_time": "2026-01-01T00:00:00",
+            "end_time": "2026-01-01T00:00:02",
+            "inputs": {"question": QUERY},
+            "outputs": {"answer": ANSWER},
+            "extra": {"metadata": {"thread_id": "visit-7", "tenant": "north", "ls_method": "traceable"}},
+        },
+        {
+            **common,
+            "id": "r1",
+            "name": "search",
+            "run_type": "retriever",
+            "parent_run_id": "r0",
+            "start_time": "2026-01-01T00:00:00",
+            "end_time": "2026-01-01T00:00:01",
+            "inputs": {"query": QUERY},
+            "outputs": {"documents": [{**one, "type": "Document"} for one in DOCUMENTS]},
+            "extra": {},
+        },
+        {
+            **common,
+            "id": "r2",
+            "name": "ChatOpenAI",
+            "run_type": "llm",
+            "parent_run_id": "r0",
+            "start_time": "2026-01-01T00:00:01",
+            "end_time": "2026-01-01T00:00:02",
+            "inputs": {"messages": [{"role": "user", "content": QUERY}]},
+            "outputs": {"choices": [{"message": {"role": "assistant", "content": ANSWER}}]},
+            "extra": {"metadata": model},
+            "prompt_tokens": 60,
+            "completion_tokens": 9,
+        },
+    ]
+    table = [{k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()} for row in rows]
+    for name, value in {"runs.jsonl": rows[::-1], "runs.csv": table}.items():
+        [trace] = read(write(tmp_path / name, value), "runs of LangSmith")
+        assert (trace.id, trace.query, trace.answer, trace.model) == ("r0", QUERY, ANSWER, "small-1")
+        assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [
+            (text, "times.md") for text in TEXTS
+        ]
+        assert (trace.conversation, trace.metadata, trace.latency.total) == (
+            "visit-7",
+            {"tenant": "north"},
+            2000.0,
+        )
+        assert trace.tokens == TokenCounts(prompt=60, completion=9)
+
+
+# --- data sets of other tools ----------------------------------------------------------------------
+
+
+def test_a_test_run_of_deepeval(tmp_path: Path):
+    """Its cases stand under `testCases`, in camelCase."""
+    case = {
+        "name": "test_case_0",
+        "input": QUERY,
+        "actualOutput": ANSWER,
+        "expectedOutput": "At 22:40.",
+        "retrievalContext": list(TEXTS),
+        "completionTime": 0.5,
+        "success": True,
+    }
+    place = write(
+        tmp_path / "run.json", {"testFile": None, "testCases": [case], "conversationalTestCases": []}
+    )
+    [trace] = read_traces(place)
+    assert (trace.query, trace.answer, trace.reference) == (QUERY, ANSWER, "At 22:40.")
+    assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
+    assert trace.latency.generation == 500.0
+    assert trace.metadata == {"name": "test_case_0", "success": True}
+
+
+def test_goldens_of_deepeval_in_csv(tmp_path: Path):
+    """Passages stand in one cell, with bars between."""
+    row = {
+        "input": QUERY,
+        "actual_output": ANSWER,
+        "expected_output": None,
+        "retrieval_context": "|".join(TEXTS),
+    }
+    [trace] = read_traces(write(tmp_path / "goldens.csv", [row]))
+    assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
+    assert trace.reference is None
+
+
+def test_a_golden_set_of_trulens(tmp_path: Path):
+    """Expected chunks become gold, by the ids that chunks of the same text get."""
+    row = {
+        "query_id": "1",
+        "query": QUERY,
+        "expected_response": "At 22:40.",
+        "expected_chunks": [{"text": TEXTS[0], "expected_score": 0.9}, TEXTS[1]],
+    }
+    [trace] = read_traces(write(tmp_path / "golden.json", [row]))
+    assert (trace.id, trace.query, trace.reference) == ("1", QUERY, "At 22:40.")
+    assert trace.gold == Gold(chunks={make_content_id(TEXTS[0]): 0.9, make_content_id(TEXTS[1]): 1.0})
+
+
+def test_a_test_set_of_ragas(tmp_path: Path):
+    """Questions without answers yet are traces all the same."""
+    row = {
+        "user_input": QUERY,
+        "reference": "At 22:40.",
+        "reference_contexts": [TEXTS[0]],
+        "synthesizer_name": "one",
+    }
+    [trace] = read_traces(write(tmp_path / "testset.jsonl", [row]))
+    assert (trace.query, trace.reference, trace.chunks) == (QUERY, "At 22:40.", None)
+    assert trace.metadata["reference_contexts"] == [TEXTS[0]]
+
+
+def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
+    """A record with a query stays a trace of ragfault, whatever columns of platforms stand beside it."""
+    row = {
+        "id": "1",
+        "timestamp": 3,
+        "session_id": "s",
+        "trace_id": "t",
+        "spans": [],
+        "query": QUERY,
+        "answer": ANSWER,
+    }
+    told: list[str] = []
+    [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=told.append)
+    assert told[0].startswith("read as ragfault (id, query, answer)")
+    assert (trace.query, trace.answer, trace.metadata["session_id"]) == (QUERY, ANSWER, "s")

@@ -1,0 +1,181 @@
+"""Runs on disk: whole or not there, the same whatever the parts, open to any Parquet reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from making import observed
+from ragfault.errors import OutputError, RunError
+from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
+from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
+from ragfault.records import Score, Trace, Verdicts
+
+METRIC = MetricInfo("error", "operation", "lower", 0.0, 1.0)
+
+
+def plan(**changes: object) -> RunPlan:
+    whole = RunPlan(
+        ragfault="0", judge="j/1", metrics=(METRIC,), fingerprint="f", traces=5, source=("t.jsonl",), batch=2
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+def fill(partial: PartialRun) -> None:
+    ids = [str(n) for n in range(partial.plan.traces)]
+    size = partial.plan.batch
+    for number in range(-(-len(ids) // size)):
+        part = ids[number * size : (number + 1) * size]
+        traces = [Trace(id=i, query=f"query {i}", metadata={"n": int(i)}) for i in part]
+        seen = [Verdicts(trace=i, missing=(f"m{i}",)) for i in part]
+        scores = [Score(trace=i, metric="error", layer="operation", status="scored", value=0.0) for i in part]
+        partial.write_part(number, traces, seen, scores)
+
+
+def finished(out: Path, **changes: object) -> Run:
+    partial = PartialRun.begin(out, plan(**changes))
+    fill(partial)
+    return partial.finish()
+
+
+def test_a_finished_run_holds_what_was_written(tmp_path: Path):
+    """Traces, verdicts and scores come back in order, by id too, and the manifest counts them."""
+    run = finished(tmp_path / "run")
+    assert [trace.metadata["n"] for trace in run.traces()] == [0, 1, 2, 3, 4]
+    assert [verdicts.missing for verdicts in run.verdicts(["3", "1"])] == [("m1",), ("m3",)]
+    assert [score.trace for score in run.scores(["4"])] == ["4"]
+    again = Run.open(tmp_path / "run")
+    assert again.manifest.metrics == (METRIC,)
+    assert (again.manifest.traces, again.manifest.scored, again.manifest.failed) == (5, 5, 0)
+    assert not (tmp_path / "run.partial").exists()
+    assert again.to_pandas().value.sum() == 0.0
+
+
+def test_any_parquet_reader_opens_a_run(tmp_path: Path):
+    """The tables are plain Parquet with the columns of the records; the manifest is JSON."""
+    run = finished(tmp_path / "run")
+    assert pq.read_table(run.path / "scores.parquet").column_names == list(Score.__struct_fields__)
+    assert pq.read_table(run.path / "verdicts.parquet").column_names == list(Verdicts.__struct_fields__)
+    assert json.loads((run.path / "manifest.json").read_text())["judge"] == "j/1"
+
+
+def test_the_files_are_the_same_whatever_the_parts(tmp_path: Path):
+    """Parts of one, two or all traces give byte-identical tables."""
+    runs = [finished(tmp_path / str(size), batch=size) for size in (1, 2, 5)]
+    for name in ("traces", "verdicts", "scores"):
+        assert len({(run.path / f"{name}.parquet").read_bytes() for run in runs}) == 1
+
+
+def test_an_unfinished_run_is_taken_up_again(tmp_path: Path):
+    """Parts that are there stay; the plan's batch size holds; only the same plan may go on."""
+    begun = PartialRun.begin(tmp_path / "run", plan())
+    begun.write_part(0, [Trace(id="0", query="q")], [Verdicts(trace="0")], [])
+    (begun.path / "parts" / "0000001.draft").mkdir()
+    with pytest.raises(RunError, match="never finished"):
+        Run.open(tmp_path / "run")
+    resumed = PartialRun.begin(tmp_path / "run", plan(batch=4))
+    assert resumed.list_finished_parts() == {0}
+    assert resumed.plan.batch == 2
+    with pytest.raises(RunError, match="lacks 2 of 3 parts"):
+        resumed.finish()
+    with pytest.raises(RunError, match=r"another making \(judge was j/1, now k/2"):
+        PartialRun.begin(tmp_path / "run", plan(judge="k/2"))
+    assert PartialRun.begin(tmp_path / "run", plan(source=("./t.jsonl",))).list_finished_parts() == {0}
+    assert (
+        PartialRun.begin(tmp_path / "run", plan(judge="k/2"), force=True).list_finished_parts() == frozenset()
+    )
+
+
+def test_a_run_of_which_nothing_is_done_gives_way(tmp_path: Path):
+    """What was begun by mistake, and stopped before its first part, is in nobody's way."""
+    PartialRun.begin(tmp_path / "run", plan())
+    begun = PartialRun.begin(tmp_path / "run", plan(judge="k/2"))
+    assert (begun.plan.judge, begun.resumed) == ("k/2", False)
+
+
+def test_a_place_that_is_taken_is_refused(tmp_path: Path):
+    """A run gives way to force only; what is no run never gives way."""
+    finished(tmp_path / "run")
+    with pytest.raises(OutputError, match=r"exists already.*--force"):
+        PartialRun.begin(tmp_path / "run", plan())
+    partial = PartialRun.begin(tmp_path / "run", plan(judge="k/2"), force=True)
+    fill(partial)
+    assert partial.finish(force=True).manifest.judge == "k/2"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputError, match="is not a run"):
+        PartialRun.begin(tmp_path / "folder", plan(), force=True)
+    assert (tmp_path / "folder" / "thesis.txt").exists()
+
+
+def test_an_unwritable_place_says_so(tmp_path: Path):
+    """A parent that is a file cannot hold a run, and the message names the place."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError, match="cannot write to"):
+        PartialRun.begin(tmp_path / "file" / "run", plan())
+
+
+def test_what_is_no_run_says_what_there_is(tmp_path: Path):
+    """Missing, empty, damaged, half-copied and future runs each say what is wrong and what to do."""
+    finished(tmp_path / "good")
+    with pytest.raises(RunError, match=r"no run at .*nope\. There is: good\. Make one with"):
+        Run.open(tmp_path / "nope")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match=r"holds no manifest\.json"):
+        Run.open(tmp_path / "empty")
+    (tmp_path / "traces.jsonl").write_text("{}")
+    with pytest.raises(RunError, match="is a file, not a run"):
+        Run.open(tmp_path / "traces.jsonl")
+    manifest = tmp_path / "good" / "manifest.json"
+    whole = manifest.read_text()
+    manifest.write_text(whole.replace('"format": 1', '"format": 99'))
+    with pytest.raises(RunError, match="Upgrade ragfault"):
+        Run.open(tmp_path / "good")
+    manifest.write_text("{")
+    with pytest.raises(RunError, match="is not the manifest of a run"):
+        Run.open(tmp_path / "good")
+    manifest.write_text(whole)
+    (tmp_path / "good" / "scores.parquet").unlink()
+    with pytest.raises(RunError, match=r"scores\.parquet is missing"):
+        Run.open(tmp_path / "good")
+
+
+def test_a_damaged_run_says_so(tmp_path: Path):
+    """A table cut short is named, not a traceback."""
+    run = finished(tmp_path / "run")
+    for name, read in (("scores", run.to_arrow), ("traces", lambda: list(run.traces()))):
+        path = run.path / f"{name}.parquet"
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(RunError, match=rf"{name}\.parquet is damaged"):
+            read()
+
+
+@given(st.lists(observed(), max_size=4))
+def test_verdicts_round_trip_through_arrow(pairs: list[tuple[Trace, Verdicts]]):
+    """Any verdicts come back equal; None and an empty tuple stay apart."""
+    seen = [msgspec.convert(msgspec.to_builtins(verdicts), Verdicts) for _, verdicts in pairs]
+    assert list(table_to_records(records_to_table(seen, VERDICTS_SCHEMA), Verdicts)) == seen
+
+
+def test_defaults_are_written_not_left_null():
+    """A reader of Parquet sees false and 0.0 where a record has its default, and null only for None."""
+    row = Score(trace="1", metric="m", layer="crosscut", status="undefined", reason="r")
+    assert records_to_table([row], SCORE_SCHEMA).to_pylist() == [
+        {
+            "trace": "1",
+            "metric": "m",
+            "layer": "crosscut",
+            "status": "undefined",
+            "value": None,
+            "reason": "r",
+        }
+    ]
+    seen = Verdicts(trace="1", failures={"claim": "lost"}, claim=())
+    [back] = table_to_records(records_to_table([seen], VERDICTS_SCHEMA), Verdicts)
+    assert back == seen

@@ -1,0 +1,805 @@
+"""Laws of spans: what OTLP says is held whole and within bounds, and every vocabulary makes the same trace."""
+
+import contextlib
+import gzip
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.errors import InputError
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanBuffer, SpanEvent, build_trace, decode_request
+from ragfault.records import Timing, TokenCounts
+from spanning import (
+    ANSWER,
+    MS,
+    QUERY,
+    START,
+    TEXTS,
+    documents,
+    ids,
+    json_body,
+    json_named,
+    message,
+    openinference,
+    pairs,
+    proto_body,
+    proto_named,
+    request,
+    span,
+)
+
+JSON = "application/json"
+QUICK = settings(max_examples=60, deadline=None)
+
+try:
+    import opentelemetry.proto.trace.v1.trace_pb2
+
+    FORMS = [json_named, proto_named]
+except ImportError:
+    FORMS = [json_named]
+forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.split("_")[0])
+
+needs_proto = pytest.mark.skipif(len(FORMS) == 1, reason="the extra otlp is not installed")
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+scalars = (
+    texts
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+names = texts.filter(lambda name: not name.endswith(".vector"))
+held = st.dictionaries(names, values, max_size=4)
+moments = st.integers(0, 2**63 - 1)
+events = st.builds(SpanEvent, name=texts, time=moments, attributes=held)
+operations = st.builds(
+    OtelSpan,
+    trace=st.integers(0, 2**60).map(lambda number: ids(number, 32)),
+    id=st.integers(0, 2**60).map(lambda number: ids(number, 16)),
+    parent=st.none() | st.integers(0, 2**60).map(lambda number: ids(number, 16)),
+    name=texts,
+    kind=st.sampled_from(["internal", "server", "client", "producer", "consumer"]),
+    start=moments,
+    end=moments,
+    status=st.sampled_from(["unset", "ok", "error"]),
+    message=texts,
+    attributes=held,
+    events=st.lists(events, max_size=2).map(tuple),
+    resource=held,
+)
+
+
+# --- decoding --------------------------------------------------------------------------------------
+
+
+@forms
+@QUICK
+@given(made=st.lists(operations, max_size=3), packed=st.booleans())
+def test_what_is_sent_is_what_is_held(form, made, packed):
+    """Every field of a span comes through protobuf and JSON, packed or not, as it was."""
+    body, content = form(made)
+    sent = gzip.compress(body) if packed else body
+    found = decode_request(sent, content_type=content, encoding="gzip" if packed else None)
+    assert sorted(found.spans, key=repr) == sorted(made, key=repr)
+    assert (found.rejected, found.cut_count, found.message) == ({}, 0, "")
+
+
+def test_names_of_enums_and_base64_ids_are_taken():
+    """In JSON an enum may be its name, an id base64 or of capitals, and a 64-bit number a number or a text."""
+    one = message(span(1, 5, 9, "search", held={}))
+    one |= {"kind": "SPAN_KIND_CLIENT", "status": {"code": "STATUS_CODE_ERROR"}, "traceId": "A" * 32}
+    one |= {
+        "spanId": "AAAAAAAAAAE=",
+        "startTimeUnixNano": 5,
+        "attributes": [{"key": "n", "value": {"intValue": 3}}],
+    }
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode()
+    [found] = decode_request(body, content_type=JSON).spans
+    assert (found.kind, found.status, found.start, found.attributes) == ("client", "error", 5, {"n": 3})
+    assert (found.trace, found.id) == ("a" * 32, "0000000000000001")
+
+
+@pytest.mark.parametrize("given", [2**63, -(2**70), str(2**64 - 1), str(10**40), "1_0", "x"])
+def test_numbers_beyond_64_bits_are_texts(given):
+    """A whole number that protobuf could not hold is kept as its text, and a window with it can be kept."""
+    one = message(span(0, 5, 9, "ask", held={}))
+    one |= {"attributes": [{"key": "n", "value": {"intValue": given}}], "endTimeUnixNano": given}
+    found = decode_request(
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode(), content_type=JSON
+    )
+    for kept in found.spans:
+        assert kept.attributes["n"] in (str(given), 10)
+        assert kept.end in (0, 10)
+    window = SpanBuffer()
+    window.add(found.spans, now=0)
+    assert len(SpanBuffer.load(window.dump())) == len(found.spans)
+
+
+@forms
+def test_spans_without_ids_are_counted_and_the_rest_is_taken(form):
+    """A span without a trace or span id is rejected with its reason; those beside it are not lost."""
+    good = span(0, 0, 1, "a", held={})
+    bad = msgspec.structs.replace(good, trace="0" * 32)
+    worse = msgspec.structs.replace(good, id="0" * 16)
+    body, content = form([good, bad, worse, good])
+    found = decode_request(body, content_type=content)
+    assert found.spans == (good, good)
+    assert (found.rejected, found.rejected_count) == ({"no trace id": 1, "no span id": 1}, 2)
+    assert found.message == "2 rejected: no trace id (1), no span id (1)"
+
+
+def test_a_malformed_span_is_one_span_lost():
+    """A span of wrong types is rejected with the place of the fault, and the others are taken."""
+    sent = request([span(0, 0, 1, "a", held={}), span(1, 0, 1, "b", held={})])
+    sent["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["name"] = ["no", "name"]
+    found = decode_request(json.dumps(sent).encode(), content_type=JSON)
+    assert [one.name for one in found.spans] == ["b"]
+    assert found.rejected == {"malformed: Expected `str`, got `array` - at `$.name`": 1}
+
+
+@forms
+def test_a_packed_bomb_is_refused(form):
+    """No more is unpacked than a request may hold, however small it was on its way."""
+    _, content = form([])
+    bomb = gzip.compress(bytes(40 * 2**20))
+    assert len(bomb) < 2**16
+    with pytest.raises(InputError, match="more than 20,971,520 bytes"):
+        decode_request(bomb, content_type=content, encoding="gzip")
+    with pytest.raises(InputError, match="more than 100 bytes"):
+        decode_request(
+            gzip.compress(bytes(60)) * 9, content_type=content, limits=DEFAULT_LIMITS._replace(body=100)
+        )
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b"no gzip", "gzip"),
+        (gzip.compress(b"x" * 99, mtime=0)[:-9], "gzip"),
+        (b"{}", "br"),
+        (b"\x1f\x8b", None),
+    ],
+)
+def test_broken_packing_is_said(body, encoding):
+    """A body that is not what its encoding says is an error of the request."""
+    with pytest.raises(InputError, match=r"encoding|breaks off"):
+        decode_request(body, content_type=JSON, encoding=encoding)
+
+
+@forms
+def test_what_is_too_much_is_cut_and_counted(form):
+    """Long texts, many attributes, events and values, and deep nesting are cut, and the cuts are counted."""
+    deep = "end"
+    for _ in range(10):
+        deep = [deep]
+    attributes = {"text": "x" * 50, "many": list(range(20)), "deep": deep}
+    one = span(0, 0, 1, "a", held=attributes, events=tuple(SpanEvent(name="e") for _ in range(9)))
+    body, content = form([one])
+    limits = DEFAULT_LIMITS._replace(text=10, items=5, events=3, depth=4)
+    found = decode_request(body, content_type=content, limits=limits)
+    [kept] = found.spans
+    assert (kept.attributes["text"], kept.attributes["many"], len(kept.events)) == (
+        "x" * 10,
+        [0, 1, 2, 3, 4],
+        3,
+    )
+    assert kept.attributes["deep"] == [[[[None]]]]
+    assert (found.cut_count, found.message) == (4, "4 values cut for their size")
+    assert (
+        len(
+            decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(attributes=2))
+            .spans[0]
+            .attributes
+        )
+        == 2
+    )
+
+
+@forms
+def test_spans_beyond_the_count_or_too_long_are_rejected(form):
+    """Spans beyond the number of one request, and those that are too long by themselves, are counted out."""
+    body, content = form([span(place, 0, 1, "a", held={"x": "y" * 999 * (place == 3)}) for place in range(4)])
+    found = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(spans=2))
+    assert (len(found.spans), found.rejected) == (2, {"more than 2 in one request": 2})
+    found = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=900))
+    assert (len(found.spans), found.rejected) == (3, {"longer than 900 bytes": 1})
+
+
+def test_json_that_opens_too_much_is_refused():
+    """Nesting without end and objects without number are errors of the request, not of the machine."""
+    with pytest.raises(InputError, match=r"more than 2,000,000 objects"):
+        decode_request(b'{"resourceSpans":' + b"[" * 5_000_000, content_type=JSON)
+    with pytest.raises(InputError, match=r"more than 2,000,000 objects"):
+        decode_request(b'{"resourceSpans":[' + b"1," * 5_000_000, content_type=JSON)
+    with pytest.raises(InputError, match=r"no OTLP message|nested"):
+        decode_request(b'{"resourceSpans":' + b"[" * 100_000, content_type=JSON)
+    value = b'{"arrayValue":{"values":[' * 5_000 + b"]}}" * 5_000
+    one = b'{"traceId":"%s","spanId":"%s","attributes":[{"key":"a","value":%s}]}' % (
+        b"a" * 32,
+        b"b" * 16,
+        value,
+    )
+    with pytest.raises(InputError, match="nested too deeply"):
+        decode_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}' % one, content_type=JSON)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\x0a\x00" * 3_000_000, "more than 2,000,000 objects"),
+        (b"\x0a\x80\x80\x80\x02" + b"\x12\x00" * 2**21, "more than 2,000,000 objects"),
+        (gzip.compress(b"", 1, mtime=0) * 70, "more than 64 parts"),
+        (bytes(21 * 2**20), "more than 20,971,520 bytes"),
+    ],
+    ids=["resources", "scopes", "members", "length"],
+)
+@needs_proto
+def test_protobuf_that_opens_too_much_is_refused(body, said):
+    """Parts without number in few bytes are an error of the request, before they take memory."""
+    with pytest.raises(InputError, match=said):
+        decode_request(body)
+
+
+@needs_proto
+def test_a_resource_that_is_too_long_is_cut():
+    """A resource longer than a span may be is left out and counted, and its spans are taken."""
+    one = span(0, 0, 1, "a", held={}, resource={"service.name": "x" * 999})
+    for body, content in (json_named([one]), proto_named([one])):
+        found = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=800))
+        assert ([kept.resource for kept in found.spans], found.cut_count) == ([{}], 1)
+
+
+@needs_proto
+@QUICK
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(["traces", "logs"]),
+    st.sampled_from(["application/x-protobuf", JSON]),
+)
+def test_any_bytes_are_taken_or_refused(body, signal, content):
+    """Whatever comes is decoded or an InputError, and nothing else."""
+    with contextlib.suppress(InputError):
+        decode_request(body, signal, content_type=content)
+
+
+@needs_proto
+@QUICK
+@given(st.data())
+def test_a_damaged_request_is_taken_or_refused(data):
+    """Of a request with bytes changed or missing some spans come, or it is refused; it never fails otherwise."""
+    body = bytearray(proto_body(openinference()))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(InputError, InvalidRecord):
+        build_trace(decode_request(bytes(body[: data.draw(st.integers(0, len(body)))])).spans)
+
+
+def test_an_unknown_content_type_is_refused():
+    """Only protobuf and JSON are OTLP."""
+    with pytest.raises(InputError, match=r'content type "text/plain" is not OTLP'):
+        decode_request(b"", content_type="text/plain; charset=utf-8")
+
+
+@forms
+def test_embedding_vectors_are_dropped(form):
+    """No vector of an embedding is held, in whatever place."""
+    attributes = {
+        "embedding.embeddings.0.embedding.vector": [0.5] * 9,
+        "embedding.embeddings.0.embedding.text": "a",
+    }
+    hit = SpanEvent(
+        name="db.query.result", attributes={"db.query.result.vector": [0.5], "db.query.result.id": "x"}
+    )
+    body, content = form([span(0, 0, 1, "a", held=attributes, events=(hit,))])
+    [one] = decode_request(body, content_type=content).spans
+    assert one.attributes == {"embedding.embeddings.0.embedding.text": "a"}
+    assert one.events[0].attributes == {"db.query.result.id": "x"}
+
+
+def test_records_of_a_log_are_events():
+    """A rating and the content of a call come as records of a log that name their span."""
+    record = {
+        "traceId": ids(0, 32),
+        "spanId": ids(2, 16),
+        "timeUnixNano": "5",
+        "eventName": "gen_ai.evaluation.result",
+        "attributes": pairs({"gen_ai.evaluation.name": "relevance", "gen_ai.evaluation.score.value": 0.5}),
+        "body": {"stringValue": "so-so"},
+    }
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record, 3]}]}]}).encode()
+    found = decode_request(body, "logs", content_type=JSON)
+    [event] = found.events
+    assert (event.trace, event.span, event.name, event.time) == (
+        ids(0, 32),
+        ids(2, 16),
+        record["eventName"],
+        5,
+    )
+    assert (found.rejected_count, event.attributes["body"]) == (1, "so-so")
+    trace = build_trace(openinference(), found.events)
+    assert trace.metadata["evaluations"] == [{"name": "relevance", "score": 0.5}]
+
+
+@needs_proto
+def test_records_of_a_log_in_protobuf_are_the_same():
+    """Logs in protobuf are held as logs in JSON are."""
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    sent = ExportLogsServiceRequest()
+    record = sent.resource_logs.add().scope_logs.add().log_records.add()
+    record.trace_id, record.span_id = bytes.fromhex(ids(0, 32)), bytes.fromhex(ids(2, 16))
+    record.event_name, record.observed_time_unix_nano = "gen_ai.choice", 7
+    record.body.kvlist_value.values.add(key="index").value.int_value = 1
+    [event] = decode_request(sent.SerializeToString(), "logs").events
+    assert (event.name, event.time, event.attributes) == ("gen_ai.choice", 7, {"body": {"index": 1}})
+    assert (event.trace, event.span) == (ids(0, 32), ids(2, 16))
+
+
+# --- mapping ---------------------------------------------------------------------------------------
+
+
+def gen_ai() -> list[OtelSpan]:
+    told = [
+        {"id": "p0", "score": 0.9, "content": TEXTS[0]},
+        {"id": "p1", "score": 0.8, "content": TEXTS[1]},
+    ]
+    asked = [{"role": "user", "parts": [{"type": "text", "content": QUERY}]}]
+    said = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
+    return [
+        span(
+            0,
+            0,
+            100,
+            "ask",
+            kind="server",
+            held={"http.request.method": "POST", "gen_ai.conversation.id": "visit-7"},
+        ),
+        span(
+            1,
+            10,
+            30,
+            "retrieval handbook",
+            held={
+                "gen_ai.operation.name": "retrieval",
+                "gen_ai.retrieval.query.text": QUERY,
+                "gen_ai.retrieval.documents": json.dumps(told),
+            },
+        ),
+        span(
+            2,
+            40,
+            90,
+            "chat small-1",
+            held={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "small",
+                "gen_ai.response.model": "small-1",
+                "gen_ai.input.messages": json.dumps(asked),
+                "gen_ai.output.messages": json.dumps(said),
+                "gen_ai.usage.input_tokens": 60,
+                "gen_ai.usage.output_tokens": 9,
+            },
+        ),
+    ]
+
+
+def events_of_gen_ai() -> list[OtelSpan]:
+    """The older form: each message of a call is an event."""
+    root, search, _ = gen_ai()
+    events = (
+        SpanEvent(name="gen_ai.system.message", attributes={"content": "Be brief."}),
+        SpanEvent(name="gen_ai.user.message", attributes={"content": QUERY}),
+        SpanEvent(
+            name="gen_ai.choice", attributes={"message": json.dumps({"content": ANSWER, "role": "assistant"})}
+        ),
+    )
+    write = span(
+        2,
+        40,
+        90,
+        "chat small-1",
+        events=events,
+        held={
+            "gen_ai.system": "openai",
+            "gen_ai.request.model": "small-1",
+            "gen_ai.usage.prompt_tokens": 60,
+            "gen_ai.usage.completion_tokens": 9,
+        },
+    )
+    return [root, search, write]
+
+
+def langfuse() -> list[OtelSpan]:
+    found = [{"id": "p0", "page_content": TEXTS[0]}, {"id": "p1", "page_content": TEXTS[1]}]
+    return [
+        span(
+            0,
+            0,
+            100,
+            "ask",
+            held={
+                "langfuse.observation.type": "span",
+                "langfuse.observation.input": json.dumps({"args": [QUERY], "kwargs": {}}),
+                "langfuse.observation.output": ANSWER,
+                "session.id": "visit-7",
+                "langfuse.trace.tags": '["ferry"]',
+                "langfuse.release": "v3",
+                "langfuse.trace.metadata.team": '"north"',
+            },
+        ),
+        span(
+            1,
+            10,
+            30,
+            "search",
+            held={
+                "langfuse.observation.type": "retriever",
+                "langfuse.observation.input": QUERY,
+                "langfuse.observation.output": json.dumps(found),
+            },
+        ),
+        span(
+            2,
+            40,
+            90,
+            "write",
+            held={
+                "langfuse.observation.type": "generation",
+                "langfuse.observation.model.name": "small-1",
+                "langfuse.observation.input": json.dumps([{"role": "user", "content": QUERY}]),
+                "langfuse.observation.output": json.dumps({"role": "assistant", "content": ANSWER}),
+                "langfuse.observation.usage_details": '{"input": 60, "output": 9, "total": 69}',
+                "langfuse.observation.prompt.name": "desk",
+                "langfuse.observation.prompt.version": 4,
+            },
+        ),
+    ]
+
+
+def traceloop() -> list[OtelSpan]:
+    hits = tuple(
+        SpanEvent(
+            name="db.query.result",
+            attributes={
+                "db.query.result.id": f"p{place}",
+                "db.query.result.document": text,
+                "db.query.result.distance": 0.1,
+                "db.query.result.metadata": "{'page': 3}",
+            },
+        )
+        for place, text in enumerate(TEXTS)
+    )
+    return [
+        span(
+            0,
+            0,
+            100,
+            "ask.workflow",
+            held={
+                "traceloop.span.kind": "workflow",
+                "traceloop.entity.input": json.dumps({"args": [], "kwargs": {"question": QUERY}}),
+                "traceloop.entity.output": json.dumps(ANSWER),
+                "traceloop.association.properties.session_id": "visit-7",
+            },
+        ),
+        span(1, 10, 30, "chroma.query", held={"db.system": "chroma"}, events=hits),
+        span(
+            2,
+            40,
+            90,
+            "openai.chat",
+            held={
+                "llm.request.type": "chat",
+                "gen_ai.request.model": "small-1",
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": QUERY,
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": ANSWER,
+                "gen_ai.usage.prompt_tokens": 60,
+                "gen_ai.usage.completion_tokens": 9,
+            },
+        ),
+    ]
+
+
+@pytest.mark.parametrize("spans", [openinference, gen_ai, events_of_gen_ai, langfuse, traceloop])
+def test_every_vocabulary_makes_the_same_trace(spans):
+    """One question told in the words of each instrumentation is the same trace in all that matters."""
+    trace = build_trace(spans())
+    assert (trace.id, trace.query, trace.answer) == (ids(0, 32), QUERY, ANSWER)
+    assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("p0", TEXTS[0]), ("p1", TEXTS[1])]
+    assert (trace.model, trace.conversation, trace.tokens) == (
+        "small-1",
+        "visit-7",
+        TokenCounts(prompt=60, completion=9),
+    )
+    assert (trace.latency.retrieval, trace.latency.generation, trace.latency.total) == (20.0, 50.0, 100.0)
+    assert trace.time.timestamp() == START / 1e9
+    assert (trace.route.removesuffix(".workflow"), trace.error) == ("ask", None)
+    names = [timing.name for timing in trace.timings]
+    assert names == [one.name for one in spans() if "http.request.method" not in one.attributes]
+    assert Timing(name=spans()[1].name, start=10.0, duration=20.0, chunks=2) in trace.timings
+
+
+def test_metadata_says_who_and_which_release():
+    """User, tags, release, prompt version and the system's own metadata are kept."""
+    assert build_trace(openinference()).metadata == {
+        "release": "v3",
+        "user": "u1",
+        "tags": ["ferry"],
+        "service": "desk",
+    }
+    assert build_trace(langfuse()).metadata == {
+        "team": "north",
+        "tags": ["ferry"],
+        "release": "v3",
+        "prompt": "desk",
+        "prompt_version": 4,
+    }
+
+
+def changed(place: int, spans: list[OtelSpan], **more: object) -> list[OtelSpan]:
+    made = [*spans]
+    made[place] = msgspec.structs.replace(made[place], **more)
+    return made
+
+
+def test_a_reranker_has_the_last_word():
+    """The chunks are those of the reranker before the model, in its order; the retriever's timing stays."""
+    attributes = {"openinference.span.kind": "RERANKER", "reranker.query": QUERY}
+    attributes |= documents(TEXTS[1], prefix="reranker.output_documents")
+    attributes |= documents(*TEXTS, prefix="reranker.input_documents")
+    trace = build_trace([*openinference(), span(3, 31, 39, "rerank", held=attributes)])
+    assert trace.chunks[0].text == TEXTS[1]
+    assert [timing.name for timing in trace.timings] == ["ask", "search", "rerank", "write"]
+    assert [timing.chunks for timing in trace.timings] == [None, 2, 1, None]
+    assert trace.latency.retrieval == 28.0
+
+
+def test_what_came_after_the_answer_was_not_seen():
+    """A retrieval that ended after the model began is not what the model saw."""
+    late = span(
+        3, 91, 95, "related", held={"openinference.span.kind": "RETRIEVER", **documents("Something else.")}
+    )
+    assert len(build_trace([*openinference(), late]).chunks) == 2
+
+
+def test_retrievers_side_by_side_are_joined():
+    """Of retrievers that ran at the same time in the same step the model saw what each of them gave, once."""
+    other = "Bicycles pay the fare of a child on all routes."
+    beside = span(
+        3, 12, 28, "words", held={"openinference.span.kind": "RETRIEVER", **documents(TEXTS[0], other)}
+    )
+    unseen = changed(
+        2, openinference(), attributes={"openinference.span.kind": "LLM", "output.value": ANSWER}
+    )
+    chunks = build_trace([*unseen, beside]).chunks
+    assert [chunk.text for chunk in chunks] == [*TEXTS]
+    renamed = {key: value + "x" if key.endswith(".id") else value for key, value in beside.attributes.items()}
+    chunks = build_trace([*unseen, msgspec.structs.replace(beside, attributes=renamed)]).chunks
+    assert [chunk.text for chunk in chunks] == [*TEXTS, other]
+
+
+def test_the_prompt_tells_what_was_seen():
+    """Where the prompt was recorded, a retrieval of which it holds nothing is passed over for one that it shows."""
+    tools = span(
+        3, 32, 38, "tools", held={"openinference.span.kind": "RETRIEVER", **documents("A list of tools.")}
+    )
+    assert [chunk.text for chunk in build_trace([*openinference(), tools]).chunks] == [*TEXTS]
+
+
+def test_llamaindex_doubles_count_once():
+    """`_retrieve` inside `retrieve` and `complete` inside `predict` are one step each, and their tokens count once."""
+    root, search, write = openinference()
+    search = msgspec.structs.replace(search, name="VectorIndexRetriever.retrieve")
+    inner = span(
+        3, 12, 28, "VectorIndexRetriever._retrieve", 1, held={"openinference.span.kind": "RETRIEVER"}
+    )
+    write = msgspec.structs.replace(write, name="FakeLLM.predict")
+    again = msgspec.structs.replace(write, id=ids(4, 16), parent=write.id, name="FakeLLM.complete")
+    trace = build_trace([root, search, inner, write, again])
+    assert [timing.name for timing in trace.timings] == ["ask", search.name, write.name]
+    assert (trace.tokens, len(trace.chunks)) == (TokenCounts(prompt=60, completion=9), 2)
+
+
+def test_an_inner_call_lends_what_the_outer_lacks():
+    """Of a call that a framework and a client both recorded, each says what it knows."""
+    root, search, write = openinference()
+    outer = span(3, 39, 91, "Model.invoke", held={"openinference.span.kind": "LLM"})
+    inner = msgspec.structs.replace(write, parent=outer.id)
+    trace = build_trace([root, search, outer, inner])
+    assert (trace.model, trace.tokens, trace.latency.generation) == (
+        "small-1",
+        TokenCounts(prompt=60, completion=9),
+        52.0,
+    )
+
+
+def test_a_span_sent_twice_counts_once():
+    """Of two records of a span the one that ended later counts, whichever came first."""
+    group = openinference()
+    early = msgspec.structs.replace(group[0], end=0, attributes={})
+    assert build_trace([early, *group]) == build_trace([*group, early]) == build_trace(group)
+
+
+def test_a_model_without_a_name_has_none():
+    """Where an instrumentation writes that the model is unknown, it is absent."""
+    held = openinference()[2].attributes | {"llm.model_name": "unknown"}
+    assert build_trace(changed(2, openinference(), attributes=held)).model is None
+
+
+def test_several_calls_are_summed():
+    """Tokens of all calls count, and the model is that of the last, which wrote the answer."""
+    rewrite = span(
+        3,
+        1,
+        9,
+        "rewrite",
+        held={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "tiny",
+            "gen_ai.usage.input_tokens": 5,
+            "gen_ai.usage.output_tokens": 3,
+        },
+    )
+    trace = build_trace([*openinference(), rewrite])
+    assert (trace.tokens, trace.model, trace.latency.generation) == (
+        TokenCounts(prompt=65, completion=12),
+        "small-1",
+        58.0,
+    )
+
+
+def test_a_judge_inside_of_the_trace_is_no_part_of_the_system():
+    """What an evaluator or a guardrail asks of a model is neither the answer nor paid for by it."""
+    judge = span(3, 91, 98, "relevance", held={"openinference.span.kind": "EVALUATOR"})
+    asks = span(4, 92, 97, "chat", 3, held=openinference()[2].attributes | {"llm.model_name": "large"})
+    assert build_trace([*openinference(), judge, asks]) == build_trace(openinference())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"status": "error", "message": "no such table"}, "no such table"),
+        (
+            {
+                "status": "error",
+                "events": (SpanEvent(name="exception", attributes={"exception.type": "KeyError"}),),
+            },
+            "KeyError",
+        ),
+        ({"status": "error"}, "failed"),
+        ({"status": "ok"}, None),
+    ],
+)
+def test_the_error_of_the_root_is_the_error(more, said):
+    """A root that failed says why: by its status, its exception, or at least that it did."""
+    assert build_trace(changed(0, openinference(), **more)).error == said
+
+
+def test_a_failed_step_tells_where_there_is_no_answer():
+    """The error of a step is that of the trace where no answer came of it; else it was overcome."""
+    failing = changed(1, openinference(), status="error", message="timed out")
+    assert build_trace(failing).error is None
+    mute = {"openinference.span.kind": "CHAIN", "input.value": QUERY}
+    assert build_trace(changed(0, failing[:2], attributes=mute)).error == "timed out"
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("[]", ()),
+        ('{"documents": []}', ()),
+        (None, None),
+        ('["<NodeWithScore(node=TextNode(id_=n1))>"]', None),
+    ],
+)
+def test_nothing_retrieved_is_not_nothing_recorded(output, expected):
+    """An empty list of passages is no chunks; a retriever that says nothing leaves them absent."""
+    attributes = {"openinference.span.kind": "RETRIEVER", "input.value": QUERY}
+    attributes |= {} if output is None else {"output.value": output}
+    assert build_trace(changed(1, openinference(), attributes=attributes)).chunks == expected
+
+
+def test_an_id_that_only_the_output_names_is_found():
+    """LangChain names the id of a passage in the output alone; the place in the document comes of its metadata."""
+    attributes = {
+        "openinference.span.kind": "RETRIEVER",
+        "retrieval.documents.0.document.content": TEXTS[0],
+        "retrieval.documents.0.document.metadata": '{"source": "times.md", "start_index": 30, "embedding": [1, 2]}',
+        "output.value": json.dumps({"documents": [{"id": "d7", "page_content": TEXTS[0]}]}),
+    }
+    [chunk] = build_trace(changed(1, openinference(), attributes=attributes)).chunks
+    assert (chunk.id, chunk.document, chunk.start, chunk.end) == ("d7", "times.md", 30, 30 + len(TEXTS[0]))
+    assert chunk.metadata == {"source": "times.md", "start_index": 30}
+
+
+def test_a_route_can_be_named():
+    """`ragfault.route` on any span names the route; else it is the name of the root."""
+    held = openinference()[1].attributes | {"ragfault.route": "timetable"}
+    assert build_trace(changed(1, openinference(), attributes=held)).route == "timetable"
+
+
+def test_traces_without_rag_are_none_and_without_a_query_wrong():
+    """Spans that have nothing to do with RAG are no trace; those that do but recorded no question are a fault."""
+    assert build_trace([span(0, 0, 9, "GET /", held={"http.request.method": "GET"})]) is None
+    assert build_trace([]) is None
+    with pytest.raises(InvalidRecord, match="holds a query: is the recording of inputs switched off"):
+        build_trace([span(0, 0, 9, "chat", held={"gen_ai.operation.name": "chat"})])
+
+
+def test_parents_in_a_circle_do_no_harm():
+    """Spans that name each other as parents are read all the same."""
+    root, search, write = openinference()
+    circle = [
+        root,
+        msgspec.structs.replace(search, parent=write.id),
+        msgspec.structs.replace(write, parent=search.id),
+    ]
+    assert build_trace(circle).query == QUERY
+    assert build_trace([msgspec.structs.replace(one, parent=one.id) for one in circle]).query == QUERY
+
+
+names_known = sorted(
+    {
+        name
+        for spans in (openinference, gen_ai, langfuse, traceloop)
+        for one in spans()
+        for name in one.attributes
+    }
+)
+
+
+@QUICK
+@given(
+    st.lists(
+        st.builds(
+            OtelSpan,
+            trace=st.just(ids(0, 32)),
+            id=st.integers(0, 4).map(lambda number: ids(number, 16)),
+            parent=st.none() | st.integers(0, 4).map(lambda number: ids(number, 16)),
+            start=st.integers(0, 99),
+            end=st.integers(0, 99),
+            name=st.sampled_from(["a.b", "a.c", "d"]),
+            attributes=st.dictionaries(
+                st.sampled_from(names_known),
+                values
+                | values.map(json.dumps)
+                | st.sampled_from(
+                    ["LLM", "RETRIEVER", "CHAIN", "chat", "retrieval", "generation", "retriever"]
+                ),
+                max_size=6,
+            ),
+            events=st.lists(events, max_size=1).map(tuple),
+        ),
+        max_size=6,
+    )
+)
+def test_any_attributes_make_a_trace_or_a_reason(made):
+    """Attributes of any type under any known name make a trace that can be written, none, or a fault."""
+    trace = None
+    with contextlib.suppress(InvalidRecord):
+        trace = build_trace(made)
+    if trace is not None:
+        assert msgspec.json.decode(msgspec.json.encode(trace), type=type(trace)) == trace
+
+
+@given(st.permutations([*openinference(), span(3, 31, 33, "x", 1, held={"input.value": "a"})]))
+def test_the_order_of_spans_says_nothing(spans):
+    """The same spans in any order make the same trace."""
+    assert build_trace(spans) == build_trace(sorted(spans, key=lambda one: one.id))
+
+
+def test_json_body_is_what_a_collector_writes():
+    """The spans of a request read back as the operations that they were made of."""
+    assert decode_request(json_body(openinference()), content_type=JSON).spans == tuple(openinference())
+    assert openinference()[0].duration == 100 * MS

@@ -1,0 +1,301 @@
+"""The embedded judge: its parts against plain reckoning, and laws of its verdicts."""
+
+from __future__ import annotations
+
+import pickle
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.io.datasets import load_handbook
+from ragfault.judges import DEFAULT_JUDGE, load_judge
+from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.embedded.features import FEATURE_NAMES, STYLE_FEATURES, measure_runs
+from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
+from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, WordStates
+from ragfault.judges.embedded.passage_arrays import PassageArrays, detect_foreign
+from ragfault.judges.embedded.support import classify_text, load_support_model, summarize_answer
+from ragfault.judges.embedded.trees import TreeEnsemble
+from ragfault.judges.embedded.vectors import load_arrays, load_vectors
+from ragfault.records import Chunk, Trace
+from ragfault.text import split_words
+
+JUDGE = load_judge("embedded")
+CHUNKS = (
+    Chunk(id="a", text="The ferry to Vell leaves the north quay at 07:40. Bicycles travel free of charge."),
+    Chunk(id="b", text="Dogs must be kept on a lead. The crossing takes 35 minutes in good weather."),
+)
+
+
+def seen(answer: str, query: str = "When does the ferry to Vell leave?", chunks=CHUNKS):
+    return JUDGE.observe([Trace(id="1", query=query, chunks=chunks, answer=answer)])[0]
+
+
+def walk(packed: dict[str, np.ndarray], row: np.ndarray) -> float:
+    """The sum of the leaves of one row, node by node."""
+    feature, bar, left, right, value = (
+        packed[f"claims.{name}"] for name in ("feature", "bar", "left", "right", "value")
+    )
+    total = 0.0
+    for root in packed["claims.roots"]:
+        at = root
+        while left[at] != at:
+            at = right[at] if row[feature[at]] > bar[at] else left[at]
+        total += float(value[at])
+    return total
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_trees_are_walked_to_their_leaves(seed: int):
+    """All rows at once give what each row gives when it is led through tree after tree."""
+    packed = load_arrays("support.npz")
+    rows = np.random.default_rng(seed).normal(1.0, 2.0, (3, len(FEATURE_NAMES) + 1))
+    found = TreeEnsemble.unpack(packed, "claims")(rows)
+    assert found == pytest.approx([walk(packed, row) for row in rows], abs=1e-9)
+
+
+def test_the_network_reads_each_claim_by_itself():
+    """The words of one claim do not reach into the next: in a row or alone, the odds are the same."""
+    rng = np.random.default_rng(0)
+    table = load_vectors()
+    sizes = (4, 1, 90, 7)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    states = WordStates(
+        rng.integers(0, table.stem_count, len(owner)),
+        rng.integers(0, table.stem_count, len(owner)),
+        rng.random((len(owner), STATE_SIZE)).astype(np.float32),
+        owner,
+    )
+    features = rng.random((len(sizes), len(FEATURE_NAMES)))
+    whole = load_support_model().network(states, features)
+    for number in range(len(sizes)):
+        part = owner == number
+        alone = WordStates(*(one[part] for one in states[:3]), claim_numbers=np.zeros(part.sum(), int))
+        assert load_support_model().network(alone, features[[number]]) == pytest.approx(
+            whole[[number]], abs=1e-4
+        )
+
+
+def test_a_convolution_by_hand():
+    """Two words, one number each, reach three: the sums of the products with what stands beside, negative ones 0."""
+    from ragfault.judges.embedded.network import _convolve
+
+    weight = np.array([[[1.0]], [[10.0]], [[100.0]]], np.float32)  # the word before, the word, the word after
+    found = _convolve(np.array([[1.0], [2.0]], np.float32), np.array([2, 3]), (weight, np.array([-20.0])))
+    assert found.tolist() == [[190.0], [1.0]]
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_runs_are_counted(hits: list[bool]):
+    """Each place says how many true ones end there in a row."""
+    expected, length = [], 0
+    for hit in hits:
+        length = length + 1 if hit else 0
+        expected.append(length)
+    assert measure_runs(np.array(hits, bool)).tolist() == expected
+
+
+def test_the_sum_of_an_answer_knows_no_length():
+    """The same claim said twice or ten times over is the same answer; no feature of style is summed up."""
+    features = np.random.default_rng(1).random((1, len(FEATURE_NAMES)))
+    many = summarize_answer(np.full(10, 0.3), np.repeat(features, 10, axis=0))
+    more = summarize_answer(np.full(20, 0.3), np.repeat(features, 20, axis=0))
+    assert many == pytest.approx(more)
+    assert set(STYLE_FEATURES) <= set(FEATURE_NAMES)
+    styled = np.array([name in STYLE_FEATURES for name in FEATURE_NAMES])
+    changed = np.where(styled, features + 5, features)
+    assert summarize_answer(np.array([0.3]), features) == pytest.approx(
+        summarize_answer(np.array([0.3]), changed)
+    )
+
+
+def test_vectors_are_whole_numbers():
+    """What is computed from the table is exact, and so the same on every machine."""
+    table = load_vectors().table
+    assert np.array_equal(table, table.round())
+    assert abs(table).max() <= 127
+
+
+@pytest.mark.parametrize(
+    ("query", "claims", "records", "expected"),
+    [
+        ("When was it built?", ["It was built in 1930.", "It is old."], 0.0, "answer"),
+        ("Summarize the following news:", ["It rained."], 0.0, "summary"),
+        ("Write an overview of this business.", ["It is open."], 0.9, "record"),
+        ("", ["The bridge is 640 metres long."], 0.0, "claim"),
+        ("i went there last year, it was lovely", ["It is the oldest park of the city."], 0.0, "dialogue"),
+    ],
+)
+def test_shapes(query, claims, records, expected):
+    """The shape is told by the query, the claims and the share of the passages that are records."""
+    assert classify_text(query, claims, records) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Die Fähre nach Vell verlässt den Nordkai jeden Morgen.", True),
+        ("La capital de Francia es París y es su ciudad más grande.", True),
+        ("The ferry to Vell leaves the north quay every morning.", False),
+        ("Open 09:00 17:00 Monday Friday", False),
+        ("640", False),
+    ],
+)
+def test_other_languages_are_told(text, expected):
+    """Many words that the table does not know and few stop words: another language than English."""
+    table = load_vectors()
+    assert detect_foreign(table.get_rows(split_words(text)), table).tolist() == [expected]
+
+
+def test_the_weights_are_small():
+    """All weights together stay below five megabytes."""
+    room = files("ragfault.judges.embedded")
+    assert (
+        sum(
+            room.joinpath(f"{name}.npz").read_bytes().__len__()
+            for name in ("vectors", "support", "relevance")
+        )
+        < 5e6
+    )
+
+
+# --- verdicts --------------------------------------------------------------------------------------
+
+
+def test_it_is_the_default():
+    """Where no judge is named, this one looks."""
+    assert DEFAULT_JUDGE == "embedded"
+    assert load_judge().fingerprint == JUDGE.fingerprint
+    assert load_judge(inferred=0.6).fingerprint != JUDGE.fingerprint
+
+
+def test_synonyms_hold():
+    """A claim in other words of the same meaning is supported, which words alone do not see."""
+    chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
+    claim = seen("The clinic has four doctors and one nurse.", "Who works at the clinic?", chunks).claim[0]
+    assert claim.support in {"supported", "inferred"}
+    assert claim.p > 0.5
+
+
+def test_an_invented_statement_is_unsupported():
+    """What shares next to nothing with the chunks does not pass, however harmless it sounds."""
+    for answer in (
+        "The harbour master has cancelled everything.",
+        "Most passengers praise the warm welcome on board.",
+    ):
+        verdicts = seen(answer)
+        assert verdicts.claim[0].support == "unsupported"
+        assert verdicts.answer.grounded < 0.5
+
+
+def test_the_whole_goes_with_its_claims():
+    """The copied answer is grounded; with a wrong hour, or an invention beside it, it is less so."""
+    good = seen("The ferry to Vell leaves the north quay at 07:40.").answer.grounded
+    wrong = seen("The ferry to Vell leaves the north quay at 09:40.").answer.grounded
+    mixed = seen(
+        "The ferry to Vell leaves the north quay at 07:40. The captain was born in Lisbon."
+    ).answer.grounded
+    assert good > 0.7
+    assert wrong < 0.5
+    assert mixed < good
+
+
+def test_a_claim_in_another_language_is_unsure():
+    """The judge says that it cannot tell, and why."""
+    verdicts = seen("Die Fähre nach Vell verlässt den nördlichen Anleger jeden Morgen sehr früh.")
+    assert verdicts.claim[0].unsure
+    assert verdicts.claim[0].reason == FOREIGN_REASON
+    assert verdicts.answer.grounded == 0.5
+
+
+def test_unsure_is_a_band_of_probabilities():
+    """Every claim between one third and two thirds is marked, and no other."""
+    for verdicts in JUDGE.observe(load_handbook().traces["v2"][:40]):
+        for claim in verdicts.claim or ():
+            assert claim.unsure == (UNSURE_RANGE[0] < claim.p < UNSURE_RANGE[1])
+
+
+def test_relevance_is_of_one_chunk():
+    """What stands in the other chunks changes nothing, nor does their order."""
+    query = "Do bicycles cost extra on the ferry?"
+    both = {one.chunk: one.relevance for one in seen("", query).chunk}
+    for chunk in CHUNKS:
+        assert seen("", query, (chunk,)).chunk[0].relevance == both[chunk.id]
+    assert {one.chunk: one.relevance for one in seen("", query, CHUNKS[::-1]).chunk} == both
+    assert both["a"] > both["b"]
+
+
+def test_verdicts_are_of_one_trace():
+    """Alone, in a batch, backwards, and from a copied judge: the same verdicts."""
+    traces = [
+        Trace(id=str(number), query="When?", chunks=CHUNKS[: 1 + number % 2], answer=answer)
+        for number, answer in enumerate(
+            ("It leaves at 07:40.", "Dogs travel free.", "", "It takes 35 minutes. So be it.")
+        )
+    ]
+    batch = JUDGE.observe(traces)
+    assert [JUDGE.observe([trace])[0] for trace in traces] == batch
+    assert JUDGE.observe(traces[::-1])[::-1] == batch
+    assert pickle.loads(pickle.dumps(JUDGE)).observe(traces) == batch
+
+
+def test_nothing_to_judge():
+    """Without chunks no answer is grounded or not; an answer that claims nothing is."""
+    assert JUDGE.observe([Trace(id="1", query="q", answer="It leaves.")])[0].answer.grounded is None
+    assert seen("").answer.grounded == 1.0
+    assert seen("It leaves at 07:40.", chunks=(Chunk(id="a", text="   "),)).failures == {}
+
+
+@given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=80))
+@settings(max_examples=60, deadline=None)
+def test_no_text_breaks_it(chunk: str, answer: str, query: str):
+    """Whatever stands in a trace, every part is judged, and every probability is one."""
+    verdicts = seen(
+        answer, query, (Chunk(id="a", text=chunk), Chunk(id="b", text="The ferry leaves at 07:40."))
+    )
+    assert verdicts.failures == {}
+    assert all(0 <= one.p <= 1 for one in verdicts.claim)
+    assert all(0 <= one.relevance <= 1 for one in verdicts.chunk)
+    assert 0 <= verdicts.answer.grounded <= 1
+
+
+def test_the_ground_is_of_the_passages_alone():
+    """Words, runs and vectors are made without a claim; a sentence's vector has length one."""
+    ground = PassageArrays(
+        SentenceIndex([Passage(one.id, one.text) for one in CHUNKS]), load_vectors(), load_rarity()
+    )
+    assert np.linalg.norm(ground.sentence_vectors, axis=1) == pytest.approx(
+        np.ones(len(ground.sizes)), abs=1e-6
+    )
+    assert len(ground.get_ngrams(2)) == len(ground.tokens) - 1
+    assert isinstance(load_support_model().network, SupportNetwork)
+
+
+def test_asked_at_once_or_one_by_one():
+    """What is asked at once is answered as when each group is asked by itself, whatever stands beside it."""
+    query = "When does the ferry to Vell leave?"
+    chunks = tuple(Passage(one.id, one.text) for one in CHUNKS)
+    record = Passage("r", "{'name': 'Vell Quay', 'WiFi': False, 'hours': {'Monday': '9:0-17:0'}}")
+    groups = [
+        (["The ferry leaves at 07:40.", "Cats travel free of charge.", "It takes 35 minutes."], chunks),
+        (["The ferry leaves at 08:40."], chunks[:1]),
+        (["It has WiFi.", "Die Fähre nach Vell verlässt den Nordkai jeden Morgen um acht Uhr."], (record,)),
+        (["Dogs are kept on a lead."], (Passage("answer", "On a lead."),)),
+        ([], chunks),
+        (["It rains."], ()),
+        (["It rains."], (Passage("blank", " "),)),
+    ]
+    together = JUDGE.read(query)
+    together.expect(groups)
+    for claims, passages in groups:
+        one, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.read(query)))
+        assert [seen.p for seen in one] == pytest.approx([seen.p for seen in alone], abs=1e-6)
+        assert [seen._replace(p=0.0) for seen in one] == [seen._replace(p=0.0) for seen in alone]

@@ -1,0 +1,592 @@
+"""Laws of the judges: what a verdict depends on, and what must never pass for support."""
+
+import os
+import pickle
+import subprocess
+import sys
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.errors import MissingExtra, UnknownName, UsageError
+from ragfault.judges import JUDGES, load_judge
+from ragfault.judges.checks.claims import extract_claims, is_refusal
+from ragfault.judges.checks.queries import split_query
+from ragfault.protocols import VERDICT_KINDS, Judge
+from ragfault.records import Chunk, Citation, ClaimVerdict, Trace, Verdicts
+
+JUDGE = load_judge("lexical")
+HANDBOOK = (
+    Chunk(id="returns", text="Customers may return goods within 30 days of purchase. A receipt is required."),
+    Chunk(id="garden", text="Roses should be watered twice a week. Prune them in March."),
+    Chunk(id="shipping", text="Standard shipping to Norway takes five days and costs $12."),
+)
+
+
+def judge(sources: str | tuple[str, ...], answer: str, query: str = "What is said?") -> Verdicts:
+    """The verdicts on one answer drawn from some sources."""
+    texts = (sources,) if isinstance(sources, str) else sources
+    chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
+    verdicts = JUDGE.observe([Trace(id="1", query=query, chunks=chunks, answer=answer)])[0]
+    assert not verdicts.failures
+    return verdicts
+
+
+def claim(sources: str | tuple[str, ...], answer: str) -> ClaimVerdict:
+    """The verdict on the only claim of an answer."""
+    found = judge(sources, answer).claim
+    assert found is not None
+    assert len(found) == 1
+    return found[0]
+
+
+# --- claims ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("Aspirin reduces the risk of stroke in adults.", "Aspirin increases the risk of stroke in adults."),
+        ("Aspirin reduces the risk of stroke.", "Aspirin does not reduce the risk of stroke."),
+        ("The drug is not safe for children.", "The drug is safe for children."),
+        ("The drug is safe for children.", "The drug is unsafe for children."),
+        ("The man bit the dog.", "The dog bit the man."),
+        ("Google acquired YouTube in 2006.", "YouTube acquired Google in 2006."),
+        ("The refund window is 30 days.", "The refund window is 60 days."),
+        ("Oslo was founded in 1040 by King Harald.", "Oslo was founded in 1050 by King Harald."),
+        ("The fund paid out 5 kg of gold.", "The fund paid out 5 mg of gold."),
+        ("The meeting is on 14 March 2024 in Oslo.", "The meeting is on March 15, 2024 in Oslo."),
+        ("Alcohol is forbidden on site.", "Alcohol is allowed on site."),
+        ("Wages rose by 3 % in 2020.", "Wages fell by 3 % in 2020."),
+        ("Section 9 covers parental leave.", "Section 12 covers parental leave."),
+        ("{'name': 'Cafe Ole', 'attributes': {'WiFi': False}}", "The cafe has Wi-Fi."),
+        ("{'hours': {'Monday': '9:0-17:0'}}", "Monday hours are 9 AM to 6 PM."),
+        ("Clerks accrue 20 days a year. Managers accrue 25 days a year.", "Managers accrue 20 days a year."),
+    ],
+)
+def test_contradicted(source: str, answer: str) -> None:
+    """One changed number, date, unit, negation, opposite or role against a well aligned sentence contradicts."""
+    seen = claim(source, answer)
+    assert seen.support == "contradicted"
+    assert seen.p is not None
+    assert seen.p < 0.5
+    assert seen.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("Lyon is the capital of France.", "Paris is the capital of France."),
+        ("Paris is the capital of France.", "Lyon is the capital of France."),
+        ("Anna manages the Oslo office. Bert manages the Bergen office.", "Bert manages the Oslo office."),
+        ("{'name': 'Cafe Ole', 'attributes': {'Music': None}}", "The cafe has live music."),
+        ("Roses should be watered twice a week.", "The warranty covers all parts for two years."),
+    ],
+)
+def test_unsupported(source: str, answer: str) -> None:
+    """Another name in the same words, an empty field, or another subject is no support."""
+    assert claim(source, answer).support in {"unsupported", "contradicted"}
+
+
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("The dog bit the man.", "The man was bitten by the dog."),
+        (
+            "Customers may return goods within 30 days of purchase.",
+            "Goods may be returned within thirty days.",
+        ),
+        ("The meeting is on 14 March 2024 in Oslo.", "The meeting takes place in Oslo on March 14, 2024."),
+        ("The price was $1,500,000 in total.", "In total the price was 1.5 million dollars."),
+        ("Google acquired YouTube in 2006.", "In 2006, YouTube was acquired by Google."),
+        ("{'name': 'Cafe Ole', 'attributes': {'WiFi': False}}", "Cafe Ole does not offer Wi-Fi."),
+        ("{'hours': {'Monday': '9:0-17:0'}}", "On Monday the hours are 9 AM to 5 PM."),
+        ("Don't use a phone in the car.", "Avoid using a phone in the car."),
+        ("| Plan | Price |\n|---|---|\n| Basic | $10 |\n| Pro | $25 |", "The price of the Pro plan is $25."),
+    ],
+)
+def test_paraphrase(source: str, answer: str) -> None:
+    """A faithful rewording holds."""
+    assert claim(source, answer).support in {"supported", "inferred"}
+
+
+def test_copied() -> None:
+    """An answer copied from a chunk is supported throughout, with the copied sentences as evidence."""
+    for chunk in HANDBOOK:
+        verdicts = JUDGE.observe([Trace(id="1", query="?", chunks=HANDBOOK, answer=chunk.text)])[0]
+        assert verdicts.claim
+        for seen in verdicts.claim:
+            assert seen.support == "supported"
+            (evidence,) = seen.evidence
+            assert evidence.chunk == chunk.id
+            assert chunk.text[evidence.start : evidence.end] == seen.claim
+
+
+def test_spread() -> None:
+    """A claim drawn from two chunks is inferred, and both are named."""
+    seen = claim(
+        ("The Oslo office was opened in 1998.", "The Oslo office employs 40 people."),
+        "The Oslo office, opened in 1998, employs 40 people.",
+    )
+    assert seen.support == "inferred"
+    assert {one.chunk for one in seen.evidence} == {"0", "1"}
+
+
+def test_claims_checkable() -> None:
+    """Questions, greetings, headings, offers and refusals are no claims; offsets point into the answer."""
+    answer = (
+        "Sure! Here is a summary:\n## Oslo\n- Oslo is the capital of Norway [1].\n1. It was founded in 1040.\n"
+        "The passages do not mention its mayor. Do you want more? I hope this helps!"
+    )
+    found = extract_claims(answer)
+    assert [one.text for one in found] == ["Oslo is the capital of Norway [1].", "It was founded in 1040."]
+    assert all(answer[one.start : one.end] == one.text for one in found)
+
+
+TALK = (
+    "Thank you very much for reaching out with this interesting question!",
+    "Let me gather my thoughts and go through them one after the other.",
+    "Every journey begins with a first step, and every answer begins with a good question.",
+    "As an AI language model, I strive to be accurate and impartial.",
+    "I'd like to approach this from a few different angles.",
+)
+"""Sentences about the answering, and truisms."""
+
+
+@pytest.mark.parametrize("talk", TALK)
+def test_talk(talk: str) -> None:
+    """Small talk beside claims claims nothing; where the query or a source is about just that, it does."""
+    said = "The window is 30 days."
+    assert [one.text for one in extract_claims(f"{talk} {said}")] == [said]
+    assert [one.text for one in extract_claims(talk)] in ([talk], [])
+    held = judge((talk, said), f"{talk} {said}").claim
+    assert [one.claim for one in held or ()] in ([talk, said], [said])
+
+
+@pytest.mark.parametrize(
+    "invented",
+    [
+        "A loyalty scheme returns a tenth of the amount to members as vouchers every autumn.",
+        "Pensioners with a silver badge are moved to the front of the queue.",
+        "I think the manager waives the fee.",
+        "Let me tell you that the gate is locked after dark.",
+        "We close early on holidays.",
+        "You must ask first.",
+        "Members may ask questions at the end of the talk.",
+        "Late answers are not considered.",
+        "I can help 7 people.",
+        "You can talk to Anna.",
+        "- Ask for help.",
+    ],
+)
+def test_not_talk(invented: str) -> None:
+    """Whoever speaks: what names, counts, forbids or tells of other affairs stays a claim."""
+    found = extract_claims(f"The window is 30 days.\n{invented}")
+    assert [one.text for one in found] == ["The window is 30 days.", invented.removeprefix("- ")]
+
+
+def test_talk_meant() -> None:
+    """A truism is a claim where a chunk says it, or where it was asked about."""
+    said = "Patience is a virtue that grows with time."
+    for source, query in ((said, "What is said?"), ("Roses need water.", "Is patience a virtue?")):
+        assert len(judge(source, f"Roses need water. {said}", query).claim or ()) == 2
+    assert len(judge("Roses need water.", f"Roses need water. {said}").claim or ()) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("I'm sorry, but I cannot answer that based on the provided context.", True),
+        ("Unable to answer based on given passages.", True),
+        ("I don't know.", True),
+        ("The documents do not contain information about the mayor.", True),
+        (
+            "Returns are accepted within 30 days. A receipt is required. The passages do not mention fees.",
+            False,
+        ),
+        ("Dogs cannot eat chocolate.", False),
+        ("", False),
+    ],
+)
+def test_refused(answer: str, expected: bool) -> None:
+    """An answer that declines and claims next to nothing is a refusal."""
+    assert is_refusal(answer) is expected
+
+
+def test_empty_answer() -> None:
+    """An empty answer has no claims, answers nothing and is judged all the same."""
+    verdicts = judge("Oslo is old.", "", "How old is Oslo?")
+    assert verdicts.claim == ()
+    assert verdicts.answer is not None
+    assert verdicts.answer.relevance == 0.0
+    assert not any(aspect.answered for aspect in verdicts.answer.aspects)
+
+
+# --- retrieval -------------------------------------------------------------------------------------
+
+
+def test_blind_to_answer() -> None:
+    """Chunk, missing and recall verdicts do not move with the answer."""
+    base = {
+        "id": "1",
+        "query": "How many days for returns?",
+        "chunks": HANDBOOK,
+        "facts": ("Returns within 30 days",),
+    }
+    answers = [None, "", "Thirty days.", "Roses, twice a week.", HANDBOOK[0].text]
+    seen = JUDGE.observe([Trace(**base, answer=answer) for answer in answers])
+    assert len({(one.chunk, one.missing, one.recall) for one in seen}) == 1
+
+
+def test_relevance_order() -> None:
+    """The chunk that speaks of the query is the most relevant, one on another subject is not relevant."""
+    seen = JUDGE.observe([Trace(id="1", query="How long can customers return goods?", chunks=HANDBOOK)])[
+        0
+    ].chunk
+    assert seen is not None
+    assert [one.chunk for one in seen] == [chunk.id for chunk in HANDBOOK]
+    assert seen[0].level == "high"
+    assert seen[1].level == "none"
+
+
+def test_identifier() -> None:
+    """Asked about Section 12, a chunk on Section 9 is not relevant, however similar the words."""
+    seen = judge(
+        (
+            "Section 9: the notice period for tenants is two months.",
+            "Section 12: the notice period for tenants is short.",
+        ),
+        "",
+        "What does Section 12 say about the notice period for tenants?",
+    ).chunk
+    assert seen is not None
+    assert seen[0].level == "none"
+    assert seen[1].level == "high"
+
+
+def test_missing() -> None:
+    """What no chunk speaks of is named in the query's own words; nothing is missing from a full answer."""
+    query = "How long can customers return goods, and who is the mayor of Bergen?"
+    seen = JUDGE.observe([Trace(id="1", query=query, chunks=HANDBOOK)])[0].missing
+    assert seen == ("who is the mayor of Bergen",)
+    assert judge(HANDBOOK[0].text, "", "Is a receipt required to return goods?").missing == ()
+
+
+def test_recall() -> None:
+    """Facts that the chunks hold are covered, others are not; without facts the reference stands in."""
+    facts = ("Returns are possible within 30 days of purchase", "Gift cards never expire")
+    seen = JUDGE.observe([Trace(id="1", query="?", chunks=HANDBOOK, facts=facts)])[0].recall
+    assert seen is not None
+    assert [one.covered for one in seen] == [True, False]
+    reference = "Standard shipping costs $12. Express shipping costs $40."
+    seen = JUDGE.observe([Trace(id="1", query="?", chunks=HANDBOOK, reference=reference)])[0].recall
+    assert seen is not None
+    assert [one.covered for one in seen] == [True, False]
+
+
+# --- the answer ------------------------------------------------------------------------------------
+
+
+def test_use() -> None:
+    """The chunk that an answer was drawn from is used, the others are not."""
+    answer = "Goods can be returned within 30 days of purchase."
+    seen = JUDGE.observe([Trace(id="1", query="Can I return goods?", chunks=HANDBOOK, answer=answer)])[0].use
+    assert seen is not None
+    assert [one.used for one in seen] == [True, False, False]
+    assert seen[0].overlap > 0.5 > seen[1].overlap
+
+
+def test_citations() -> None:
+    """A citation supports where its chunk holds the claim; a chunk that was not retrieved supports nothing."""
+    answer = (
+        "Goods can be returned within 30 days of purchase [returns]. Shipping to Norway costs $12 [garden]."
+    )
+    citations = (
+        Citation(chunk="returns"),
+        Citation(chunk="garden"),
+        Citation(chunk="shipping", claim="Shipping to Norway costs $12."),
+        Citation(chunk="returns", quote="within 30 days"),
+        Citation(chunk="lost", quote="within 30 days"),
+    )
+    trace = Trace(id="1", query="?", chunks=HANDBOOK, answer=answer, citations=citations)
+    seen = JUDGE.observe([trace])[0].citation
+    assert seen is not None
+    assert [one.supports for one in seen] == [True, False, True, True, False]
+    assert seen[3].claim.startswith("Goods can be returned")
+
+
+def test_facts() -> None:
+    """Expected facts are present, absent or contradicted."""
+    facts = ("The window is 30 days", "A receipt is required", "Gift cards never expire")
+    answer = "The window is 30 days. A receipt is not required."
+    seen = JUDGE.observe([Trace(id="1", query="?", answer=answer, facts=facts)])[0].fact
+    assert seen is not None
+    assert [(one.present, one.contradicted) for one in seen] == [(True, False), (False, True), (False, False)]
+
+
+def test_truth() -> None:
+    """Claims agree with the reference, go against it, or are unknown to it, whatever the chunks say."""
+    answer = "Oslo was founded in 1050. Oslo is the capital of Norway. Roses are red."
+    reference = "Oslo, the capital of Norway, was founded in 1040."
+    seen = JUDGE.observe([Trace(id="1", query="?", answer=answer, reference=reference)])[0].truth
+    assert seen is not None
+    assert [one.status for one in seen] == ["contradicted", "supported", "unknown"]
+
+
+def test_truth_short() -> None:
+    """A reference of a word or two is read as the answer to the query."""
+    trace = Trace(
+        id="1", query="When was Oslo founded?", answer="Oslo was founded in 1040.", reference="1040"
+    )
+    assert [one.status for one in JUDGE.observe([trace])[0].truth or ()] == ["supported"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ("For 60 to 90 m the table gives: Charge £410.00, With dangerous goods £640.00.", "contradicted"),
+        ("For 60 to 90 m the table gives: Charge £410.00, With dangerous goods £530.00.", "supported"),
+        ("For 90 to 120 m the table gives: Charge £565.00, With dangerous goods £720.00.", "unknown"),
+        ("For 60 to 90 m the berth for dangerous goods is number 7.", "unknown"),
+    ],
+)
+def test_truth_figure(answer: str, status: str) -> None:
+    """A short reference said again with another amount is contradicted, other lines of its table are not."""
+    query = "What does the table “Pilotage charges” give as With dangerous goods for 60 to 90 m?"
+    trace = Trace(
+        id="1", query=query, answer=answer, reference="For 60 to 90 m the With dangerous goods is £530.00."
+    )
+    assert [one.status for one in JUDGE.observe([trace])[0].truth or ()] == [status]
+
+
+def test_aspects() -> None:
+    """Each part of a question is answered or not."""
+    query = "When was Oslo founded, and who is its mayor?"
+    assert split_query(query) == ["When was Oslo founded", "who is its mayor?"]
+    seen = judge("Oslo was founded in 1040.", "Oslo was founded in 1040.", query).answer
+    assert seen is not None
+    assert [one.answered for one in seen.aspects] == [True, False]
+
+
+def test_terse() -> None:
+    """A terse answer is relevant by what it was drawn from; a refusal is not."""
+    source, query = "Paris is the capital of France.", "What is the capital of France?"
+    terse, off = judge(source, "Paris.", query).answer, judge(source, "Roses need water.", query).answer
+    no = judge(source, "I don't know.", query).answer
+    assert terse is not None
+    assert off is not None
+    assert no is not None
+    assert terse.relevance > 0.6 > 0.3 > off.relevance
+    assert no.refused
+    assert no.relevance < 0.3
+
+
+def test_wandering() -> None:
+    """Small talk, and what a chunk says on something else, lower the relevance of an answer; detail does not."""
+    query = "How long can customers return goods?"
+    answer = "Customers may return goods within 30 days of purchase."
+    plain, detailed, polite, talking, digressing, off = (
+        judge(tuple(chunk.text for chunk in HANDBOOK), said, query).answer
+        for said in (
+            answer,
+            f"{answer} A receipt is required.",
+            f"{answer} I hope this helps!",
+            f"{' '.join(TALK)} {answer}",
+            f"Roses should be watered twice a week. Prune them in March. {answer}",
+            "Roses should be watered twice a week.",
+        )
+    )
+    assert plain is not None
+    assert detailed is not None
+    assert polite is not None
+    assert talking is not None
+    assert digressing is not None
+    assert off is not None
+    assert plain.relevance == detailed.relevance == polite.relevance
+    assert talking.relevance < 0.6 * plain.relevance
+    assert off.relevance < digressing.relevance < 0.8 * plain.relevance
+    assert plain.aspects == talking.aspects == digressing.aspects
+
+
+def test_brief() -> None:
+    """A short direct answer is no less relevant for a word of courtesy."""
+    source, query = "The last ferry leaves at 22:40.", "When does the last ferry leave?"
+    bare, polite = judge(source, "At 22:40.", query).answer, judge(source, "Sure! At 22:40.", query).answer
+    assert bare is not None
+    assert polite is not None
+    assert bare.relevance == polite.relevance > 0.6
+
+
+def test_similarity() -> None:
+    """Equal texts are alike to the full, unlike texts hardly."""
+    same, other = (
+        JUDGE.observe([Trace(id="1", query="?", answer="Oslo is old.", reference=text)])[0].similarity
+        for text in ("Oslo is old!", "Roses need much water.")
+    )
+    assert same == pytest.approx(1.0)
+    assert other is not None
+    assert other < 0.3
+
+
+# --- the port --------------------------------------------------------------------------------------
+
+
+def test_port() -> None:
+    """Every judge of the registry has the shape of the port, survives pickling, and says what it is in a line."""
+    for name in JUDGES:
+        try:
+            one = load_judge(name)
+        except MissingExtra:
+            continue
+        assert isinstance(one, Judge)
+        assert one.offers <= set(VERDICT_KINDS)
+        copy = pickle.loads(pickle.dumps(one))
+        assert copy.fingerprint == one.fingerprint
+        assert "\n" not in one.fingerprint
+    assert load_judge("lexical", inferred=0.6).fingerprint != JUDGE.fingerprint
+
+
+def test_registry_unknown() -> None:
+    """An unknown judge or option is refused with what there is."""
+    with pytest.raises(UnknownName, match="lexical"):
+        load_judge("lexicl")
+    with pytest.raises(UsageError):
+        load_judge("lexical", temperature=0)
+
+
+def test_independent() -> None:
+    """The verdict on a trace is the same in any batch and order."""
+    traces = [
+        Trace(
+            id="a", query="Can I return goods?", chunks=HANDBOOK, answer="Yes, within 30 days of purchase."
+        ),
+        Trace(id="b", query="How are roses watered?", chunks=HANDBOOK[1:], answer="Twice a week."),
+        Trace(id="c", query="What does shipping cost?", chunks=(), answer="It costs $12.", reference="$12"),
+    ]
+    alone = {trace.id: JUDGE.observe([trace])[0] for trace in traces}
+    for order in permutations(traces):
+        assert [alone[trace.id] for trace in order] == JUDGE.observe(order)
+
+
+def test_hash_seed() -> None:
+    """The verdicts are the same in a process that hashes strings otherwise."""
+    script = (
+        "import msgspec, sys; from ragfault.judges import load_judge; from ragfault.records import Chunk, Trace\n"
+        "chunks = (Chunk(id='a', text='Roses need water, sun and air; tulips, lilies and irises too.'),)\n"
+        "trace = Trace(id='1', query='Where do quokkas, wombats and numbats sleep?', chunks=chunks,\n"
+        "    answer='Quokkas, wombats and numbats sleep in burrows, caves and trees.', reference='In hollow logs.')\n"
+        "sys.stdout.buffer.write(msgspec.json.encode(load_judge().observe([trace])))"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1
+
+
+def test_absent() -> None:
+    """What the trace lacks has no verdict; what was looked for and not found is empty."""
+    bare = JUDGE.observe([Trace(id="1", query="Why?")])[0]
+    assert all(getattr(bare, part) is None for part in VERDICT_KINDS)
+    looked = JUDGE.observe([Trace(id="1", query="Why?", chunks=(), answer="", citations=(), facts=())])[0]
+    assert (looked.chunk, looked.use, looked.claim, looked.citation) == ((), (), (), ())
+    assert (looked.fact, looked.recall) == ((), ())
+    assert looked.missing == ("Why",) or looked.missing == ()
+    assert looked.truth is None
+    assert looked.harm is None
+
+
+def test_fault_stays() -> None:
+    """A trace that cannot be judged fails alone, with the reason."""
+    broken = Trace(id="x", query="Why?", chunks=(Chunk(id="a", text=None),), answer="So.")  # type: ignore[arg-type]
+    good = Trace(id="y", query="Why?", chunks=HANDBOOK, answer="So.")
+    first, second = JUDGE.observe([broken, good])
+    assert "*" in first.failures
+    assert not second.failures
+
+
+def test_huge() -> None:
+    """A chunk of megabytes, and an answer of thousands of sentences, are bounded work."""
+    text = "The quick brown fox jumps over the lazy dog number 7. " * 40_000
+    answer = "The quick brown fox jumps over the lazy dog. " * 300
+    verdicts = judge(text, answer, "fox " * 2000)
+    assert verdicts.claim
+    assert max(one.end for seen in verdicts.claim for one in seen.evidence) <= 200_000
+
+
+SCRAPS = st.text(alphabet="aA1 .\n?!'{}:|[]\"*-$%0not", max_size=60)
+TEXTS = (
+    st.text(max_size=60)
+    | SCRAPS
+    | st.sampled_from(["{'a': None}", "not", "5 kg", "1. ", "{" * 300, "| a | b |"])
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(TEXTS, st.lists(TEXTS, max_size=3), TEXTS, TEXTS)
+def test_total(query: str, chunks: list[str], answer: str, other: str) -> None:
+    """Any text can be judged; every number is in its range and every span within its text."""
+    trace = Trace(
+        id="1",
+        query=query,
+        chunks=tuple(Chunk(id=str(place), text=text) for place, text in enumerate(chunks)),
+        answer=answer,
+        reference=other,
+        facts=(other, query),
+        citations=(Citation(chunk="0", quote=other), Citation(chunk="9", claim=query), Citation(chunk="0")),
+    )
+    seen = JUDGE.observe([trace])[0]
+    assert not seen.failures
+    assert all(0 <= one.relevance <= 1 for one in seen.chunk or ())
+    assert all(0 <= one.overlap <= 1 for one in seen.use or ())
+    for one in seen.claim or ():
+        assert answer[one.start : one.end] == one.claim
+        assert one.p is not None
+        assert 0 <= one.p <= 1
+        assert all(0 <= span.start <= span.end <= len(chunks[int(span.chunk)]) for span in one.evidence)
+    assert seen.truth is not None
+    assert seen.claim is None or len(seen.truth) == len(seen.claim)
+    assert seen.similarity is not None
+    assert 0 <= seen.similarity <= 1
+
+
+def test_textless() -> None:
+    """Chunks whose text was not recorded cannot be judged: no verdict is made of them, not even a bad one."""
+    trace = Trace(
+        id="1", query="Where is Oslo?", chunks=(Chunk(id="d7"), Chunk(id="d9")), answer="In Norway."
+    )
+    seen = JUDGE.observe([trace])[0]
+    assert (seen.chunk, seen.missing, seen.claim, seen.use) == (None, None, None, None)
+    assert seen.answer is not None
+    assert JUDGE.observe([Trace(id="1", query="Where is Oslo?", chunks=())])[0].chunk == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [
+        ("The handbook sections available to me do not say anything about that.", True),
+        ("Sorry, that is not covered by the documentation I was given.", True),
+        ("I'm not able to help with that.", True),
+        ("The handbook says nothing about discounts for rescue teams.", True),
+        ("The ticket does not cover parking.", False),
+        ("Children under 5 are not covered by the family ticket.", False),
+        ("The policy does not include dental care.", False),
+        ("The crew says nothing is carried on deck in winter.", False),
+    ],
+)
+def test_plain_refusals(answer: str, refusal: bool) -> None:
+    """A sentence on the silence of the sources or the speaker refuses; a negative about the matter claims."""
+    trace = Trace(
+        id="1", query="Is there a discount?", chunks=(Chunk(id="a", text="Fares are listed."),), answer=answer
+    )
+    seen = JUDGE.observe([trace])[0]
+    assert seen.answer is not None
+    assert seen.answer.refused is refusal
+    assert (not seen.claim) is refusal

@@ -1,0 +1,268 @@
+"""Laws of the LLM judge's core: from what a model says by our ids to verdicts, and nothing ever shifts."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.errors import JudgeStopped
+from ragfault.judges import load_judge
+from ragfault.judges.llm.prompts.fences import parse_fences
+from ragfault.judges.llm.settings import LLMSettings
+from ragfault.judges.llm.trace_judgment import plan_calls
+from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
+from ragfault.records import Chunk, Trace
+from scripted import PROMPTS, TRACE, Failing, Scripted, judge, right, saying
+
+# --- what is asked ---------------------------------------------------------------------------------
+
+
+def test_two_calls_say_all():
+    """Two calls make every part, in the order of the trace, with as many items as there are things."""
+    caller = Scripted()
+    seen = judge(caller=caller)
+    assert [call.kind for call in caller.calls] == ["retrieval", "generation"]
+    assert not seen.failures
+    assert (seen.trace, seen.judge) == ("7", "llm/1")
+    assert [one.chunk for one in seen.chunk or ()] == [one.chunk for one in seen.use or ()] == ["x", "y", "z"]
+    answer = TRACE.answer or ""
+    assert [answer[one.start : one.end] for one in seen.claim or ()] == [
+        one.claim for one in seen.claim or ()
+    ]
+    assert tuple(one.fact for one in seen.fact or ()) == TRACE.facts
+    assert tuple(one.statement for one in seen.recall or ()) == TRACE.facts
+    assert [one.claim for one in seen.truth or ()] == [one.claim for one in seen.claim or ()]
+    assert [one.chunk for one in seen.citation or ()] == ["x", "gone"]
+    assert seen.answer is not None
+    assert seen.missing == seen.harm == ()
+
+
+def test_claims_are_ours():
+    """The claims of an answer are those that the judge of words finds in it."""
+    lexical = load_judge("lexical").observe([TRACE])[0]
+    assert [(one.claim, one.start) for one in judge().claim or ()] == [
+        (one.claim, one.start) for one in lexical.claim or ()
+    ]
+
+
+def test_retrieval_is_judged_without_the_answer():
+    """The call on what was retrieved shows nothing of answer or citations, and is the same with any answer."""
+    first = plan_calls(TRACE, LLMSettings(model="m"), PROMPTS)[0]
+    assert {one.name[0] for one in parse_fences(first.messages[1].text)} == {"q", "c", "t"}
+    other = msgspec.structs.replace(TRACE, answer="Nobody knows.", citations=None)
+    assert plan_calls(other, LLMSettings(model="m"), PROMPTS)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        ({"chunks": None}, ["generation"]),
+        ({"chunks": ()}, ["generation"]),
+        ({"answer": None}, ["retrieval"]),
+        ({"answer": "  "}, ["retrieval"]),
+        ({"chunks": (Chunk(id="a"), Chunk(id="b"))}, ["generation"]),
+        ({"chunks": None, "answer": None}, []),
+    ],
+)
+def test_nothing_to_ask(change: dict[str, Any], kinds: list[str]):
+    """Without chunks there is no call on them, without an answer none on it; what follows of itself is said."""
+    one = msgspec.structs.replace(TRACE, **change)
+    caller = Scripted()
+    seen = judge(one, caller)
+    assert [call.kind for call in caller.calls] == kinds
+    assert not seen.failures
+    if change.get("chunks", TRACE.chunks) == ():
+        assert seen.chunk == seen.use == ()
+        assert seen.missing == load_judge("lexical").observe([one])[0].missing != ()
+        assert {item.covered for item in seen.recall or ()} == {False}
+        assert {(item.support, item.p) for item in seen.claim or ()} == {("unsupported", 0.0)}
+    elif "chunks" in change:
+        assert seen.chunk is seen.missing is seen.use is seen.claim is seen.recall is None
+    if change.get("answer") == "  ":
+        assert seen.answer is not None
+        assert seen.answer.relevance == 0.0
+        assert seen.claim == seen.truth == seen.harm == ()
+        assert not any(item.used for item in seen.use or ())
+
+
+def test_only_what_there_is_is_asked_for():
+    """Of a trace without facts, citations and references none of them is asked for."""
+    one = Trace(id="1", query="When?", chunks=TRACE.chunks, answer="At noon the ferry leaves.")
+    upper, lower = plan_calls(one, LLMSettings(model="m"), PROMPTS)
+    assert list(upper.schema["properties"]) == ["chunks", "missing"]
+    assert list(lower.schema["properties"]) == ["claims", "used", "aspects", "relevance", "refused", "harm"]
+    seen = judge(one)
+    assert seen.recall is seen.fact is seen.citation is seen.truth is seen.similarity is None
+
+
+@given(votes=st.integers(1, 3), reverse=st.booleans(), context=st.sampled_from([None, 6_000, 9_000]))
+@settings(max_examples=20, deadline=None)
+def test_what_is_planned_is_asked(votes: int, reverse: bool, context: int | None):
+    """The calls that are planned are those that are made of a trace of which nothing lacks."""
+    options: dict[str, Any] = {"votes": votes, "reverse": reverse, "context": context}
+    caller = Scripted()
+    judge(caller=caller, **options)
+    plan = plan_calls(TRACE, LLMSettings(model="m", **options), PROMPTS)
+    assert {(call.content, call.vote) for call in caller.calls} == {
+        (call.content, call.vote) for call in plan
+    }
+    assert len(caller.calls) == len(plan)
+
+
+# --- what is said ----------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 1_000))
+@settings(max_examples=30, deadline=None)
+def test_order_is_nothing(seed: int):
+    """A reply whose items and fields stand in another order gives the same verdicts."""
+    said = {"chunks": {"c2": {"relevance": 0.8}}, "claims": {"s1": {"support": "contradicted", "p": 0.1}}}
+
+    def shuffled(call: ModelCall) -> str:
+        reply = list(right(call, **said).items())
+        random.Random(seed).shuffle(reply)
+        for _, held in reply:
+            if isinstance(held, list):
+                random.Random(seed + 1).shuffle(held)
+        return json.dumps(dict(reply))
+
+    assert judge(caller=Scripted(shuffled)) == judge(caller=saying(**said))
+
+
+DISTINCT = {
+    "chunks": {f"c{n}": {"relevance": n / 10} for n in range(1, 4)},
+    "claims": {f"s{n}": {"p": 0.5 + n / 10} for n in range(1, 4)},
+}
+THINGS = {"chunk": ["x", "y", "z"], "claim": [one.claim for one in judge().claim or ()]}
+NUMBERS = {"chunk": [0.1, 0.2, 0.3], "claim": [0.6, 0.7, 0.8]}
+
+
+SPOILERS: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], object]] = {
+    "keep": lambda held, item: None,
+    "drop": lambda held, item: held.remove(item),
+    "double": lambda held, item: held.append({**item, "reason": "another"}),
+    "strange": lambda held, item: item.update(id="c9"),
+    "bare": lambda held, item: item.update(id=item["id"][1:]),
+    "nameless": lambda held, item: item.pop("id"),
+    "spoil": lambda held, item: item.update(relevance=7, p="much"),
+}
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_nothing_shifts(data: st.DataObject):
+    """Whatever a model leaves out, doubles, renames or spoils, what it says of a thing is said of that or lost."""
+
+    def spoilt(call: ModelCall) -> str:
+        reply = right(call, **DISTINCT)
+        for held in (reply.get("chunks", []), reply.get("claims", [])):
+            for item in list(held):
+                SPOILERS[data.draw(st.sampled_from(["keep", *SPOILERS]))](held, item)
+        text = json.dumps(reply)
+        return text[: data.draw(st.integers(0, len(text)))] if data.draw(st.booleans()) else text
+
+    seen = judge(caller=Scripted(spoilt))
+    for part, name, things in (("chunk", "c", seen.chunk), ("claim", "s", seen.claim)):
+        number = {
+            getattr(one, part): getattr(one, "p" if part == "claim" else "relevance") for one in things or ()
+        }
+        for place, known in enumerate(THINGS[part], 1):
+            assert number.get(known) in {None, NUMBERS[part][place - 1]}
+            assert known in number or any(sign in seen.failures[part] for sign in (f"{name}{place}", "empty"))
+
+
+@given(text=st.one_of(st.text(), st.text(alphabet="{}[]',:\\cs123 \nidtrue0.9")))
+@settings(max_examples=150, deadline=None)
+def test_any_reply(text: str):
+    """Whatever a model says, nothing is raised, and each part is whole or named as lost."""
+    seen = judge(caller=Scripted(lambda call: text))
+    assert seen.chunk is None or len(seen.chunk) == 3 or "chunk" in seen.failures
+    assert seen.answer is not None or "answer" in seen.failures
+    msgspec.json.encode(seen)
+
+
+# --- repairs and failures --------------------------------------------------------------------------
+
+
+def test_one_repair_for_what_lacks():
+    """What a reply lacks is asked for once more, by id alone, after the conversation; the rest is not asked again."""
+
+    def forgetful(call: ModelCall) -> str:
+        reply = right(call)
+        if len(call.messages) == 2 and "chunks" in reply:
+            del reply["chunks"][1]
+            reply["chunks"][1]["relevance"] = 3
+        return json.dumps(reply)
+
+    caller = Scripted(forgetful)
+    seen = judge(caller=caller)
+    assert not seen.failures
+    assert seen.chunk is not None
+    assert len(seen.chunk) == 3
+    first, again = [call for call in caller.calls if call.kind == "retrieval"]
+    assert again.messages[:2] == first.messages
+    assert [message.role for message in again.messages] == ["system", "user", "assistant", "user"]
+    assert again.messages[3].text.endswith("chunks (of c2, c3)")
+    assert list(again.schema["properties"]) == ["chunks"]
+    assert again.content != first.content
+    assert len(caller.calls) == 3
+
+
+def test_what_lacks_twice_is_lost():
+    """What is left out twice is named; what was judged stays, and no third request is made."""
+
+    def stubborn(call: ModelCall) -> str:
+        reply = right(call)
+        reply["chunks"] = [one for one in reply.get("chunks", []) if one["id"] == "c2"]
+        reply.pop("harm", None)
+        return json.dumps(reply)
+
+    caller = Scripted(stubborn)
+    seen = judge(caller=caller)
+    assert seen.failures == {
+        "chunk": "no verdict on chunks c1, c3 after a repair request",
+        "harm": "no verdict on harm after a repair request",
+    }
+    assert [one.chunk for one in seen.chunk or ()] == ["y"]
+    assert seen.harm is None
+    assert seen.answer is not None
+    assert len(caller.calls) == 4
+
+
+def test_a_call_that_fails():
+    """A call that fails loses the parts that it was to make, with its reason, and no other."""
+    seen = judge(caller=Failing("retrieval", CallFailed("429 six times")))
+    assert seen.failures == dict.fromkeys(("chunk", "missing", "recall"), "429 six times")
+    assert seen.claim is not None
+    assert len(seen.claim) == 3
+    seen = judge(caller=Failing("generation", CallFailed("cut")))
+    assert set(seen.failures) == {"claim", "use", "citation", "fact", "truth", "answer", "harm"}
+    assert seen.chunk is not None
+    assert seen.answer is None
+
+
+def test_what_stops_passes():
+    """What stops the judge altogether is raised, after the other call has ended."""
+    caller = Failing("generation", JudgeStopped("the key is refused"))
+    with pytest.raises(JudgeStopped, match="refused"):
+        judge(caller=caller)
+    assert [call.kind for call in caller.calls] == ["retrieval"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n", "I'm sorry, but I cannot help.", "I can’t assist with this request."]
+)
+def test_refusals_of_the_model(text: str):
+    """An empty reply and a refusal fail the call at once, with the reason."""
+    caller = Scripted(lambda call: text)
+    seen = judge(caller=caller)
+    assert len(caller.calls) == 2
+    assert all("refused" in reason or "empty" in reason for reason in seen.failures.values())
+    assert len(seen.failures) == 10

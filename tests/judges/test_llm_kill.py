@@ -1,0 +1,153 @@
+"""Killed at any point, a run that is paid for goes on: nothing that arrived is paid again, and its budget holds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoint import some
+
+pytest.importorskip("openai", reason="needs the extra llm")
+
+from ragfault.io import write_traces
+from ragfault.io.runs import Run
+
+CONCURRENCY = 8
+TRACES = 150
+KILLS = 10
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals")
+
+
+class Elsewhere:
+    """An endpoint in a process of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/v1"
+
+    def counts(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/counts") as reply:
+            return dict(json.load(reply))
+
+
+@contextlib.contextmanager
+def elsewhere() -> Iterator[Elsewhere]:
+    command = [sys.executable, str(Path(__file__).with_name("endpoint.py")), "0", "--delay", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Elsewhere(int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def begun(
+    folder: Path, server: Elsewhere, out: str, *flags: str, cache: str = "cache"
+) -> subprocess.Popen[str]:
+    """An evaluation that was begun, by the command line."""
+    command = [sys.executable, "-m", "ragfault", "evaluate", "traces.jsonl", "-o", out, "-q", "--batch", "8"]
+    command += ["--judge", "llm:m", "--base-url", server.url, "--concurrency", str(CONCURRENCY), *flags]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAGFAULT_")}
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**env, "RAGFAULT_CACHE": f"{cache}.sqlite"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def killed(process: subprocess.Popen[str], server: Elsewhere, calls: int) -> None:
+    """Kill an evaluation after so many further calls, wherever it then is."""
+    least = server.counts()["calls"] + calls
+    while server.counts()["calls"] < least and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    said = process.communicate()[1]
+    return process.returncode, said
+
+
+def settled(server: Elsewhere) -> dict[str, Any]:
+    """What the endpoint counted once nothing is under way there."""
+    before, now = None, server.counts()
+    while before != now:
+        time.sleep(0.2)
+        before, now = now, server.counts()
+    return now
+
+
+def tables(path: Path) -> list[bytes]:
+    return [(path / f"{name}.parquet").read_bytes() for name in ("traces", "verdicts", "scores")]
+
+
+def test_a_run_killed_ten_times_pays_again_for_what_was_under_way_alone(tmp_path: Path):
+    """After ten kills at random points the run is the very same; calls in flight alone are paid twice, and count."""
+    write_traces(some(TRACES), tmp_path / "traces.jsonl")
+    draw = random.Random(7)
+    with elsewhere() as server:
+        assert ended(begun(tmp_path, server, "calm", cache="calm")) == (0, "")
+        calm = settled(server)["paid"]
+        for _ in range(KILLS):
+            killed(begun(tmp_path, server, "run"), server, draw.randint(1, 25))
+        code, said = ended(begun(tmp_path, server, "run"))
+        assert (code, said) == (0, "")
+        paid = settled(server)["paid"] - calm
+    assert calm == 2 * TRACES
+    assert calm <= paid <= calm + KILLS * CONCURRENCY
+    spent = Run.open(tmp_path / "run").manifest.usage
+    assert spent is not None
+    assert paid <= spent.calls <= calm + KILLS * CONCURRENCY
+    assert tables(tmp_path / "run") == tables(tmp_path / "calm")
+
+
+def test_a_budget_holds_over_kills(tmp_path: Path):
+    """However often a run is killed and taken up again, what the endpoint served stays within its budget."""
+    write_traces(some(TRACES), tmp_path / "traces.jsonl")
+    draw = random.Random(8)
+    most = 150_000
+    flags = ("--max-tokens", "200", "--budget")
+    with elsewhere() as server:
+        for _ in range(3):
+            killed(begun(tmp_path, server, "run", *flags, f"{most} tokens"), server, draw.randint(1, 8))
+        for _ in range(2):
+            code, said = ended(begun(tmp_path, server, "run", *flags, f"{most} tokens"))
+            assert code == 3
+            assert "BudgetSpent: the budget is spent" in said
+            assert settled(server)["tokens"] <= most
+        code, said = ended(begun(tmp_path, server, "run", *flags, "2m tokens"))
+        assert (code, said) == (0, "")
+        assert settled(server)["paid"] <= 2 * TRACES + 3 * CONCURRENCY
+
+
+def test_an_interrupted_run_keeps_what_was_under_way(tmp_path: Path):
+    """Ctrl-C waits for the replies to what was sent: going on afterwards repeats nothing at all."""
+    write_traces(some(TRACES), tmp_path / "traces.jsonl")
+    with elsewhere() as server:
+        process = begun(tmp_path, server, "run")
+        while server.counts()["calls"] < 40:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        code, said = ended(process)
+        assert code == 130, said
+        assert "What was done is kept" in said
+        assert "Traceback" not in said
+        assert ended(begun(tmp_path, server, "run")) == (0, "")
+        assert settled(server)["paid"] == 2 * TRACES

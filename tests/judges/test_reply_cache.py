@@ -1,0 +1,260 @@
+"""The file of replies: what names a reply, who may read it, what is done with it, and what is not one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.cli import run_command as cli
+from ragfault.errors import InputError, JudgeStopped
+from ragfault.judges.llm.settings import LLMSettings
+from ragfault.judges.llm.transport.budget import CallBudget, CallCost
+from ragfault.judges.llm.transport.calls import ModelCall, ModelMessage
+from ragfault.judges.llm.transport.reply_cache import (
+    CachedReply,
+    CacheFile,
+    create_key_builder,
+    default_cache_path,
+    export_replies,
+    load_reply,
+    prune_cache,
+    resolve_cache_path,
+    store_reply,
+    summarize_cache,
+)
+
+ASKED = ModelCall(kind="retrieval", messages=(ModelMessage(role="user", text="?"),), schema={}, content="a")
+BASE = LLMSettings(model="m", base_url="http://localhost:1/v1")
+
+
+def kept(text: str = "yes", **fields: Any) -> CachedReply:
+    made = CachedReply(text, False, "retrieval", "openai", "m", 10, 5, 1_000_000, 1_700_000_000)
+    return made._replace(**fields)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    made = CacheFile(tmp_path / "cache.sqlite")
+    yield made
+    made.close()
+
+
+def filled(place: Path, *replies: CachedReply) -> None:
+    made = CacheFile(place)
+    with made.transaction() as connection:
+        for number, reply in enumerate(replies):
+            store_reply(connection, number.to_bytes(32, "big"), reply)
+    made.close()
+
+
+def test_a_reply_is_found_by_all_that_bears_on_it(file: CacheFile):
+    """What is asked, the model, its place and its parameters name a reply; how it is carried does not."""
+    with file.transaction() as connection:
+        store_reply(connection, create_key_builder(BASE)(ASKED), kept())
+        store_reply(connection, create_key_builder(BASE)(ASKED), kept("another"))
+    same = replace(BASE, concurrency=3, timeout=1.0, budget=2.0, price=(1.0, 2.0), cache="other", tries=1)
+    assert load_reply(file, create_key_builder(same)(ASKED)) == kept()
+    other_settings = [
+        replace(BASE, model="n"),
+        replace(BASE, provider="ollama"),
+        replace(BASE, base_url="http://localhost:2/v1"),
+        replace(BASE, base_url="http://localhost:1/team/v1"),
+        replace(BASE, temperature=None),
+        replace(BASE, max_tokens=5),
+        replace(BASE, parameters={"seed": 1}),
+        replace(BASE, structured="none"),
+    ]
+    assert [load_reply(file, create_key_builder(other)(ASKED)) for other in other_settings] == [None] * 8
+    others = [replace(ASKED, content="b"), replace(ASKED, kind="generation"), replace(ASKED, vote=1)]
+    assert [load_reply(file, create_key_builder(BASE)(other)) for other in others] == [None] * 3
+    first, second = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert create_key_builder(replace(BASE, parameters=first))(ASKED) == create_key_builder(
+        replace(BASE, parameters=second)
+    )(ASKED)
+
+
+def test_only_its_user_may_read_it(tmp_path: Path):
+    """The file and what lies beside it are readable for their user alone."""
+    if os.name == "nt":
+        pytest.skip("needs permissions of POSIX")
+    made = CacheFile(tmp_path / "folder" / "cache.sqlite")
+    with made.transaction() as connection:
+        store_reply(connection, b"k", kept())
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "folder").iterdir()}
+    made.close()
+    assert modes == {0o600}
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but text\n" * 100, b"SQLite format 3\0" + b"\xff" * 4000]
+)
+def test_what_is_no_file_of_replies_is_left_alone(tmp_path: Path, content: bytes):
+    """A damaged file, or one of something else, is an error that says so, and stays as it is."""
+    place = tmp_path / "cache.sqlite"
+    place.write_bytes(content)
+    with pytest.raises(InputError, match="damaged, or no file of replies"):
+        CacheFile(place)
+    assert place.read_bytes() == content
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path):
+    """Tables of another program are never written to."""
+    place = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(place)
+    connection.execute("create table notes (text)")
+    connection.commit()
+    connection.close()
+    before = place.read_bytes()
+    with pytest.raises(InputError, match="no file of replies"):
+        CacheFile(place)
+    assert place.read_bytes() == before
+
+
+def test_damage_within_stops_and_says_what_to_do(tmp_path: Path):
+    """Where pages are damaged, asking stops and tells that the file can be moved away."""
+    place = tmp_path / "cache.sqlite"
+    filled(place, *(kept("x" * 3000, time=number) for number in range(50)))
+    size = place.stat().st_size
+    with place.open("r+b") as handle:
+        handle.seek(5 * 4096)
+        handle.write(b"\xff" * (size - 5 * 4096))
+    made = CacheFile(place)
+    with pytest.raises(JudgeStopped, match="Move it away"):
+        list(export_replies(made))
+    made.close()
+
+
+def test_a_file_that_another_holds_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Who cannot write now is told so, and not to move the file away."""
+    place = tmp_path / "cache.sqlite"
+    filled(place, kept())
+    monkeypatch.setattr("ragfault.judges.llm.transport.reply_cache.LOCK_TIMEOUT", 0.01)
+    other = sqlite3.connect(place, isolation_level=None)
+    other.execute("begin exclusive")
+    with pytest.raises(InputError, match=r"locked\. Free the file") as refused:
+        CacheFile(place)
+    assert "Move it away" not in str(refused.value)
+    other.close()
+    made = CacheFile(place)
+    assert len(summarize_cache(made)) == 1
+    made.close()
+
+
+def test_a_place_that_cannot_be_made_is_said(tmp_path: Path):
+    """Where no file can be, another can be named."""
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(InputError, match="--cache or RAGFAULT_CACHE"):
+        CacheFile(tmp_path / "taken" / "cache.sqlite")
+
+
+def test_the_file_is_named_by_flag_then_environment_then_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """ "none" names no file; without a name it lies in the user's cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    monkeypatch.delenv("RAGFAULT_CACHE", raising=False)
+    assert resolve_cache_path(None) == default_cache_path()
+    assert default_cache_path().name == "replies.sqlite"
+    monkeypatch.setenv("RAGFAULT_CACHE", "none")
+    assert resolve_cache_path(None) is None
+    assert resolve_cache_path("x.sqlite") == Path("x.sqlite")
+    assert resolve_cache_path("none") is None
+
+
+def test_several_writers_lose_nothing(tmp_path: Path):
+    """Many that share the file at once: each reply is there, and a budget is exact."""
+    place, most = tmp_path / "cache.sqlite", 2_000
+    tickets: list[int] = []
+
+    def work(number: int) -> None:
+        made = CacheFile(place)
+        purse = CallBudget(made, "run", replace(BASE, budget_tokens=most))
+        purse.begin(fresh=False)
+        for step in range(40):
+            ticket = purse.reserve(CallCost(10, 5, 0))
+            if ticket is not None:
+                tickets.append(ticket)
+                purse.settle(ticket, CallCost(10, 5, 0), (f"{number} {step}".encode(), kept()))
+        made.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made = CacheFile(place)
+    assert len(tickets) == most // 15
+    assert summarize_cache(made)[0].calls == most // 15
+    assert CallBudget(made, "run", BASE).usage().calls == most // 15
+    made.close()
+
+
+def test_pruning_removes_what_is_meant_and_keeps_what_was_spent(tmp_path: Path):
+    """By age, by model or all; the purses of runs stay."""
+    place = tmp_path / "cache.sqlite"
+    filled(place, kept(time=2**31), kept(), kept(model="n"), kept(provider="ollama", model="n"))
+    made = CacheFile(place)
+    purse = CallBudget(made, "run", BASE)
+    purse.begin(fresh=True)
+    purse.settle(purse.reserve(CallCost(1, 2, None)) or 0, CallCost(1, 2, None))
+    assert prune_cache(made, model="ollama/n") == 1
+    assert prune_cache(made, older=86400.0, model="m") == 1
+    assert prune_cache(made) == 2
+    assert summarize_cache(made) == []
+    assert (purse.usage().calls, purse.usage().cost) == (1, None)
+    made.close()
+
+
+def test_the_command_counts_prunes_and_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """`ragfault cache`: a table, JSON, both formats of export, and no removal without a word."""
+    import pyarrow.parquet as pq
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAGFAULT_CACHE", "cache.sqlite")
+    assert cli(["cache", "stats"]) == 0
+    assert "no replies are kept" in capsys.readouterr().out
+    filled(tmp_path / "cache.sqlite", kept(), kept("no", cost=None), kept(kind="generation"))
+    assert cli(["cache", "stats"]) == 0
+    assert "openai/m  retrieval" in capsys.readouterr().out
+    assert cli(["cache", "stats", "--json"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert [(one["kind"], one["calls"], one["cost"]) for one in groups] == [
+        ("generation", 1, 0.001),
+        ("retrieval", 2, None),
+    ]
+    assert cli(["cache", "export", "replies.jsonl"]) == 0
+    assert cli(["cache", "export", "replies.parquet"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "replies.jsonl").read_text().splitlines()]
+    assert lines == pq.read_table(tmp_path / "replies.parquet").to_pylist()
+    assert {line["text"] for line in lines} == {"yes", "no"}
+    assert cli(["cache", "export", "replies.jsonl"]) == 2
+    assert cli(["cache", "prune"]) == 2
+    assert cli(["cache", "prune", "--older", "soon", "-y"]) == 2
+    assert cli(["cache", "prune", "--older", "30d", "-y"]) == 0
+    assert "3 replies removed" in capsys.readouterr().out
+    assert cli(["cache", "export", "more.parquet"]) == 0
+
+
+def test_removal_is_asked_about_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without --yes and without an answer, or with No, nothing is removed."""
+    place = tmp_path / "cache.sqlite"
+    filled(place, kept())
+    for said, code, left in (("", 2, 1), ("n\n", 0, 1), ("y\n", 0, 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(said))
+        assert cli(["cache", "prune", "--all", "--cache", str(place)]) == code
+        made = CacheFile(place)
+        assert len(summarize_cache(made)) == left
+        made.close()

@@ -1,0 +1,125 @@
+"""Laws of reading replies: what is meant is understood, and nothing half said counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragfault.judges.llm.reply_parser import RequestedFields, list_missing, parse_json, parse_reply
+
+WANTED: RequestedFields = {"chunks": ("c1", "c2"), "missing": ()}
+WHOLE = {
+    "chunks": [{"id": "c1", "reason": "a", "relevance": 0.9}, {"id": "c2", "reason": "b", "relevance": 0.25}],
+    "missing": ["the price"],
+}
+TEXT = json.dumps(WHOLE)
+
+
+def grades(text: str, *, cut: bool = False) -> dict[str, float]:
+    """Id → relevance, of what a reply says."""
+    return {
+        name: item.relevance
+        for name, item in parse_reply(text, WANTED, truncated=cut).items["chunks"].items()
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        f"```json\n{TEXT}\n```",
+        f"```\n{TEXT}\n```",
+        f"Here is what I found:\n\n{TEXT}\n\nI hope this helps {{truly}}!",
+        f"<think>Perhaps {{'chunks': []}}?</think>{TEXT}",
+        f"\ufeff{TEXT}",
+        TEXT.replace('"', "'"),
+        TEXT.replace("]", ",]").replace("}", ",}"),
+        TEXT.replace("0.9", '"90 %"').replace("0.25", '"0,25"'),
+        TEXT.replace('"chunks"', '"Chunks"').replace('"id"', '"ID"').replace('"c1"', '" C1 "'),
+        TEXT.replace('{"chunks"', '{"thoughts": "none", "chunks"'),
+        TEXT.replace("{", "{\n  // a note\n", 1),
+        json.dumps({**WHOLE, "chunks": {one["id"]: one for one in WHOLE["chunks"]}}),  # type: ignore[index]
+        TEXT.replace('"a"', "null"),
+        TEXT.replace('"id": "c1"', '"id": "c1", "score": 3'),
+        TEXT[:-1],
+    ],
+)
+def test_what_is_meant_is_understood(text: str):
+    """Fences, prose, thoughts, trailing commas, other quotes and letters, and numbers as words change nothing."""
+    assert grades(text) == {"c1": 0.9, "c2": 0.25}
+
+
+@pytest.mark.parametrize(
+    "value", [7, -0.1, "high", None, True, [0.5], "NaN", "1e3", "120 %", 1e400, 10**30, "", {}]
+)
+def test_no_number_out_of_range(value: Any):
+    """A number that is none, or is not from 0 to 1, loses its item and no other."""
+    text = json.dumps(WHOLE).replace("0.9", json.dumps(value))
+    assert grades(text) == {"c2": 0.25}
+
+
+@given(st.integers(0, len(TEXT)))
+def test_a_cut_reply_says_nothing_wrong(length: int):
+    """Of a reply that breaks off anywhere, only what was said in full is read."""
+    said = parse_reply(TEXT[:length], WANTED)
+    assert said.items["chunks"].items() <= parse_reply(TEXT, WANTED).items["chunks"].items()
+    assert said.fields.get("missing") in {None, ("the price",)}
+    assert said.fields.keys() == set() or length >= len(TEXT) - 1
+
+
+def test_an_id_said_twice():
+    """An item said twice counts where both are equal, and is lost where they differ; ids of others are passed over."""
+    first, second = WHOLE["chunks"]  # type: ignore[misc]
+    twice = json.dumps({"chunks": [first, second, first], "missing": []})
+    assert grades(twice) == {"c1": 0.9, "c2": 0.25}
+    other = json.dumps({"chunks": [first, second, {**first, "relevance": 0.1}]})  # type: ignore[dict-item]
+    assert grades(other) == {"c2": 0.25}
+    strange = json.dumps({"chunks": [first, {**second, "id": "c7"}, {**second, "id": 2}]})  # type: ignore[dict-item]
+    assert grades(strange) == {"c1": 0.9}
+
+
+def test_labels():
+    """Labels are read in letters of any case, and nothing is taken for a label that is none."""
+    item = {"id": "s1", "chunk": "", "quote": "", "reason": "", "p": 0.5}
+    wanted: RequestedFields = {"claims": ("s1",)}
+    for said, meant in (
+        ("SUPPORTED", "supported"),
+        (" Inferred. ", "inferred"),
+        ("not supported", None),
+        (1, None),
+    ):
+        items = parse_reply(json.dumps({"claims": [{**item, "support": said}]}), wanted).items["claims"]
+        assert [one.support for one in items.values()] == ([meant] if meant else [])
+
+
+def test_what_lacks():
+    """What was asked for and not said is known by field and id."""
+    said = parse_reply('{"chunks": [{"id": "c2", "relevance": 1}]}', WANTED)
+    assert list_missing(WANTED, said) == {"chunks": ("c1",), "missing": ()}
+    assert list_missing(WANTED, parse_reply(TEXT, WANTED)) == {}
+
+
+@given(
+    st.one_of(
+        st.text(), st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps)
+    )
+)
+def test_nothing_raises(text: str):
+    """Whatever is read, nothing is raised."""
+    parse_json(text)
+    parse_reply(text, WANTED)
+    parse_reply("{" + text, WANTED, truncated=True)
+
+
+DEEP = ("[" * 100_000, '{"a":' * 50_000, "{" * 59_000, "{'" * 29_000, "{(" * 20_000)
+LONG = ("<think>" * 40_000, "x" * 400_000, "'" * 59_000, '{"a": "' + 'x" ' * 19_000)
+
+
+@pytest.mark.parametrize("text", [*DEEP, *LONG], ids=lambda text: text[:7])
+def test_deep_and_long_replies(text: str):
+    """A reply that is deep or long beyond sense is read as saying nothing."""
+    assert parse_reply(text, WANTED).items["chunks"] == {}

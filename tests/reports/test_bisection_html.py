@@ -1,0 +1,272 @@
+"""The page of a bisection: self-contained, harmless, and readable by eye, by key and by ear."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pages import HOSTILE
+from ragfault import evaluate
+from ragfault.analysis import Bisection, bisect, bisect_segments, pair_runs
+from ragfault.errors import OutputError
+from ragfault.io.datasets import write_handbook
+from ragfault.io.runs import Run
+from ragfault.reports.charts import describe_forest_row, draw_forest_plot
+from ragfault.reports.html.bisection import render_bisection_html, write_bisection_html
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """Both versions of the demo system."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_handbook(folder / "handbook")
+    old, new = (evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name) for name in ("v1", "v2"))
+    return old, new
+
+
+@pytest.fixture(scope="module")
+def found(runs: tuple[Run, Run]) -> Bisection:
+    return bisect(*runs)
+
+
+def spoiled(found: Bisection) -> Bisection:
+    """The same with an attack for every text that comes from outside."""
+    fault = found.faults[0]
+    telling = tuple(
+        replace(each, trace=HOSTILE, query=HOSTILE, before=HOSTILE, after=HOSTILE) for each in fault.examples
+    )
+    clues = tuple(replace(clue, text=HOSTILE) for clue in found.differences)
+    manifests = tuple(replace(made, judge=HOSTILE, created=HOSTILE) for made in found.comparison.manifests)
+    changes = tuple(replace(each, metric=f"{each.metric} {HOSTILE}") for each in found.comparison.changes)
+    return replace(
+        found,
+        sentence=HOSTILE,
+        faults=(replace(fault, examples=telling, differences=clues),),
+        tree=tuple(replace(each, why=HOSTILE) for each in found.tree),
+        differences=clues,
+        comparison=replace(
+            found.comparison,
+            baseline=HOSTILE,
+            candidate=HOSTILE,
+            warnings=(HOSTILE,),
+            manifests=manifests,
+            changes=changes,
+        ),
+    )
+
+
+class Names(HTMLParser):
+    """The elements and attributes of a page, and where its links lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+        self.attributes: set[str] = set()
+        self.links: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+        self.links.update(value or "" for name, value in attrs if name in ("href", "xlink:href"))
+
+
+def test_self_contained(found: Bisection):
+    """The page names nothing outside itself, loads nothing, and has a language and a title."""
+    page = render_bisection_html(found)
+    parser = Names()
+    parser.feed(page)
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+    assert "<title>v1 → v2 – ragfault bisection</title>" in page
+    assert {link.partition("#")[0] for link in parser.links} == {"", "data:,"}
+    assert not parser.elements & {"img", "iframe", "object", "embed", "base", "video", "audio", "source"}
+    assert not {n for n in parser.attributes if n in ("src", "style", "srcset") or n.startswith("on")}
+
+
+def test_policy_by_hash(found: Bisection):
+    """The security policy allows the one script and the one style sheet by their hashes, and nothing else."""
+    page = render_bisection_html(found)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    for tag in ("script", "style"):
+        [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, flags=re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy[1]
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_all_of_the_bisection_is_on_the_page(found: Bisection):
+    """Sentence, suspects, remedies, clues, every branch, every metric, every telling trace."""
+    page = render_bisection_html(found)
+    for text in (
+        found.sentence,
+        *found.faults[0].suspects,
+        *found.faults[0].remedies,
+        *(clue.text for clue in found.differences),
+        *(ruling.branch for ruling in found.tree),
+        *(change.metric for change in found.comparison.changes),
+        *(each.trace for each in found.faults[0].examples),
+    ):
+        assert text in page
+    assert page.index(found.sentence) < page.index('id="faults"') < page.index('id="tree"')
+
+
+def test_the_forest_says_what_it_draws(found: Bisection):
+    """A drawing for each difference, named by where its interval lies; one without end has an arrow."""
+    drawn = draw_forest_plot(found.comparison.changes, "title")
+    known = [change for change in found.comparison.changes if change.difference is not None]
+    assert drawn is not None
+    assert drawn.count('role="img"') == len(known)
+    assert "polygon" not in drawn
+    worst = known[0]
+    assert "lies below the margin of 0.020" in describe_forest_row(worst)
+    within = replace(worst, difference=replace(worst.difference, low=-0.01, high=0.015))
+    assert describe_forest_row(within).endswith("lies within the margin of 0.020")
+    across = replace(worst, difference=replace(worst.difference, low=-0.4, high=0.015))
+    assert "takes in zero and reaches over the margin" in describe_forest_row(across)
+    endless = replace(worst, difference=replace(worst.difference, low=-float("inf")))
+    assert str(draw_forest_plot([endless], "title")).count("<polygon") == 1
+    assert draw_forest_plot([replace(worst, difference=None)], "title") is None
+
+
+def test_the_file_is_kept(found: Bisection, tmp_path: Path):
+    """What stands there stays, unless forced."""
+    place = tmp_path / "page.html"
+    place.write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        write_bisection_html(found, place)
+    assert place.read_text() == "mine"
+    assert write_bisection_html(found, place, force=True).read_text("utf-8").startswith("<!doctype html>")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A Chromium that is started once."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no Chromium at {CHROMIUM}")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that is open; it may report no fault and ask for nothing but itself."""
+
+    def __init__(self, chromium: Any, place: Path, **options: Any) -> None:
+        self.context = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.noise: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.noise.append(message.text))
+        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
+        self.page.goto(place.as_uri())
+        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
+
+    def __enter__(self) -> Any:
+        return self.page
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.context.close()
+        if kind is None:
+            assert self.noise == []
+            assert len(self.requests) == 1
+
+
+@pytest.fixture(scope="module")
+def page(found: Bisection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bisection_html(found, tmp_path_factory.mktemp("page") / "page.html")
+
+
+@pytest.mark.browser
+def test_hostile_text_inert(chromium: Any, found: Bisection, tmp_path: Path):
+    """Whatever a text holds is shown as text: no script runs, no element appears, no link leads out."""
+    place = write_bisection_html(spoiled(found), tmp_path / "page.html")
+    with Visit(chromium, place) as page:
+        assert page.evaluate("window.pwned") is None
+        assert page.locator("script").count() == 1
+        assert page.locator("main :is(img, iframe, object, embed, base, form)").count() == 0
+        assert page.evaluate("[...document.links].every(link => link.getAttribute('href').startsWith('#'))")
+        text = page.locator("body").inner_text()
+        assert "<img src=x onerror='window.pwned=2'>" in text
+        assert not set(text) & {"\x1b", "\u202e", "\u2028"}
+    place = write_bisection_html([(HOSTILE, spoiled(found))], tmp_path / "parts.html", by=HOSTILE)
+    with Visit(chromium, place) as page:
+        assert page.evaluate("window.pwned") is None
+        assert page.locator("script").count() == 1
+
+
+@pytest.mark.browser
+def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tmp_path: Path):
+    """Every control has a name, every id is unique, headings skip no level, drawings are named, tables have heads."""
+    parts = write_bisection_html(
+        bisect_segments(pair_runs(*runs), "route"), tmp_path / "parts.html", by="route"
+    )
+    doubled = "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
+    silent = "[...document.querySelectorAll('button, a')].filter(e => !e.textContent.trim()).length"
+    levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"
+    lost = "[...document.links].filter(e => !document.getElementById(e.hash.slice(1)))"
+    for place in (page, parts):
+        with Visit(chromium, place) as shown:
+            assert shown.evaluate(doubled) == shown.evaluate(silent) == 0
+            assert shown.evaluate(f"{lost}.map(e => e.hash)") == []
+            found = shown.evaluate(levels)
+            assert found.count(1) == 1
+            assert all(later - earlier <= 1 for earlier, later in pairwise(found))
+            assert shown.locator("svg:not([aria-hidden]):not([aria-label])").count() == 0
+            assert shown.locator("th:not([scope])").count() == 0
+
+
+@pytest.mark.browser
+def test_keys_and_themes(chromium: Any, page: Path):
+    """The first tab leads to the verdict; the page follows the reader's theme until the button says otherwise."""
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with Visit(chromium, page, color_scheme="dark") as shown:
+        assert shown.evaluate(ground) == "rgb(21, 24, 28)"
+        shown.keyboard.press("Tab")
+        assert shown.evaluate("document.activeElement.className") == "skip"
+        shown.keyboard.press("Enter")
+        assert shown.evaluate("document.activeElement.id") == "verdict"
+        shown.focus("#theme")
+        shown.keyboard.press("Enter")
+        assert shown.evaluate(ground) == "rgb(255, 255, 255)"
+        assert shown.locator("#theme").get_attribute("aria-pressed") == "false"
+
+
+@pytest.mark.browser
+def test_narrow(chromium: Any, page: Path):
+    """On a telephone nothing reaches over the edge, and the drawings are as wide as the page."""
+    with Visit(chromium, page, viewport={"width": 390, "height": 800}) as shown:
+        assert shown.evaluate("document.documentElement.scrollWidth") == 390
+        assert shown.locator(".forest svg").first.bounding_box()["width"] > 300
+
+
+@pytest.mark.browser
+def test_outcomes_in_words(chromium: Any, page: Path):
+    """What colour says of branches and metrics, a sign and a word say too."""
+    with Visit(chromium, page) as shown:
+        tree, forest = (shown.locator(name).inner_text() for name in ("#tree", "#differences"))
+        assert "✗ fault" in tree
+        assert "not reached" in tree
+        assert "▼ worse" in forest
+        assert "? cannot tell" in forest

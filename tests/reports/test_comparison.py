@@ -1,0 +1,215 @@
+"""Comparisons and bisections in the terminal, as Markdown and as JSON: true, plain, and harmless."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from pages import HOSTILE
+from ragfault import evaluate
+from ragfault.analysis import (
+    Bisection,
+    Comparison,
+    bisect,
+    bisect_segments,
+    compare,
+    compare_segments,
+    pair_runs,
+)
+from ragfault.io.datasets import write_handbook
+from ragfault.io.runs import Run
+from ragfault.records import Chunk
+from ragfault.reports import comparison_text
+from ragfault.reports.terminal import bisection, comparison
+from ran import pair, ran
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """Both versions of the demo system."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_handbook(folder / "handbook")
+    old, new = (evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name) for name in ("v1", "v2"))
+    return old, new
+
+
+@pytest.fixture(scope="module")
+def compared(runs: tuple[Run, Run]) -> Comparison:
+    return compare(*runs)
+
+
+@pytest.fixture(scope="module")
+def bisected(runs: tuple[Run, Run]) -> Bisection:
+    return bisect(*runs)
+
+
+def attack(at: int, levels: str) -> tuple:
+    """A trace in which every text is an attack."""
+    trace, seen = pair(f"{HOSTILE}{at}", levels, "s", route=HOSTILE)
+    chunks = tuple(Chunk(id=f"{levels}{each.id}", text=f"{HOSTILE} | {levels}") for each in trace.chunks)
+    trace = replace(trace, query=f"{HOSTILE} | `{at}`", chunks=chunks, model=f"{HOSTILE}{levels}")
+    return trace, replace(
+        seen,
+        chunk=tuple(replace(v, chunk=c.id) for v, c in zip(seen.chunk, chunks, strict=True)),
+        use=tuple(replace(v, chunk=c.id) for v, c in zip(seen.use, chunks, strict=True)),
+    )
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """Runs of hostile texts, the second with worse chunks."""
+    folder = tmp_path_factory.mktemp("<b>hostile")
+    sides = []
+    for name, levels in (("old|<script>", "hh"), ("new", "nn")):
+        (folder / name).mkdir()
+        sides.append(ran(folder / name, [attack(at, levels) for at in range(30)]))
+    return sides[0], sides[1]
+
+
+def test_every_metric_that_is_measured_has_a_line(compared: Comparison):
+    """In the terminal and in Markdown each measured metric stands with means and difference; the others are named."""
+    text, page = (
+        comparison.render_comparison_terminal(compared, width=140),
+        comparison.render_comparison_markdown(compared),
+    )
+    for change in compared.changes:
+        shown = rf"^{re.escape(change.metric)}( ↓)?  "
+        assert (re.search(shown, text, re.MULTILINE) is not None) == (change.n > 0)
+        assert change.metric in text
+        assert f"`{change.metric}`" in page
+        if change.n:
+            assert comparison_text.format_means(change) in text
+            assert comparison_text.format_change(change) in page
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_line_is_wider_than_the_terminal(compared: Comparison, bisected: Bisection, width: int):
+    """At any width the text fits, without colour there is no escape sequence, with colour there is."""
+    for room in (comparison, bisection):
+        found = compared if room is comparison else bisected
+        text = room.terminal(found, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "\x1b" not in text
+        assert "\x1b[" in room.terminal(found, width=width, colour=True)
+
+
+def test_what_got_worse_names_losers_before_winners(compared: Comparison):
+    """The traces that moved most stand with both values; a metric where lower is better counts its rises as losses."""
+    waste = next(change for change in compared.changes if change.metric == "context_waste")
+    assert (waste.state, waste.verdict) == ("rose", "worse")
+    assert comparison_text.summarize_movers(waste).startswith(
+        f"{waste.rose} traces worse: {waste.gains[0].trace} (0.000 → 1.000)"
+    )
+    section = comparison.render_comparison_terminal(compared, width=140).split("What got worse")[1]
+    assert "context_waste" in section
+    assert "tokens" not in section
+
+
+def test_cannot_tell_says_how_many_would(compared: Comparison):
+    """Beside a metric that cannot be told stands about how many pairs would tell."""
+    [change] = [each for each in compared.changes if each.metric == "answer_relevance"]
+    assert comparison_text.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
+    row = next(
+        r
+        for r in comparison.render_comparison_terminal(compared, width=100).splitlines()
+        if "answer_relevance " in r
+    )
+    assert f"? cannot tell   {change.needed:,}" in row
+
+
+def test_the_first_line_of_markdown_is_the_verdict(compared: Comparison, bisected: Bisection):
+    """A pull request's comment says what came of it before anything else."""
+    assert (
+        bisection.render_bisection_markdown(bisected)
+        .splitlines()[0]
+        .startswith("### ❌ fault: Retrieval broke")
+    )
+    assert re.search(r" \d+ worse \(", comparison.render_comparison_markdown(compared).splitlines()[0])
+
+
+def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection):
+    """The terminal and Markdown hold the sentence, each fault's suspects and remedies, and all branches with why."""
+    for text in (
+        bisection.render_bisection_terminal(bisected, width=400),
+        bisection.render_bisection_markdown(bisected),
+    ):
+        plain = re.sub(r"&#(\d+);", lambda found: chr(int(found[1])), text)
+        assert bisected.sentence in plain
+        for ruling in bisected.tree:
+            assert ruling.branch in plain
+            assert comparison_text.format_ruling_reason(ruling) in plain
+        assert ", ".join(bisected.faults[0].suspects) in plain
+        assert "; ".join(bisected.faults[0].remedies) in plain
+        assert all(clue.text in plain for clue in bisected.differences)
+        assert bisected.faults[0].examples[0].trace in plain
+
+
+def test_json_holds_all_and_no_infinity(compared: Comparison, bisected: Bisection):
+    """Every field under its name, each change with its verdict, an infinite end null."""
+    data = json.loads(comparison.encode_comparison(compared))
+    assert [row["verdict"] for row in data["changes"]] == [each.verdict for each in compared.changes]
+    data = json.loads(bisection.encode_bisection(bisected))
+    assert (data["verdict"], data["faults"][0]["layer"]) == ("fault", "retrieval")
+    assert data["faults"][0]["evidence"][0]["verdict"] == "worse"
+    first = compared.changes[0]
+    endless = replace(first, difference=replace(first.difference, low=-math.inf))
+    text = comparison.encode_comparison(replace(compared, changes=(endless,)))
+    assert json.loads(text)["changes"][0]["difference"]["low"] is None
+    assert "−∞" in comparison.render_comparison_terminal(replace(compared, changes=(endless,)), width=140)
+
+
+def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
+    """Each segment has its line and its verdict; the parts of a comparison are told apart by name."""
+    side = pair_runs(*runs)
+    parts = compare_segments(side, "route", metrics=["groundedness"])
+    text = comparison.render_comparison_terminal(parts, width=140)
+    assert [part.segment for part in parts] == re.findall(r"^route (\w+)   ", text, re.MULTILINE)
+    assert len(json.loads(comparison.encode_comparison(parts))) == 6
+    assert comparison.render_comparison_markdown(parts).count("\n### ") + 1 == 6
+    assert "23 pairs by id" in text
+    found = bisect_segments(side, "route")
+    assert "23 pairs by id" in bisection.render_bisection_terminal(found, by="route", width=200)
+    page = bisection.render_bisection_markdown(found, by="route")
+    assert page.startswith("### ❌ fault: Of 6 segments by route: ")
+    assert all(f"| {name} |" in page for name, _ in found)
+
+
+def test_hostile_texts_do_nothing(attacked: tuple[Run, Run]):
+    """No escape sequence reaches a terminal, no markup and no cell's end reaches Markdown."""
+    found = bisect(*attacked)
+    assert found.verdict == "fault"
+    assert found.faults[0].examples
+    segments = bisect_segments(pair_runs(*attacked), "route")
+    compared = compare(*attacked)
+    texts = [
+        bisection.render_bisection_terminal(found, width=100),
+        bisection.render_bisection_terminal(segments, by="route", width=100),
+        comparison.render_comparison_terminal(compared, width=100),
+    ]
+    pages = [
+        bisection.render_bisection_markdown(found),
+        bisection.render_bisection_markdown(segments, by="route"),
+        comparison.render_comparison_markdown(compared),
+    ]
+    for text in [*texts, *pages]:
+        assert not set(text) & {"\x1b", "\u202e", "\u2028"}
+    for page in pages:
+        assert "<script" not in page
+        assert "<img" not in page
+        for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+            assert len({line.count("|") for line in block.splitlines()}) == 1
+
+
+def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
+    """A run beside itself: no metric is worse or better, and no branch is at fault."""
+    found = bisect(runs[0], runs[0])
+    assert found.verdict == "no fault"
+    text = bisection.render_bisection_terminal(found, width=400)
+    assert "▼" not in text
+    assert "▲" not in text
+    assert "✗" not in text
+    assert "the very same chunks on every pair; the very same answers on every pair" in text

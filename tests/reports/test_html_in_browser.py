@@ -1,0 +1,269 @@
+"""The HTML report in a real browser: silent, harmless, and usable with keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pages import HOSTILE, built, fair, mixed
+from ragfault.reports.html.report import write_run_html
+
+pytest.importorskip("altair", reason="the report extra is not installed")
+pytest.importorskip("vl_convert", reason="the report extra is not installed")
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("report")
+    return write_run_html(mixed(place), place / "report.html")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A Chromium that is started once."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no Chromium at {CHROMIUM}")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that is open, with all that it tried to do."""
+
+    def __init__(self, chromium: Any, place: Path, anchor: str = "", **options: Any) -> None:
+        self.context = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.noise: list[str] = []
+        self.context.route("**/*", self._route)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.noise.append(message.text))
+        self.page.on("pageerror", lambda error: self.noise.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.noise.append("dialog"), dialog.dismiss()))
+        self.page.goto(place.as_uri() + anchor)
+        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
+
+    def _route(self, route: Any) -> None:
+        """Let through the page itself; whatever else is asked for is written down and refused."""
+        if route.request.is_navigation_request() and len(self.requests) <= 1:
+            route.continue_()
+        else:
+            route.abort()
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.context.close()
+        if kind is None:
+            assert self.noise == []
+            assert len(self.requests) == 1
+
+
+def open_trace(visit: Visit, name: str) -> None:
+    """Show a trace by its link."""
+    visit.page.evaluate("id => { location.hash = '#trace=' + encodeURIComponent(id); }", name)
+    visit.page.wait_for_function(
+        "id => document.querySelector('#trace-title bdi')?.textContent === visible(id)", arg=name
+    )
+
+
+@pytest.mark.browser
+def test_no_request(chromium: Any, report: Path) -> None:
+    """Opened from a disk and read through, the page asks for nothing but itself, and reports no fault."""
+    with Visit(chromium, report) as visit:
+        for name in ("ship-3", "bare", HOSTILE):
+            open_trace(visit, name)
+        assert visit.requests == [report.as_uri()]
+
+
+@pytest.mark.browser
+def test_hostile_text_inert(chromium: Any, report: Path) -> None:
+    """Whatever a trace holds is shown as text: no script runs, no element appears, no link leads out."""
+    with Visit(chromium, report) as visit:
+        page = visit.page
+        before = page.locator("script").count()
+        open_trace(visit, HOSTILE)
+        page.locator("#detail .claim").click()
+        assert page.evaluate("window.pwned") is None
+        assert page.locator("script").count() == before
+        assert page.locator("main :is(img, iframe, object, embed, base, form:not(#filters))").count() == 0
+        assert page.evaluate("[...document.links].every(link => link.getAttribute('href').startsWith('#'))")
+        shown = page.locator("#detail .answer").inner_text()
+        assert "<img src=x onerror='window.pwned=2'>" in shown
+        assert "␛[31m" in shown
+        assert not set(page.locator("body").inner_text()) & {"\x1b", "\u202e", "\u2028"}
+
+
+@pytest.mark.browser
+def test_keys_alone(chromium: Any, report: Path) -> None:
+    """From the address bar to the evidence of a claim, and back, without a pointer."""
+    with Visit(chromium, report) as visit:
+        page = visit.page
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.id") == "list":
+                break
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("j")
+        page.keyboard.press("k")
+        assert page.locator(".row[aria-selected=true]").get_attribute("aria-posinset") == "2"
+        active = page.locator("#list").get_attribute("aria-activedescendant")
+        assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.activeElement.id === 'trace-title'")
+        for _ in range(6):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.matches('.claim')"):
+                break
+        page.keyboard.press("Enter")
+        assert page.locator("#detail mark").all_inner_texts() == ["The ship-1 sails at nine."]
+        assert page.locator("#said").inner_text() == "Claim 1: evidence marked in 1 chunk."
+        page.keyboard.press("Enter")
+        assert page.locator("#detail mark").count() == 0
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.id") == "list"
+
+
+@pytest.mark.browser
+def test_verdicts_in_words(chromium: Any, report: Path) -> None:
+    """What colour says of claims, chunks and use, a word says too."""
+    with Visit(chromium, report, "#trace=ship-4") as visit:
+        text = visit.page.locator("#detail").inner_text()
+        for words in (
+            "✓ supported",
+            "? unsupported",
+            "●●● high relevance",
+            "○○○ not relevant",
+            "◆ used",
+            "◇ not used",
+        ):
+            assert words in text
+        for words in ("the day of the week", "stands there verbatim", "✓ answered", "no soup", "names it"):
+            assert words in text
+
+
+@pytest.mark.browser
+def test_deep_link(chromium: Any, report: Path) -> None:
+    """A link to a trace opens it; a link to one that is not there says so."""
+    with Visit(chromium, report, "#trace=ship-7") as visit:
+        assert visit.page.locator("#trace-title").inner_text() == "Trace ship-7"
+        assert (
+            visit.page.locator(".row[aria-selected=true]")
+            .inner_text()
+            .startswith("When does the ship-7 sail?")
+        )
+        assert visit.page.locator("#detail a.permalink").get_attribute("href") == "#trace=ship-7"
+    with Visit(chromium, report, "#trace=nobody%20%") as visit:
+        assert "This run has no trace nobody%20%" in visit.page.locator("#detail").inner_text()
+
+
+@pytest.mark.browser
+def test_filters_narrow(chromium: Any, report: Path) -> None:
+    """Search, problem, route and the scorecard's own buttons narrow the list; reset brings all back."""
+    with Visit(chromium, report) as visit:
+        page = visit.page
+        found = page.locator("#found")
+        page.fill("#search", "SHIP-1 sail")
+        assert found.inner_text() == "3 of 14 traces"
+        page.click("#clear")
+        page.select_option("#route", label="sales")
+        assert found.inner_text() == "4 of 14 traces"
+        page.click("#clear")
+        assert found.inner_text() == "14 traces"
+        page.locator("[data-filter=kind][data-value=unsupported_claim]").click()
+        assert found.inner_text() == "12 of 14 traces"
+        page.fill("#search", "no such words")
+        assert page.locator("#nothing").is_visible()
+
+
+@pytest.mark.browser
+def test_sorted_worst_first(chromium: Any, report: Path) -> None:
+    """Sorted by a metric, the worst stand on top and the undefined at the end, in either order."""
+    with Visit(chromium, report) as visit:
+        page = visit.page
+        for order, first in (("worst", "0"), ("best", "0.50")):
+            page.select_option("#sort", "groundedness")
+            page.select_option("#order", order)
+            assert page.locator(".row").first.locator(".row-value").inner_text() == first
+            page.focus("#list")
+            page.keyboard.press("End")
+            assert page.locator(".row").last.locator(".row-value").inner_text() == "–"
+
+
+@pytest.mark.browser
+def test_themes(chromium: Any, report: Path) -> None:
+    """The page follows the reader's theme until the button says otherwise."""
+    light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 28)"
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with Visit(chromium, report, color_scheme="dark") as visit:
+        assert visit.page.evaluate(ground) == dark
+        visit.page.click("#theme")
+        assert visit.page.evaluate(ground) == light
+    with Visit(chromium, report, color_scheme="light") as visit:
+        assert visit.page.evaluate(ground) == light
+        assert visit.page.locator("#theme").get_attribute("aria-pressed") == "false"
+
+
+@pytest.mark.browser
+def test_named_and_in_order(chromium: Any, report: Path) -> None:
+    """Every control has a name, every id is unique, headings do not skip a level, tables have heads."""
+    with Visit(chromium, report, "#trace=ship-2") as visit:
+        page = visit.page
+        unnamed = "[...document.querySelectorAll('input, select')].filter(e => !e.labels.length).length"
+        silent = "[...document.querySelectorAll('button, a, [role=button]')].filter(e => !e.textContent.trim()).length"
+        doubled = (
+            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
+        )
+        levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"
+        assert page.evaluate(unnamed) == page.evaluate(silent) == page.evaluate(doubled) == 0
+        found = page.evaluate(levels)
+        assert found.count(1) == 1
+        assert all(later - earlier <= 1 for earlier, later in pairwise(found))
+        assert page.locator("svg:not([aria-hidden]):not([aria-label])").count() == 0
+        assert page.locator("th:not([scope])").count() == 0
+
+
+@pytest.mark.browser
+def test_narrow(chromium: Any, report: Path) -> None:
+    """On a telephone nothing reaches over the edge."""
+    with Visit(chromium, report, "#trace=ship-2", viewport={"width": 390, "height": 800}) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.browser
+def test_five_thousand(chromium: Any, tmp_path: Path) -> None:
+    """A run of 5,000 traces opens, draws few rows, and is filtered and read at once."""
+    run = built(tmp_path / "run", [fair(f"ship-{n}") for n in range(5000)])
+    with Visit(chromium, write_run_html(run, tmp_path / "report.html")) as visit:
+        page = visit.page
+        assert page.locator("#found").inner_text() == "5,000 traces"
+        assert page.locator(".row").count() < 40
+        open_trace(visit, "ship-4987")
+        page.fill("#search", "ship-4321")
+        assert page.locator("#found").inner_text() == "1 of 5,000 traces"
+        took = page.evaluate(
+            "(() => { const t = performance.now(); refill(); return performance.now() - t; })()"
+        )
+        assert took < 500

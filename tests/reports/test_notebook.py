@@ -1,0 +1,88 @@
+"""Laws of notebooks: what is shown as HTML, and that the notebooks of the docs run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragfault import bisect, compare, gate
+from ragfault.io.runs import Run
+from ragfault.reports.html import notebook
+from ran import pair, ran
+
+nbformat = pytest.importorskip("nbformat", reason="notebooks need the packages of the group test")
+
+ROOT = Path(__file__).parents[2]
+MADE = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """Two runs, the second of which grounds less; one name would be a script in a page."""
+    folder = tmp_path_factory.mktemp("notebook")
+    found = []
+    for name, claims in (("good", "s" * 60), ("bad", "s" * 30 + "u" * 30)):
+        made = [pair(f"<script>t{at}", "h", claim) for at, claim in enumerate(claims)]
+        (folder / name).mkdir()
+        found.append(ran(folder / name, made, ["groundedness", "answer_relevance", "latency"]))
+    return found[0], found[1]
+
+
+def test_what_is_shown_is_a_fragment_without_script(runs: tuple[Run, Run]):
+    """Each record is one element of plain HTML: no script, no style sheet, nothing fetched, texts of traces escaped."""
+    old, new = runs
+    shown = {
+        "groundedness": notebook.render_scorecard(new),
+        "worse": notebook.render_comparison(compare(old, new)),
+        "GENERATION": notebook.render_bisection(bisect(old, new)),
+        "fail": notebook.render_gate(gate(new, ["groundedness>=0.9"], baseline=old)),
+    }
+    for says, text in shown.items():
+        assert says.lower() in text.lower()
+        assert text.startswith('<div class="ragfault"')
+        assert not re.search(r"<script|<style|<link|<img|https?:|javascript:", text)
+        assert text.count("<table") == text.count("</table>")
+
+
+def test_everything_shown_is_found_by_its_name():
+    """The names by which a notebook finds the records are those of the classes, and each has its function."""
+    from importlib import import_module
+
+    for (module, name), function in notebook.NOTEBOOK_RENDERERS.items():
+        assert getattr(import_module(module), name).__module__ == module
+        assert callable(getattr(notebook, function))
+
+
+@pytest.mark.parametrize("path", MADE, ids=lambda path: path.stem)
+def test_the_notebooks_of_the_docs_run(path: Path, tmp_path: Path):
+    """Each runs from top to bottom in a kernel of its own, and shows HTML where the page does."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import notebooks
+    finally:
+        sys.path.pop(0)
+    there = nbformat.read(path, as_version=4)
+    assert [cell.source for cell in there.cells] == [
+        cell.source for cell in notebooks.cells(notebooks.NOTEBOOKS[path.name])
+    ]
+    done = subprocess.run(
+        [sys.executable, "docs/notebooks.py", "--only", path.name, "--out", str(tmp_path)],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    again = nbformat.read(tmp_path / path.name, as_version=4)
+    for before, after in zip(there.cells, again.cells, strict=True):
+        kinds = [
+            [sorted(each.get("data", {})) for each in cell.get("outputs", ())] for cell in (before, after)
+        ]
+        assert kinds[0] == kinds[1], before.source
+    text = path.read_text("utf-8")
+    assert '"output_type": "error"' not in text
+    assert "site-packages" not in text

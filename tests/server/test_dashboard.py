@@ -1,0 +1,349 @@
+"""The dashboard: every page stands, every link leads on, nobody writes unasked, and hostile texts stay texts."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import pytest
+
+pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
+pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
+pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+
+from pages import HOSTILE
+from ragfault.evaluation.agreement.human_labels import fingerprint_answer
+from ragfault.server import issue_token
+from ragfault.server.dashboard.page_renderer import local_path, trace_url
+from ragfault.server.security import CONTENT_POLICY
+from watched import Watched
+
+PAGES = (
+    "/",
+    "/metrics/groundedness",
+    "/metrics/latency?window=360&route=website",
+    "/insights",
+    "/insights?window=360&route=website",
+    "/drift",
+    "/compare",
+    "/traces",
+    "/traces?sort=groundedness&order=ascending&limit=20",
+    "/alerts",
+    "/clusters",
+    "/runs",
+    "/judge",
+    "/settings",
+    "/help",
+    "/sign-in",
+)
+
+
+ALONE = ("/help", "/sign-in", "/compare", "/drift")
+"""Pages without a twin, or that have none before something is chosen."""
+
+SCRIPTS = {'<script src="/static/dashboard.js">', '<script src="/static/auto-refresh.js" defer>'}
+
+
+class Client:
+    """A browser of a few lines: one cookie, no redirects."""
+
+    def __init__(self, url: str, cookie: str = "") -> None:
+        self.url, self.cookie = url, cookie
+
+    def ask(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> Any:
+        """An answer with its `status`, `headers` and `text`."""
+        place = urlsplit(self.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
+        headers = {**({"Cookie": self.cookie} if self.cookie else {}), **headers}
+        try:
+            if fields is None:
+                connection.request("GET", path, headers=headers)
+            else:
+                headers |= {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.url}
+                connection.request("POST", path, urlencode(fields), headers)
+            answer = connection.getresponse()
+            answer.text = answer.read().decode("utf-8", "replace")  # type: ignore[attr-defined]
+            return answer
+        finally:
+            connection.close()
+
+    def stamp(self) -> str:
+        """The stamp of the forms."""
+        return re.search(r'name="csrf_token" value="(\w+)"', self.ask("/sign-in").text)[1]  # type: ignore[index]
+
+    def send(self, path: str, **fields: str) -> Any:
+        """Send a form as a page would."""
+        return self.ask(path, {"csrf_token": self.stamp(), **fields})
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
+    """A server with two hours of traffic, of which the second is worse, and with alerts that fire."""
+    found = Watched(tmp_path_factory.mktemp("watched") / "s")
+    found.fill()
+    found.watch()
+    with found.serving() as url:
+        yield found, url
+
+
+@pytest.fixture
+def client(watched: tuple[Watched, str]) -> Client:
+    return Client(watched[1])
+
+
+def links(text: str) -> list[str]:
+    """The places that a page leads to, or loads from."""
+    return [html.unescape(each) for each in re.findall(r'(?:href|src|action)="([^"]*)"', text)]
+
+
+# --- pages -------------------------------------------------------------------------------------------
+
+
+def test_every_link_of_every_page_leads_on(client: Client):
+    """From the first page on every link answers 200, under the strict policy, nothing inline and nothing abroad."""
+    waiting, met = list(PAGES), set[str]()
+    while waiting and len(met) < 260:
+        path = waiting.pop(0)
+        if path in met:
+            continue
+        met.add(path)
+        answer = client.ask(path)
+        assert answer.status == 200, path
+        assert answer.headers["content-security-policy"] == CONTENT_POLICY
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        for link in links(answer.text):
+            assert link.startswith(("/", "#")), (path, link)
+            there = link.partition("#")[0]
+            if there and f'action="{html.escape(there)}"' not in answer.text:
+                waiting.append(there)
+        shape = re.sub(r'"[^"]*"', '""', answer.text)
+        assert not re.search(r"<[^>]*\s(style|on\w+)=", shape), path
+        assert set(re.findall(r"<(?:script|style)\b[^>]*>", answer.text)) <= SCRIPTS, path
+    assert len(met) > 200
+
+
+def test_every_fragment_is_there(client: Client):
+    """A link within a page leads to something that stands on it."""
+    for path in (*PAGES, trace_url("v2/harbour-01"), trace_url(HOSTILE)):
+        text = client.ask(path).text
+        ids = re.findall(r'\sid="([^"]*)"', text)
+        assert len(ids) == len(set(ids)), path
+        for link in links(text):
+            if link.startswith("#") and len(link) > 1:
+                assert link[1:] in ids, (path, link)
+
+
+@pytest.mark.parametrize("path", [page for page in PAGES if page not in ALONE])
+def test_every_page_has_a_twin(client: Client, path: str):
+    """Each page names its JSON twin, which is JSON."""
+    [twin] = [link for link in links(client.ask(path).text) if re.search(r"\.json(\?|$)", link)]
+    assert isinstance(json.loads(client.ask(twin).text), dict | list)
+
+
+def test_an_empty_server_says_what_to_do(tmp_path: Path):
+    """Where nothing has come in, each page stands, and the first says how to send traces."""
+    with Watched(tmp_path / "s").serving() as url:
+        client = Client(url)
+        for path in PAGES:
+            answer = client.ask(path)
+            assert answer.status == (404 if path.startswith("/metrics") else 200), path
+        assert f"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={url}/v1/traces" in client.ask("/").text
+        assert "Show all" in client.ask("/traces").text
+        assert "look for clusters" in client.ask("/clusters").text.lower()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words_"),
+    [
+        ("/traces/nobody", 404, "no trace"),
+        ("/metrics/groundednes", 404, "Did you mean &#34;groundedness&#34;?"),
+        ("/traces?limit=0", 422, "1 to 1,000"),
+        ("/traces?since=noon", 422, "2031-05-04T09:30"),
+        ("/traces?after=!", 422, "key of no page"),
+        ("/metrics/groundedness?window=-1", 422, "minutes"),
+        ("/compare?since=5&until=1&since2=5&until2=9", 422, "ends before it begins"),
+        ("/bisect?baseline=a&candidate=b", 404, "no run"),
+        ("/runs/..%2F..%2Fx/report", 404, ""),
+        ("/static/..%2Fhelp.html", 404, ""),
+    ],
+)
+def test_errors_are_pages(client: Client, path: str, status: int, words_: str):
+    """What cannot be shown is told in a page: what was asked, what there is, what to do."""
+    answer = client.ask(path)
+    assert answer.status == status
+    assert words_ in answer.text
+
+
+def test_pages_are_walked_by_their_keys(client: Client):
+    """By “next page” every trace of a selection is met once, in order."""
+    path, met = "/traces?limit=50", list[str]()
+    while path:
+        text = client.ask(path).text
+        met += re.findall(r'<a href="(/traces/[^"]+)" class="go"', text)
+        path = next(map(html.unescape, re.findall(r'href="([^"]*)" rel="next"', text)), "")
+    assert len(met) == len(set(met)) == 209
+
+
+def test_a_trace_is_found_by_words_route_and_value(client: Client):
+    """Search and filters narrow a list, and the address alone brings it back."""
+    text = client.ask("/traces?text=fuel+quay&route=website&metric=groundedness&low=0.9").text
+    found = re.findall(r'<a href="/traces/([^"]+)" class="go"', text)
+    assert 0 < len(found) < 20
+    assert client.ask("/traces?text=fuel+quay&route=website&metric=groundedness&low=0.9").text == text
+
+
+# --- alerts ------------------------------------------------------------------------------------------
+
+
+def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str], client: Client):
+    """A firing alert stands on the first page; who acknowledges or silences it is remembered."""
+    server, _ = watched
+    firing = server.app.state.server.alarms().firing
+    assert firing
+    one = firing[0]
+    assert one.rule.name in client.ask("/").text
+    names = {"rule": one.rule.name, "metric": one.metric, "route": one.route or ""}
+    assert client.send("/alerts", action="acknowledge", by="ann", **names).status == 303
+    assert client.send("/alerts", action="silence", minutes="60", **names).status == 303
+    state = server.app.state.server.alarms()
+    assert next(each for each in state.alarms if each.key == one.key).acknowledged == "ann"
+    assert state.silences[0].covers(one)
+    kinds = [event.kind for event in server.store.events(f"{one.rule.name}/{one.metric}/{one.route or ''}")]
+    assert {"firing", "acknowledged", "silenced"} <= set(kinds)
+    assert client.send("/alerts", action="unsilence").status == 303
+    assert server.app.state.server.alarms().silences == ()
+    assert client.send("/alerts", action="silence", minutes="0").status == 422
+
+
+# --- labels, clusters, runs --------------------------------------------------------------------------
+
+
+def test_a_label_is_kept_as_runs_keep_them(watched: tuple[Watched, str], client: Client):
+    """Who disagrees with a verdict leaves a label with the opposite, on the very answer that was shown."""
+    server, _ = watched
+    whole = server.store.trace("v1/staff-02")
+    assert whole is not None
+    assert whole.verdicts is not None
+    claim = whole.verdicts.claim[0]  # type: ignore[index]
+    form = {"trace": "v1/staff-02", "part": "claim", "index": "0"}
+    assert (
+        client.send("/labels", opinion="disagree", by="ann", **form).headers["location"].endswith("#claim-1")
+    )
+    label = server.store.labels("v1/staff-02")[-1]
+    assert (label.by, label.answer) == ("ann", fingerprint_answer(whole.trace))
+    assert label.verdicts.claim[0].support != claim.support  # type: ignore[index]
+    assert "people disagreed" in client.ask(trace_url("v1/staff-02")).text
+    client.send("/labels", opinion="agree", by="ann", **form)
+    assert "people agreed" in client.ask(trace_url("v1/staff-02")).text
+    assert "Verdicts of live traces" in client.ask("/judge").text
+    for bad in ({"index": "99"}, {"part": "soul"}, {"opinion": "perhaps"}, {"trace": "nobody"}):
+        assert client.send("/labels", **{"opinion": "agree", **form, **bad}).status in (404, 422)
+
+
+def test_clusters_are_found_changed_and_promoted(watched: tuple[Watched, str], client: Client):
+    """Failing traces become clusters that keep their state, and cases of an evaluation set, each once."""
+    pytest.importorskip("sklearn", reason="clusters of 30 failures and more need scikit-learn")
+    server, _ = watched
+    assert client.send("/clusters", hours="24").status == 303
+    text = client.ask("/clusters").text
+    id_ = re.findall(r'<article class="card cluster" id="(c-[^"]+)"', text)[0]
+    assert client.send(f"/clusters/{id_}", action="assign", to="<b>ann</b>").status == 303
+    assert client.send(f"/clusters/{id_}", action="resolve").status == 303
+    assert "with <bdi>&lt;b&gt;ann&lt;/b&gt;</bdi>" in client.ask("/clusters").text
+    assert client.send("/clusters", hours="24").status == 303
+    again = client.ask("/clusters").text
+    assert f'id="{id_}"' in again
+    assert "resolved</span>" in again
+    cases = server.app.state.server.settings.store / "promoted.jsonl"
+    for _ in range(2):
+        assert client.send(f"/clusters/{id_}", action="promote").status == 303
+    held = [json.loads(line) for line in cases.read_text("utf-8").splitlines()]
+    assert held
+    assert len(held) == len({case["id"] for case in held})
+    assert held[0]["metadata"]["provenance"]["cluster"]["id"] == id_
+    assert client.send("/clusters/c-none", action="mute").status == 404
+
+
+def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], client: Client):
+    """Two stretches of live traffic are exported as runs, reported, bisected, and taken in again."""
+    server, _ = watched
+    for name, since, until in (("before", "09:00", "10:00"), ("after", "10:00", "10:50")):
+        window = {"since": f"2031-05-04T{since}", "until": f"2031-05-04T{until}"}
+        assert client.send("/runs", action="export", name=name, **window).status == 303
+    assert client.send("/runs", action="export", name="../up").status == 422
+    assert "after" in client.ask("/runs").text
+    found = client.ask("/bisect?baseline=before&candidate=after")
+    assert found.status == 200
+    assert "Verdict" in found.text
+    many = server.store.totals().traces
+    assert client.send("/runs", action="import", name="before", prefix="again/").status == 303
+    assert server.store.totals().traces == many + 104
+    window = "since=2031-05-04T09:00&until=2031-05-04T10:00&since2=2031-05-04T10:00&until2=2031-05-04T11:00"
+    assert "fault</p>" in client.ask(f"/compare?route=website&{window}").text
+    assert json.loads(client.ask(f"/compare.json?route=website&{window}").text)["blame"]["fault"]
+
+
+# --- who may -----------------------------------------------------------------------------------------
+
+
+def test_a_view_is_kept_under_its_name(client: Client):
+    """A selection that was kept stands on the page for everybody, leads to itself, and can be forgotten."""
+    name = "<b>slow ones"
+    client.send("/views", name=name, query="state=scored&sort=latency&after=x")
+    page = client.ask("/traces").text
+    assert '<a href="/traces?state=scored&amp;sort=latency"><bdi>&lt;b&gt;slow ones</bdi></a>' in page
+    assert client.ask("/traces?state=scored&sort=latency").status == 200
+    assert client.send("/views", name=" ", query="").status == 422
+    assert client.send("/views", name="bad", query="limit=many").status == 422
+    client.send("/views", name=name, query="", action="delete")
+    assert "slow ones" not in client.ask("/traces").text
+
+
+def test_forms_need_their_stamp(client: Client):
+    """A form that no page of this server made changes nothing."""
+    for path in ("/labels", "/views", "/alerts", "/clusters", "/runs", "/sign-in", "/sign-out"):
+        assert client.ask(path, {"action": "unsilence"}).status == 403
+        assert client.ask(path, {"action": "unsilence", "csrf_token": "0" * 64}).status == 403
+
+
+def test_a_token_opens_the_pages(tmp_path: Path):
+    """With a token needed, pages send to the sign-in, whose cookie no script reads; readers may look and not write."""
+    server = Watched(tmp_path / "s", token="rf_admin")
+    reader = issue_token(server.store, "reader", "read")
+    with server.serving() as url:
+        nobody = Client(url)
+        answer = nobody.ask("/traces?sort=time")
+        assert (answer.status, answer.headers["location"]) == (303, "/sign-in?next=%2Ftraces%3Fsort%3Dtime")
+        assert nobody.send("/sign-in", token="rf_wrong", next="/traces").status == 403
+        for token, status in (("rf_admin", 303), (reader, 403)):
+            signed = nobody.send("/sign-in", token=token, next="/traces?sort=time")
+            assert signed.headers["location"] == "/traces?sort=time"
+            cookie = signed.headers["set-cookie"]
+            assert "httponly" in cookie.lower()
+            assert "samesite=strict" in cookie.lower()
+            browser = Client(url, cookie.partition(";")[0])
+            assert browser.ask("/traces").status == 200
+            assert browser.send("/alerts", action="unsilence").status == status
+            assert token not in browser.ask("/settings").text
+        assert nobody.send("/sign-in", token="rf_admin", next="//example.org").headers["location"] == "/"
+        assert nobody.ask("/static/page.css").status == 200
+
+
+# --- the parts ---------------------------------------------------------------------------------------
+
+
+def test_addresses_of_any_id(client: Client):
+    """Whatever an id holds, its page has an address within this server, and it is that of no other id."""
+    ids = ["a/b", "..", ".", "", "-", "x.json", "é?#%", "a b", HOSTILE]
+    found = [trace_url(id_) for id_ in ids]
+    assert len(set(found)) == len(ids)
+    assert all(each.startswith("/traces/") and local_path(each) == each for each in found)
+    assert client.ask(trace_url(HOSTILE)).status == 200
+    assert quote(HOSTILE, safe="") in trace_url(HOSTILE)

@@ -1,0 +1,115 @@
+"""The parts of the dashboard: texts are cut and quoted, verdicts are spoken of, figures are pooled and drawn."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
+pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
+pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+
+from pages import fair
+from ragfault.analysis.monitoring.alert_rules import AlertRule
+from ragfault.analysis.monitoring.alerts import Alert
+from ragfault.errors import UsageError
+from ragfault.evaluation.agreement.human_labels import HumanLabel, list_values
+from ragfault.io.runs import MetricInfo
+from ragfault.records import Chunk, Citation, Latency, Timing, Trace
+from ragfault.server.api import detail_views as seen
+from ragfault.server.api import verdict_view as reading
+from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
+from ragfault.server.dashboard import charts as drawing
+from ragfault.server.dashboard import traffic_pages as layers
+from ragfault.server.dashboard.page_renderer import show_controls
+from ragfault.server.storage import StoredTrace
+
+
+def test_nothing_of_a_text_is_lost_by_cutting():
+    """The pieces of a text, joined, are the text, wherever its spans begin and end."""
+    text = "🚢 It sails at nine."
+    spans = [(-3, 4, ("claim", 0)), (2, 9, ("claim", 1)), (9, 99, ("citation", 0)), (5, 5, ("claim", 2))]
+    found = reading.split_text(text, spans)
+    assert "".join(piece.text for piece in found) == text
+    assert [key for piece in found for key in piece.begins] == [("claim", 0), ("claim", 1), ("citation", 0)]
+    assert [key for piece in found for key in piece.ends] == [("claim", 0), ("claim", 1), ("citation", 0)]
+    assert show_controls("a\x00\u202eb\n") == "a␀\ufffdb\n"
+
+
+def test_quotes_are_found_whatever_the_white_space():
+    """A quote is linked to where it stands, also where lines break elsewhere, and to nothing where it does not."""
+    trace = Trace(id="1", query="?", chunks=(Chunk(id="a", text="x sails at\n nine. y"),))
+    assert reading.locate_quote(trace, Citation(chunk="a", quote="sails  at nine.")) == (2, 17)
+    assert reading.locate_quote(trace, Citation(chunk="a", quote="sails at ten")) is None
+    assert reading.locate_quote(trace, Citation(chunk="b", quote="x")) is None
+
+
+def test_who_disagrees_says_something_else():
+    """Of every verdict, agreeing and disagreeing are two different words on the same thing."""
+    trace, verdicts = fair("ship")
+    whole = StoredTrace(trace=trace, received=0.0, state="scored", verdicts=verdicts)
+    for part in ("claim", "chunk", "use", "citation", "aspect", "refused"):
+        yes, no = (list_values(reading.build_labels(whole, part, 0, agree)) for agree in (True, False))
+        assert set(yes) == set(no)
+        assert yes != no
+        label = HumanLabel(trace="ship", verdicts=reading.build_labels(whole, part, 0, False), by="ann")
+        assert reading.flat_words(whole, [label])[part, 0] == "disagreed"
+    with pytest.raises(UsageError, match="number 8"):
+        reading.build_labels(whole, "claim", 7, True)
+
+
+def test_a_layer_stands_as_its_routes_do():
+    """The mean over routes weighs them by their values; its interval holds it and is narrower than theirs."""
+    row = MetricTrend(
+        metric="m", layer="generation", better="higher", route="a", window=30, n=30, undefined=0, failed=0,
+        mean=0.5, low=0.4, high=0.6, delta=-0.1, delta_low=-0.2, delta_high=0.0,
+    )  # fmt: skip
+    other = msgspec.structs.replace(row, route="b", n=10, mean=0.9, low=0.7, high=1.0)
+    found = layers.pool_metrics([row, other], ("m", "none"), 30)
+    assert found is not None
+    assert found.mean == pytest.approx(0.6)
+    assert 0.5 < found.low < 0.6 < found.high < 0.7  # type: ignore[operator]
+    assert layers.pool_metrics([row], ("m",), 90) is None
+    assert layers.select_changes([row, msgspec.structs.replace(row, delta_high=-0.05)])[0].delta_high == -0.05
+
+
+def test_stages_from_whatever_was_recorded():
+    """Timings are drawn as they ran; without them retrieval and generation, one after the other."""
+    bare = Trace(id="1", query="?")
+    assert drawing.draw_waterfall(bare) is None
+    rough = msgspec.structs.replace(bare, latency=Latency(retrieval=10.0, generation=20.0, total=35.0))
+    assert [(name, start) for name, start, _, _ in drawing.list_stages(rough)] == [
+        ("retrieval", 0.0),
+        ("generation", 10.0),
+        ("total", 0.0),
+    ]
+    timed = msgspec.structs.replace(bare, timings=(Timing(name="<b>", start=1.0, duration=2.0, chunks=3),))
+    assert "&lt;b&gt;" in str(drawing.draw_waterfall(timed))
+
+
+def test_a_line_over_time_loses_no_value():
+    """Points that hold too few values are taken together: as many values, the same mean, and fewer points."""
+    thin = [TrendPoint(minute=at, route="a", n=at % 3, mean=0.5 if at % 3 else None, undefined=1, failed=0)
+            for at in range(240)]  # fmt: skip
+    grain, lines = drawing.coarsen_lines(drawing.group_by_route(thin), 1)
+    assert grain == 8
+    assert sum(point.n for point in lines["a"]) == sum(point.n for point in thin)
+    assert sum(point.undefined for point in lines["a"]) == 240
+    assert {point.mean for point in lines["a"]} == {0.5}
+    drawn = str(drawing.draw_trend(lines, MetricInfo("m", "generation"), (), (-1000, 240)))
+    assert drawn.count("<circle") == len(lines["a"])
+    assert drawing.coarsen_lines({}, 5) == (5, {})
+    assert drawing.draw_trend({}, MetricInfo("m", "generation"), (), (0, 9)) is None
+
+
+def test_the_gravest_alert_stands_first():
+    """What fires stands before what may come to fire, and the severe before the less severe."""
+
+    def alarm(status: str, severity: str) -> Alert:
+        rule = AlertRule(name=severity, metric="m", severity=severity)  # type: ignore[arg-type]
+        return Alert(rule=rule, metric="m", route=None, status=status, since=0.0)  # type: ignore[arg-type]
+
+    found = [alarm("resolved", "critical"), alarm("pending", "high"), alarm("firing", "warning")]
+    found.append(alarm("firing", "high"))
+    told = [(each.status, each.rule.name) for each in seen.sort_alerts(found)]
+    assert told == [("firing", "high"), ("firing", "warning"), ("pending", "high"), ("resolved", "critical")]

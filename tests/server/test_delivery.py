@@ -1,0 +1,325 @@
+"""Alerts on their way out: by mail over real lines, in the receivers' shapes, signed, retried, to all at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("duckdb", reason="the server needs the extra `server`")
+pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+
+from mailing import MailServer, certified, mail_server
+from ragfault.cli import run_command as command
+from ragfault.errors import UsageError
+from ragfault.server import ServerSettings
+from ragfault.server.alerts.delivery import MailReceiver, NotificationSender, build_message
+from ragfault.server.alerts.notification import WEBHOOK_FORMATS, AlertNotification, sign_body
+from ragfault.server.counters import EventCounters
+from ragfault.server.http_client import post
+from ragfault.server.storage import open_store
+
+NOTICE = AlertNotification(
+    kind="firing",
+    rule="DROP",
+    severity="critical",
+    metric="context_relevance",
+    route="web",
+    value=0.4,
+    since=60.0,
+    time=120.0,
+    began=30.0,
+    layer="retrieval",
+    blamed=True,
+    title="the wrong chunks are retrieved",
+    suspects=("the index",),
+    remedies=("Look at the index.",),
+    traces=("t1", "t2"),
+)
+ANN, BOB = "ann@example.org", "bob@example.org"
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by openssl")
+
+
+def settings(folder: Path, server: MailServer, *to: str, **more) -> ServerSettings:
+    given = {"smtp": f"smtp://127.0.0.1:{server.port}", "mail_from": "ragfault@example.org", **more}
+    return ServerSettings(store=folder / "s", mail_to=to, **given)
+
+
+def sent(
+    asked: ServerSettings, *notices: AlertNotification, count: int = 1, tries=(0.0, 0.01, 0.01)
+) -> list[str | None]:
+    """What became of notices, once for each receiver."""
+    told: list[str | None] = []
+    store = open_store(asked.store)
+    sender = NotificationSender(
+        asked, EventCounters(store, time.time), lambda _, fault: told.append(fault), tries
+    )
+    sender.start()
+    for notice in notices:
+        sender.send(notice)
+    while len(told) < count * len(notices):
+        time.sleep(0.01)
+    sender.close()
+    store.close()
+    return told
+
+
+# --- mail --------------------------------------------------------------------------------------------
+
+
+def test_an_alert_comes_by_mail(tmp_path: Path):
+    """Each receiver gets a message of plain text that says what broke, where, since when, and what to try."""
+    with mail_server() as server:
+        assert sent(settings(tmp_path, server, ANN, BOB), NOTICE, count=2) == [None, None]
+    assert sorted(taken.receivers for taken in server.taken) == [[ANN], [BOB]]
+    made = server.taken[0].message
+    assert server.taken[0].sender == made["From"] == "ragfault@example.org"
+    assert made["Subject"].startswith("[ragfault] firing: DROP context_relevance, 0.4 on web: retrieval")
+    assert made.get_content_type() == "text/plain"
+    text = made.get_content()
+    for part in ("layer: retrieval", "firing since: 1970-01-01 00:01 UTC", "- Look at the index.", "- t1"):
+        assert part in text
+    assert made["Auto-Submitted"] == "auto-generated"
+
+
+def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
+    """Firing and resolved refer to the same, and are two messages; another alert refers to something else."""
+    with mail_server() as server:
+        over = replace(NOTICE, kind="resolved", since=600.0, time=600.0)
+        assert sent(settings(tmp_path, server, ANN), NOTICE, over, replace(NOTICE, route="app")) == [None] * 3
+    first, second, third = (taken.message for taken in server.taken)
+    assert first["References"] == second["References"] != third["References"]
+    assert len({made["Message-ID"] for made in (first, second, third)}) == 3
+    assert "resolved: 1970-01-01 00:10 UTC" in second.get_content()
+
+
+@pytest.mark.parametrize(
+    "evil", ["\r\nBcc: evil@example.com", "\n.\r\nMAIL FROM:<x>", "\u2028X: y", "\x00\x1b[2J", "\ud800"]
+)
+def test_no_text_of_an_alert_becomes_a_line_of_its_own(tmp_path: Path, evil: str):
+    """Ends of lines, dots and odd signs in routes, rules and traces neither add heads nor end the message."""
+    bad = f"web{evil}"
+    notice = replace(
+        NOTICE, rule=bad, route=bad, title=bad, traces=(bad,), remedies=(f".{evil}",), layer="retrieval"
+    )
+    with mail_server() as server:
+        assert sent(settings(tmp_path, server, ANN), notice) == [None]
+    [taken] = server.taken
+    assert set(taken.message.keys()) == set(build_message(NOTICE, ANN, BOB).keys())
+    assert taken.receivers == [ANN]
+    assert "Traces that show it" in taken.message.get_content()
+    assert len(taken.message["Subject"]) <= 180
+
+
+@pytest.mark.parametrize(
+    ("codes", "told", "tries"), [(["451", "451"], None, 3), (["451"] * 3, "451", 3), (["550"], "550", 1)]
+)
+def test_mail_that_is_put_off_is_tried_again(tmp_path: Path, codes, told, tries):
+    """A server that says later is asked again, one that says no is not; what never came through is told."""
+    with mail_server(codes) as server:
+        [fault] = sent(settings(tmp_path, server, ANN), NOTICE)
+    assert (fault is None) if told is None else (told in fault)
+    assert server.tries == tries
+    assert len(server.taken) == (told is None)
+
+
+def test_a_mail_server_that_is_away_is_told(tmp_path: Path):
+    """Where nobody listens, that is what is said."""
+    with mail_server() as server:
+        pass
+    [fault] = sent(settings(tmp_path, server, ANN), NOTICE)
+    assert "cannot be reached" in fault
+
+
+@needs_openssl
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_mail_goes_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapped: bool):
+    """STARTTLS, or TLS from the start: the password is told and the message sent only within."""
+    context, cert = certified(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    with mail_server(tls=context, user=("ann", "s3cret"), wrapped=wrapped) as server:
+        scheme = "smtps" if wrapped else "smtp"
+        asked = settings(
+            tmp_path, server, ANN, smtp=f"{scheme}://ann@localhost:{server.port}", smtp_password="s3cret"
+        )
+        assert sent(asked, NOTICE) == [None]
+        assert (server.taken[0].secret, server.taken[0].user) == (True, "ann")
+        wrong = settings(tmp_path, server, ANN, smtp=asked.smtp, smtp_password="wrong")
+        [fault] = sent(wrong, NOTICE)
+        assert "535" in fault
+        assert "wrong" not in fault
+
+
+@needs_openssl
+def test_a_mail_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path):
+    """A certificate of unknown making ends the attempt, before any password."""
+    context, _ = certified(tmp_path)
+    with mail_server(tls=context, user=("ann", "s3cret")) as server:
+        asked = settings(
+            tmp_path, server, ANN, smtp=f"smtp://ann@localhost:{server.port}", smtp_password="s3cret"
+        )
+        [fault] = sent(asked, NOTICE)
+    assert "certificate" in fault.lower()
+    assert (server.taken, server.tries) == ([], 1)
+
+
+def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.MonkeyPatch):
+    """A server elsewhere that offers no STARTTLS gets nothing."""
+    monkeypatch.setattr("ragfault.server.alerts.delivery.is_loopback", lambda _: False)
+    with mail_server() as server:
+        found = MailReceiver.from_options(f"smtp://127.0.0.1:{server.port}", None, BOB, ANN)(NOTICE)
+    assert "STARTTLS" in found.error
+    assert not found.retryable
+    assert server.taken == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"smtp": None}, "--smtp"),
+        ({"mail_from": None}, "--mail-from"),
+        ({"smtp": "http://x"}, "smtp://"),
+        ({"smtp": "smtp://"}, "smtp://"),
+        ({"smtp": "smtp://x:99999"}, "smtp://"),
+        ({"smtp": "smtp://ann:secret@x"}, "RAGFAULT_SMTP_PASSWORD"),
+        ({"smtp": "smtp://ann@x"}, "RAGFAULT_SMTP_PASSWORD"),
+        ({"mail_from": "ann"}, "no address"),
+        ({"mail_to": ("a@x.org\r\nBcc: b@x.org",)}, "no address"),
+        ({"mail_to": ("Ann <a@x.org>",)}, "no address"),
+    ],
+)
+def test_what_is_badly_said_about_mail_is_told_at_the_start(tmp_path: Path, given, said):
+    """No server, no sender, no address, or a password where others see it: told before anything is sent."""
+    asked = {"smtp": "smtp://127.0.0.1", "mail_from": ANN, "mail_to": (BOB,)}
+    with pytest.raises(UsageError, match=said):
+        NotificationSender(ServerSettings(store=tmp_path, **{**asked, **given}), None, print)
+
+
+# --- several at once ---------------------------------------------------------------------------------
+
+
+class Hook(BaseHTTPRequestHandler):
+    """A webhook that answers what it is told to."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append((time.monotonic(), dict(self.headers), body))
+        code, more = self.server.codes.pop(0) if self.server.codes else (200, {})
+        self.send_response(code)
+        for name, value in more.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def hooking(*codes: tuple[int, dict[str, str]]) -> Iterator[HTTPServer]:
+    hook = HTTPServer(("127.0.0.1", 0), Hook)
+    hook.seen, hook.codes = [], list(codes)
+    thread = threading.Thread(target=hook.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield hook
+    finally:
+        hook.shutdown()
+        thread.join()
+        hook.server_close()
+
+
+def test_a_receiver_that_is_down_keeps_no_other_waiting(tmp_path: Path):
+    """While the webhook is tried again for hours, the mail is there; closing ends the waiting."""
+    with mail_server() as server, hooking(*[(503, {})] * 9) as hook:
+        asked = settings(tmp_path, server, ANN, webhook=f"http://127.0.0.1:{hook.server_port}/x")
+        store, told = open_store(asked.store), []
+        sender = NotificationSender(
+            asked, EventCounters(store, time.time), lambda _, fault: told.append(fault), (0.0, 9999.0)
+        )
+        sender.start()
+        sender.send(NOTICE)
+        while not (told and hook.seen):
+            time.sleep(0.01)
+        assert (told, len(server.taken)) == ([None], 1)
+        sender.close()
+        store.close()
+        assert told == [None, "the webhook answered 503"]
+
+
+def test_retry_after_is_waited_for(tmp_path: Path):
+    """A receiver that says when to come again is left alone until then."""
+    with hooking((429, {"Retry-After": "1"})) as hook:
+        asked = ServerSettings(store=tmp_path / "s", webhook=f"http://127.0.0.1:{hook.server_port}/x")
+        assert sent(asked, NOTICE) == [None]
+        first, second = (seen[0] for seen in hook.seen)
+        assert second - first >= 1
+
+
+def test_a_webhook_that_points_elsewhere_is_not_followed():
+    """A redirect is an answer like another that is no yes."""
+    with hooking((302, {"Location": "http://127.0.0.1:1/"})) as hook:
+        found = post(f"http://127.0.0.1:{hook.server_port}/x", b"{}", {}, "it")
+    assert (found.error, found.retryable) == ("it answered 302", False)
+
+
+# --- shapes ------------------------------------------------------------------------------------------
+
+
+def test_alertmanager_gets_what_its_api_takes():
+    """By /api/v2/alerts: a list of labels and annotations, all texts, and times by RFC 3339, end behind begin."""
+    [alert] = json.loads(json.dumps(WEBHOOK_FORMATS["alertmanager"](NOTICE)))
+    assert set(alert) == {"labels", "annotations", "startsAt", "endsAt"}
+    for name, value in (*alert["labels"].items(), *alert["annotations"].items()):
+        assert name.isidentifier()
+        assert isinstance(value, str)
+    begin, end = (datetime.fromisoformat(alert[name]) for name in ("startsAt", "endsAt"))
+    assert begin.timestamp() == 60.0
+    assert (end - begin).days >= 7
+    assert begin.tzinfo is not None
+
+
+def test_alertmanager_knows_the_end_by_its_labels():
+    """Whatever was found to be to blame in between, what resolves has the labels of what fired."""
+    over = replace(
+        NOTICE, kind="resolved", since=600.0, time=600.0, value=0.9, layer="generation", blamed=False
+    )
+    [fired], [ended] = WEBHOOK_FORMATS["alertmanager"](NOTICE), WEBHOOK_FORMATS["alertmanager"](over)
+    assert fired["labels"] == ended["labels"]
+    assert ended["endsAt"] == "1970-01-01T00:10:00+00:00"
+    assert "startsAt" not in ended
+
+
+def test_slack_gets_text_and_blocks_within_its_bounds():
+    """Signs that mean something to Slack are escaped, and no block is longer than Slack takes."""
+    long = replace(NOTICE, route="<!channel> & co", title="x" * 9000, remedies=("<@U1>",), traces=("<t>",))
+    made = WEBHOOK_FORMATS["slack"](long)
+    assert set(made) == {"text", "blocks"}
+    assert "&lt;!channel&gt; &amp; co" in made["text"]
+    for block in made["blocks"]:
+        assert (block["type"], block["text"]["type"]) == ("section", "mrkdwn")
+        assert 0 < len(block["text"]["text"]) <= 3000
+        assert "<" not in block["text"]["text"]
+
+
+def test_a_signature_holds_for_one_body_at_one_moment():
+    """Another secret, moment or body has another signature."""
+    made = sign_body("s", 1, b"{}")
+    assert made == sign_body("s", 1, b"{}")
+    assert len({made, sign_body("t", 1, b"{}"), sign_body("s", 2, b"{}"), sign_body("s", 1, b"{ }")}) == 4
+
+
+def test_serve_takes_the_options_of_mail(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
+    """An address without a server ends with 2, and says what is missing."""
+    monkeypatch.delenv("RAGFAULT_SMTP_PASSWORD", raising=False)
+    assert command(["serve", "--store", str(tmp_path / "s"), "--mail-to", ANN]) == 2
+    assert "--smtp" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()

@@ -1,0 +1,204 @@
+"""Hostile texts in every field of every record: in a real browser, on every page, they are texts and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
+pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
+pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+
+from attacked import attacked, texts
+from browsing import SCRIPTS, Visit, browser
+from pages import HOSTILE
+from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
+from ragfault.analysis.monitoring.alerts import Alert, AlertState
+from ragfault.evaluation.agreement.human_labels import (
+    AnswerLabel,
+    ClaimLabel,
+    HumanLabel,
+    HumanVerdicts,
+    fingerprint_answer,
+)
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.io.runs import MetricInfo, Run
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.server.alerts.notification import AlertNotification
+from ragfault.server.dashboard.page_renderer import trace_url
+from ragfault.server.storage import AccessToken, AlertEvent, TimelineMark, TraceSelection, export_run
+from watched import Watched
+
+FOLDER = "<img src=x onerror='window.pwned=5'><script>window.pwned=6"
+"""A run whose name is an attack: its folder can hold no slash."""
+
+ROUTE, METRIC = quote(HOSTILE, safe=""), quote(HOSTILE, safe="")
+
+PAGES = {
+    "overview": "/",
+    "metric": f"/metrics/{METRIC}?window=360",
+    "route": f"/metrics/groundedness?route={ROUTE}",
+    "insights": "/insights",
+    "insights of a route": f"/insights?route={ROUTE}",
+    "drift": f"/drift?run={quote(FOLDER, safe='')}",
+    "compare": f"/compare?route={ROUTE}&since=0&until=60&since2=60&until2=120",
+    "traces": "/traces?limit=20",
+    "search": f"/traces?text={ROUTE}&model={ROUTE}&conversation={ROUTE}",
+    "sorted": f"/traces?sort={METRIC}&metric={METRIC}",
+    "trace": trace_url(HOSTILE),
+    "waiting": trace_url(f"waiting {HOSTILE}"),
+    "alerts": "/alerts",
+    "clusters": "/clusters",
+    "runs": "/runs",
+    "judge": "/judge",
+    "settings": "/settings",
+    "sign-in": f"/sign-in?next=/{ROUTE}",
+    "error": f"/traces/{ROUTE}{ROUTE}",
+    "no metric": f"/metrics/{METRIC}x",
+    "report": f"/runs/{quote(FOLDER, safe='')}/report",
+    "bisection": f"/bisect?baseline={quote(FOLDER, safe='')}&candidate={quote(FOLDER, safe='')}",
+}
+
+LIVING = """scripts => [...document.querySelectorAll("*")].filter((each) =>
+  ["img", "iframe", "frame", "object", "embed", "base", "applet", "style"].includes(each.localName)
+  || (each.localName === "script" && !scripts.includes(each.getAttribute("src")))
+  || [...each.attributes].some(({ name, value }) => name.startsWith("on") || ["style", "srcdoc"].includes(name)
+    || (["href", "src", "action", "formaction", "xlink:href"].includes(name) && !/^[/#]/.test(value)))
+).map((each) => each.outerHTML.slice(0, 200))"""
+"""What could act on its own: scripts, pictures, frames, styles, handlers, and links that lead elsewhere."""
+
+CARRIED = ("report", "bisection")
+"""These carry a script and a style of their own, and a stricter policy; tests/reports/test_html_in_browser.py looks at them."""
+
+OURS = ("judge", "sign-in")
+"""Pages that show nothing that comes from outside."""
+
+TOKEN = "rf_hostile"
+SIGNED = {"extra_http_headers": {"Authorization": f"Bearer {TOKEN}"}}
+"""A token is needed as soon as there is one in the store, were it one whose name is an attack."""
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_attack_is_everywhere():
+    """Each text of a trace, of verdicts, of alerts and of clusters that anybody could fill is an attack."""
+    now = datetime(2031, 5, 4, tzinfo=UTC)
+    for kind, least in (
+        (Trace, 20),
+        (Verdicts, 20),
+        (Score, 2),
+        (TimelineMark, 4),
+        (Alert, 5),
+        (ClusterReport, 15),
+    ):
+        found = msgspec.json.encode(attacked(kind, now)).decode()
+        assert texts(kind, now) >= least, kind
+        assert found.count("window.pwned=1") == texts(kind, now), kind
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A Chromium that is started once."""
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server on which everything that comes from outside is an attack."""
+    folder = tmp_path_factory.mktemp("hostile")
+    rules = folder / "rules.toml"
+    rules.write_text(f"[[rule]]\nname = {_toml(HOSTILE)}\nmetric = {_toml(HOSTILE)}\nbelow = 0.9\n", "utf-8")
+    server = Watched(folder / "s", rules=rules, token=TOKEN, by=("model", "release", f"metadata.{HOSTILE}"))
+    _attack(server, datetime.fromtimestamp(server.now - 600, UTC))
+    with server.serving() as url:
+        yield url
+
+
+def _toml(text: str) -> str:
+    return msgspec.json.encode(text).decode().replace("\u2028", "\\u2028").replace("\x1b", "\\u001b")
+
+
+def _attack(server: Watched, time: datetime) -> None:
+    """Traffic, marks, labels, alerts, clusters, tokens, counts and a run, all hostile."""
+    store, desk = server.store, server.app.state.server
+    trace = replace(
+        attacked(Trace, time), metadata={HOSTILE: HOSTILE, "release": HOSTILE, "prompt_version": HOSTILE}
+    )
+    verdicts, score = attacked(Verdicts, time), replace(attacked(Score, time), layer="generation")
+    several = [
+        (replace(trace, id=name), replace(verdicts, trace=name), replace(score, trace=name, metric=metric))
+        for name, metric in ((HOSTILE, HOSTILE), *((f"{at}{HOSTILE}", "groundedness") for at in range(5)))
+    ]
+    outcomes = [ScoredTrace(one, two, (three,)) for one, two, three in several]
+    store.append([each.trace for each in outcomes]).result()
+    measures = (MetricInfo(HOSTILE, "generation"), MetricInfo("groundedness", "generation"))
+    store.score(outcomes, measures, desk.settings.by).result()
+    store.append([replace(trace, id=f"waiting {HOSTILE}")]).result()
+    store.mark([attacked(TimelineMark, time)], server.now).result()
+    claim = ClaimLabel(start=0, end=len(HOSTILE), support="supported")
+    said = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
+    store.label(
+        HumanLabel(trace=HOSTILE, verdicts=said, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
+    ).result()
+    _alert(server, time)
+    clusters = {"found": attacked(ClusterReport, time), "registry": attacked(ClusterRegistry, time)}
+    kept = {"time": server.now, "since": 0.0, **clusters}
+    store.save_setting("clusters", msgspec.to_builtins(kept)).result()
+    store.save_token(AccessToken(name=HOSTILE, role="read", hash="0" * 64, created=server.now)).result()
+    desk.tallies.add(HOSTILE)
+    desk.tallies.flush()
+    made: Run = export_run(store, TraceSelection(), desk.settings.runs / "plain")
+    made.path.rename(desk.settings.runs / FOLDER)
+
+
+def _alert(server: Watched, time: datetime) -> None:
+    """An alert of each state, and what was told of it."""
+    alarm = attacked(Alert, time)
+    alarms = tuple(replace(alarm, status=each) for each in ("firing", "pending", "resolved"))
+    state = replace(attacked(AlertState, time), alerts=alarms)
+    body = msgspec.to_builtins(replace(attacked(AlertNotification, time), kind="firing"))
+    key = f"{alarm.rule.name}/{alarm.metric}/{alarm.route}"
+    events = [AlertEvent(alert=key, time=server.now, kind=kind, body=body) for kind in ("firing", HOSTILE)]
+    server.store.add_events(events, {"alarms": msgspec.to_builtins(state)}).result()
+
+
+def test_hostile_texts_are_inert(chromium: Any, served: str):
+    """On every page, and when it renews itself, no script, element, handler or way out comes of any text."""
+    with Visit(chromium, served, **SIGNED) as visit:
+        page = visit.page
+        page.clock.install()
+        for name, path in PAGES.items():
+            visit.open(path)
+            _inert(page, name)
+            if page.locator("#main[data-refresh]").count():
+                page.evaluate("document.getElementById('main').replaceChildren()")
+                page.clock.run_for(31_000)
+                page.wait_for_selector("#main > section")
+                _inert(page, f"{name}, renewed")
+
+
+def _inert(page: Any, name: str) -> None:
+    assert page.evaluate("window.pwned") is None, name
+    if name not in CARRIED:
+        assert page.evaluate(LIVING, list(SCRIPTS)) == [], name
+        shown = page.locator("body").inner_text()
+        assert ("window.pwned=" in shown) == (name not in OURS), name
+        assert not set(shown) & {"\x1b", "\u202e", "\u2028"}, name
+
+
+def test_what_is_shown_is_the_text(chromium: Any, served: str):
+    """The attack is there to be read: as query, answer, error, chunk, claim, title, and as the name of a rule."""
+    with Visit(chromium, served, trace_url(HOSTILE), **SIGNED) as visit:
+        for field in ("p.query", "p.answer", ".failure", ".chunk-text", ".claims", "h1", ".circumstances"):
+            shown = visit.page.locator(field).first.inner_text()
+            assert "<script>window.pwned=1</script>" in shown, field
+        visit.open("/settings")
+        rules = visit.page.locator("section[aria-labelledby=rules]")
+        assert "<script>window.pwned=1</script>" in rules.inner_text()

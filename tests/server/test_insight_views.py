@@ -1,0 +1,98 @@
+"""Insights and drift: what live traffic goes with, and how far it has moved from the set it was evaluated on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
+pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
+pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
+
+from ragfault.errors import UnknownName, UsageError
+from ragfault.server.api.insight_views import TRIAD, load_drift, load_insights
+from ragfault.server.api.traffic_views import MetricTrend
+from ragfault.server.dashboard.page_renderer import _build_environment
+from ragfault.server.scoring.ppi_estimates import PpiEstimate
+from ragfault.server.storage import TraceSelection, export_run
+from watched import BEGAN, Watched
+
+DAY = 24 * 60
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A server with two hours of traffic, of which the second is worse, and a run of the first."""
+    found = Watched(tmp_path_factory.mktemp("insights") / "s")
+    found.fill()
+    hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
+    export_run(found.store, hour, found.app.state.server.settings.runs / "before")
+    yield found
+    found.app.state.server.close()
+
+
+def test_the_triad_is_whole(watched: Watched):
+    """Each part of the triad stands on each route, and its points hold every value of the window once."""
+    found = load_insights(watched.app.state.server, None, DAY)
+    assert {(each.metric, each.route) for each in found.triad if each.route == "website"} == {
+        (metric, "website") for metric in TRIAD
+    }
+    for metric in TRIAD:
+        n = sum(point.n for each in found.triad if each.metric == metric for point in each.points)
+        assert n == sum(each.n for each in found.distributions if each.metric == metric)
+    one = load_insights(watched.app.state.server, "website", DAY)
+    assert {each.route for each in one.triad} == {"website"}
+    assert one.correlations[0].n < found.correlations[0].n
+
+
+def test_outliers_lie_beyond_the_fence(watched: Watched):
+    """The traces that are named as outliers have values beyond the fence of their route, the worst first."""
+    found = load_insights(watched.app.state.server, None, DAY)
+    for each in found.distributions:
+        values = [worst.value for worst in each.outliers]
+        assert values == sorted(values)
+        assert all(each.fence is not None and value < each.fence for value in values)
+
+
+def test_cohorts_are_those_of_the_fields(watched: Watched):
+    """Cohorts are of the fields that were named, never of the places of chunks: these are insights."""
+    found = load_insights(watched.app.state.server, None, DAY)
+    assert {(each.cohort or "").partition("=")[0] for each in found.cohorts} == {"model", "version"}
+    assert {(each.measure, each.by) for each in found.insights} == {
+        (measure, by) for measure in ("relevance", "use") for by in ("position", "chunks")
+    }
+
+
+def test_drift_is_seen_and_only_where_it_is(watched: Watched):
+    """The worse hour has drifted from the run of the decent one in relevance, and not in topics: it asks the same."""
+    desk = watched.app.state.server
+    found = load_drift(desk, "before", "website", 60)
+    moved = {each.metric: each for each in found.drift.scores}
+    assert moved["context_relevance"].adjusted < 0.05
+    assert moved["context_relevance"].difference.high < 0
+    assert found.drift.topics is not None
+    assert found.drift.topics.p > 0.05
+    assert found.judges[0] == found.judges[1]
+    with pytest.raises(UnknownName, match="no run"):
+        load_drift(desk, "none", None, 60)
+    with pytest.raises(UsageError, match="share no metric"):
+        load_drift(desk, "before", "nowhere", 60)
+
+
+def test_a_rectified_figure_stands_with_its_interval():
+    """What a better judge says of all traffic is shown with its interval; else, where asked, why there is none."""
+    show = _build_environment().get_template("macros.html").module.ppi  # type: ignore[attr-defined]
+    row = MetricTrend(
+        metric="m", layer="generation", better="higher", route=None, window=DAY, n=9, undefined=0, failed=0,
+        mean=0.5, low=0.4, high=0.6, ppi=PpiEstimate(judge="j", checks=40, mean=0.45, low=0.4, high=0.5),
+    )  # fmt: skip
+    assert "0.45" in show(row)
+    assert "[0.40, 0.50]" in show(row)
+    assert "40 checks" in show(row)
+    lost = MetricTrend(
+        metric="m", layer="generation", better="higher", route=None, window=DAY, n=9, undefined=0, failed=0,
+        mean=0.5, low=0.4, high=0.6, ppi=PpiEstimate(judge="j", reason="<b>no price"),
+    )  # fmt: skip
+    assert show(lost).strip() == ""
+    assert "not corrected: &lt;b&gt;no price" in show(lost, True)

@@ -1,0 +1,388 @@
+"""Scores on their way back: a real collector decodes them, beside the spans they are about; scoring never waits."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("duckdb", reason="the server needs the extra `server`")
+pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+pytest.importorskip("opentelemetry.proto", reason="OTLP needs the extra `server`")
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ragfault.cli import run_command as command
+from ragfault.errors import UsageError
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.io.otel import OtelSpan, locate_origin
+from ragfault.io.runs import MetricInfo
+from ragfault.records import Chunk, Score, Trace, Verdicts
+from ragfault.server import ServerSettings
+from ragfault.server.counters import EventCounters
+from ragfault.server.scoring.otlp_export import ScoreExporter, check_otlp_settings
+from ragfault.server.storage import open_store
+from watching import otlp, rag_spans, serving, span
+
+NAME, ABOUT = "0" * 31 + "7", (b"llm".hex() + "0" * 16)[:16]
+JSON = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+MEASURES = (MetricInfo("groundedness", "generation"), MetricInfo("latency", "operation", "lower", 0.0, None))
+
+
+class Collector(BaseHTTPRequestHandler):
+    """What takes OTLP over HTTP, and answers what it is told to."""
+
+    def do_POST(self) -> None:
+        assert self.headers["Content-Type"] == "application/x-protobuf"
+        body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+        kind = ExportLogsServiceRequest if self.path == "/v1/logs" else ExportTraceServiceRequest
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.seen.append((time.monotonic(), self.path, headers, kind.FromString(body)))
+        code, more, answer = self.server.codes.pop(0) if self.server.codes else (200, {}, b"")
+        self.send_response(code)
+        for name, value in {**more, "Content-Length": str(len(answer))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def collecting(*codes: tuple[int, dict[str, str], bytes]) -> Iterator[Any]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    server.seen, server.codes = [], list(codes)
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def records(seen: list[Any]) -> list[tuple[dict[str, Any], Any]]:
+    """The attributes and the rest of each record or span that came, in order."""
+    found = []
+    for *_, request in seen:
+        for part in getattr(request, "resource_logs", None) or getattr(request, "resource_spans", ()):
+            for scope in getattr(part, "scope_logs", None) or getattr(part, "scope_spans", ()):
+                for one in getattr(scope, "log_records", None) or getattr(scope, "spans", ()):
+                    found.append((attributes(one), one))
+    return found
+
+
+def attributes(one: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in one.attributes}
+
+
+def scored(number: int = 7, **metadata: Any) -> ScoredTrace:
+    """A judged trace that came as spans."""
+    name = f"{number:032x}"
+    held = {"otlp": {"span": ABOUT, "response": "r1"}, "service": "shop", **metadata}
+    trace = Trace(id=name, query="q", chunks=(Chunk(id="c"),), answer="a", metadata=held)
+    scores = (
+        Score(trace=name, metric="groundedness", layer="generation", status="scored", value=0.8),
+        Score(trace=name, metric="latency", layer="operation", status="scored", value=120.0),
+        Score(trace=name, metric="lost", layer="generation", status="failed", reason="the judge was away"),
+        Score(trace=name, metric="recall", layer="retrieval", status="undefined", reason="no reference"),
+    )
+    return ScoredTrace(trace, Verdicts(trace=name, judge="j"), scores)
+
+
+@contextlib.contextmanager
+def returning(folder: Path, url: str, room: int = 100, tries=(0.0, 0.01, 0.01), **more: Any) -> Iterator[Any]:
+    """A returner and its tallies; at the end all is sent."""
+    store = open_store(folder / "s")
+    tallies = EventCounters(store, time.time)
+    returner = ScoreExporter(
+        ServerSettings(store=folder / "s", otlp=url, **more), tallies, MEASURES, tries, room
+    )
+    returner.start()
+    try:
+        yield returner, tallies
+    finally:
+        returner.close()
+        store.close()
+
+
+# --- what is sent ------------------------------------------------------------------------------------
+
+
+def test_a_score_is_an_event_beside_its_span(tmp_path: Path):
+    """By the conventions: name, value, label, explanation, response; on the trace and span that wrote the answer."""
+    with collecting() as collector:
+        with returning(tmp_path, collector.url, otlp_headers=(("x-key", "k"),)) as (returner, tallies):
+            returner.take([scored()])
+        [(_, path, headers, request)] = collector.seen
+    assert (path, headers["x-key"]) == ("/v1/logs", "k")
+    assert attributes(request.resource_logs[0].resource) == {"service.name": "shop"}
+    (first, record), (second, _), (third, _) = records(collector.seen)
+    assert record.event_name == "gen_ai.evaluation.result"
+    assert (record.trace_id.hex(), record.span_id.hex()) == (NAME, ABOUT)
+    assert record.time_unix_nano > 1_700_000_000 * 10**9
+    assert first == {
+        "gen_ai.evaluation.name": "groundedness",
+        "gen_ai.evaluation.score.value": 0.8,
+        "gen_ai.evaluation.score.label": "high",
+        "gen_ai.response.id": "r1",
+        "ragfault.layer": "generation",
+    }
+    assert second["gen_ai.evaluation.score.value"] == 120.0
+    assert "gen_ai.evaluation.score.label" not in second
+    assert third["error.type"] == "ragfault.failed"
+    assert third["gen_ai.evaluation.explanation"] == "the judge was away"
+    assert tallies.total == {"scores_returned": 3}
+
+
+def test_scores_go_back_as_spans_where_that_is_asked_for(tmp_path: Path):
+    """One span for each trace, beneath the one it is about, with the scores; sent twice, it has the same id."""
+    with collecting() as collector:
+        with returning(tmp_path, collector.url + "/v1/logs", otlp_spans=True) as (returner, tallies):
+            returner.take([scored()])
+            while len(collector.seen) < 2:
+                time.sleep(0.01)
+            returner.take([scored()])
+        found = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
+    (held, one), (_, other) = found
+    assert (one.name, one.trace_id.hex(), one.parent_span_id.hex()) == ("ragfault.evaluate", NAME, ABOUT)
+    assert one.links[0].span_id.hex() == ABOUT
+    assert one.span_id == other.span_id != bytes.fromhex(ABOUT)
+    assert held == {
+        "openinference.span.kind": "EVALUATOR",
+        "ragfault.judge": "j",
+        "ragfault.score.groundedness": 0.8,
+        "ragfault.score.latency": 120.0,
+    }
+    assert tallies.total == {"scores_returned": 6, "spans_returned": 2}
+
+
+def test_only_what_came_as_spans_goes_back(tmp_path: Path):
+    """Traces of other ways, and such as only look like it, stay here."""
+    odd = [
+        ScoredTrace(Trace(id="a", query="q"), Verdicts(trace="a"), ()),
+        scored(otlp={"span": "xyz"}),
+        scored(otlp="span"),
+        scored(otlp={}),
+        scored(0),
+    ]
+    with collecting() as collector:
+        with returning(tmp_path, collector.url) as (returner, tallies):
+            returner.take(odd)
+        assert collector.seen == []
+        assert tallies.total == {}
+
+
+def test_scores_are_sent_together(tmp_path: Path):
+    """What comes within a moment is one request, whatever services it is of."""
+    with collecting() as collector:
+        with returning(tmp_path, collector.url) as (returner, _):
+            returner.take([scored(number, service=f"s{number % 3}") for number in range(1, 51)])
+        [(*_, request)] = collector.seen
+    assert {attributes(part.resource)["service.name"] for part in request.resource_logs} == {"s0", "s1", "s2"}
+    assert len(records(collector.seen)) == 150
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("codes", "tries", "kept"),
+    [([503, 429], 3, True), ([503, 502, 504], 3, False), ([400], 1, False), ([500], 1, False)],
+)
+def test_what_otlp_calls_passing_is_tried_again(tmp_path: Path, codes, tries, kept):
+    """429, 502, 503 and 504 are tried again, others not; what was lost is counted."""
+    with collecting(*((code, {}, b"") for code in codes)) as collector:
+        with returning(tmp_path, collector.url) as (returner, tallies):
+            returner.take([scored()])
+            while not tallies.total:
+                time.sleep(0.01)
+        assert len(collector.seen) == tries
+        assert tallies.total == {"scores_returned" if kept else "scores_unreturned": 3}
+
+
+def test_a_collector_says_when_to_come_again(tmp_path: Path):
+    """`Retry-After` is waited for."""
+    with collecting((429, {"Retry-After": "1"}, b"")) as collector:
+        with returning(tmp_path, collector.url) as (returner, tallies):
+            returner.take([scored()])
+            while not tallies.total:
+                time.sleep(0.01)
+        first, second = (seen[0] for seen in collector.seen)
+        assert second - first >= 1
+
+
+def test_what_a_collector_refuses_in_part_is_counted(tmp_path: Path):
+    """A partial success says how many records were not taken; an answer that is none is no fault."""
+    answer = ExportLogsServiceResponse()
+    answer.partial_success.rejected_log_records = 2
+    with collecting((200, {}, answer.SerializeToString())) as collector:
+        with returning(tmp_path, collector.url) as (returner, tallies):
+            returner.take([scored()])
+        assert tallies.total == {"scores_returned": 1, "scores_unreturned": 2}
+    with collecting((200, {}, b"\xff\xffnonsense")) as collector:
+        with returning(tmp_path / "b", collector.url) as (returner, tallies):
+            returner.take([scored()])
+        assert tallies.total == {"scores_returned": 3}
+
+
+def test_scoring_never_waits_for_a_collector(tmp_path: Path):
+    """Where nobody answers, only so many wait, the rest is dropped and counted, and nobody is held up."""
+    with collecting(*[(503, {}, b"")] * 99) as collector:
+        with returning(tmp_path, collector.url, room=5, tries=(0.0, 9999.0)) as (returner, tallies):
+            returner.take([scored(1)])
+            while not collector.seen:
+                time.sleep(0.01)
+            for number in range(2, 22):
+                returner.take([scored(number)])
+            assert tallies.total == {"scores_unreturned": 3 * 15}
+        assert tallies.total == {"scores_unreturned": 3 * 21}
+
+
+def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
+    """Where nobody answers, what waits at the end is given up at once, and counted."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port, asked = listening.getsockname()[1], []
+
+        def hang_up() -> None:
+            while not ended.is_set():
+                line, _ = listening.accept()
+                asked.append(line)
+                line.close()
+
+        ended = threading.Event()
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with returning(tmp_path, f"http://127.0.0.1:{port}", tries=(0.0, 9999.0)) as (returner, tallies):
+            returner.take([scored(1)])
+            while not asked:
+                time.sleep(0.01)
+            for number in range(2, 900):
+                returner.take([scored(number)])
+        assert len(asked) == 1
+        assert tallies.total == {"scores_unreturned": 3 * 899}
+        ended.set()
+        socket.create_connection(("127.0.0.1", port)).close()
+        thread.join()
+
+
+def test_an_address_that_cannot_be_written_down_ends_nothing(tmp_path: Path):
+    """Scores for an endpoint whose address no request can name are counted, and the next ones are, too."""
+    with returning(tmp_path, "http://127.0.0.1:9/ä") as (returner, tallies):
+        for number in (1, 2):
+            returner.take([scored(number)])
+            while tallies.total != {"scores_unreturned": 3 * number}:
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"otlp": "collector:4317"},
+        {"otlp": "http://"},
+        {"otlp_spans": True},
+        {"otlp_headers": (("a", "b"),)},
+        {"otlp": "http://x", "otlp_headers": (("a b", "c"),)},
+        {"otlp": "http://x", "otlp_headers": (("a", "b\r\nc: d"),)},
+    ],
+)
+def test_an_endpoint_that_is_none_is_told_at_the_start(tmp_path: Path, given):
+    """No address, a broken header, or spans that go nowhere."""
+    with pytest.raises(UsageError):
+        check_otlp_settings(ServerSettings(store=tmp_path, **given))
+
+
+# --- where they go -----------------------------------------------------------------------------------
+
+
+def test_the_span_that_wrote_the_answer_is_the_one():
+    """The last call to a model outside of retrieval, with its response; without one, the root."""
+
+    def one(id: str, parent: str | None, end: int, **held: str) -> OtelSpan:
+        return OtelSpan(trace="a", id=id, parent=parent, name=id, end=end, attributes=held)
+
+    chat = {"gen_ai.operation.name": "chat"}
+    root, find = one("1", None, 99), one("2", "1", 50, **{"gen_ai.operation.name": "retrieval"})
+    rewrite = one("3", "2", 95, **chat)
+    early, late = one("4", "1", 60, **chat), one("5", "1", 90, **chat, **{"gen_ai.response.id": "r5"})
+    assert locate_origin([late, rewrite, early, find, root]).span == "5"
+    assert locate_origin([late, rewrite, early, find, root]).response == "r5"
+    assert locate_origin([find, root]).span == "1"
+
+
+def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Spans in, scores out: each on the span of the model, with the secrets of the header, and counted."""
+    monkeypatch.setenv("RAGFAULT_OTLP_HEADERS", "Authorization=Bearer%20s3cret,x-b=2")
+    options = ("--metrics", "groundedness", "--otlp-spans", "--otlp-header", "x-c=3")
+    with (
+        collecting() as collector,
+        serving(tmp_path / "s", "--otlp-endpoint", collector.url, *options) as server,
+    ):
+        for number in range(1, 4):
+            assert server.ask("/v1/traces", otlp(*rag_spans(f"{number:032x}")), JSON).status == 200
+        assert server.send([Trace(id="native", query="When?", answer="Now.")]).status == 200
+        server.settled(4)
+        for _ in range(300):
+            if len(records(collector.seen)) >= 6:
+                break
+            time.sleep(0.1)
+        headers = collector.seen[0][2]
+        assert (headers["authorization"], headers["x-b"], headers["x-c"]) == ("Bearer s3cret", "2", "3")
+        events = records([seen for seen in collector.seen if seen[1] == "/v1/logs"])
+        spans = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
+        assert sorted(one.trace_id.hex() for _, one in events) == [f"{number:032x}" for number in range(1, 4)]
+        assert {one.span_id.hex() for _, one in events} == {ABOUT}
+        assert {one.parent_span_id.hex() for _, one in spans} == {ABOUT}
+        shown = server.ask(f"/traces/{1:032x}.json").json["scores"]
+        assert {held["gen_ai.evaluation.score.value"] for held, _ in events} == {
+            score["value"] for score in shown
+        }
+        assert 'ragfault_ingest_total{outcome="scores_returned"} 3' in server.ask("/metrics").body.decode()
+
+
+def test_what_was_sent_back_and_comes_in_again_is_no_trace(tmp_path: Path):
+    """A collector that sends on to ragfault makes no circle: the spans and events of ragfault are passed over."""
+    about = {"openinference.span.kind": "EVALUATOR", "ragfault.score.groundedness": 1.0}
+    with serving(tmp_path / "s", "--workers", "0") as server:
+        chain, retrieve, llm = rag_spans(NAME)
+        mine = span(NAME, "ragfault.evaluate", "llm", **about)
+        assert server.ask("/v1/traces", otlp(chain, retrieve, llm, mine), JSON).status == 200
+        for _ in range(300):
+            if server.ask("/overview.json").json["totals"]["held"] == 0:
+                break
+            time.sleep(0.1)
+        [line] = server.ask("/traces.json").json["lines"]
+        assert line["answer"] == "At ten."
+
+
+def test_serve_tells_what_is_wrong_with_an_endpoint(tmp_path: Path, capsys):
+    """Before there is a store."""
+    assert command(["serve", "--store", str(tmp_path / "s"), "--otlp-endpoint", "collector"]) == 2
+    assert "https://" in capsys.readouterr().err
+    asked = [
+        "serve",
+        "--store",
+        str(tmp_path / "s"),
+        "--otlp-endpoint",
+        "http://x",
+        "--otlp-header",
+        "secret",
+    ]
+    assert command(asked) == 2
+    assert "NAME=VALUE" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()

@@ -1,0 +1,129 @@
+"""The whole server on ClickHouse, on the real engine in a process of its own (chdb)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
+pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
+pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+
+from clicking import PASSWORD, USER, fronted
+from ragfault import evaluate
+from ragfault.cli import run_command as command
+from ragfault.io.datasets import load_handbook
+from ragfault.io.runs import Run
+from ragfault.server import ServerSettings, create_app
+from ragfault.server.demo import FAULT_START, FAULTY_ROUTE, DemoTraffic
+from watching import Server, otlp, rag_spans, serving
+
+TRACES = list(load_handbook().traces["v1"])
+METRICS = "context_relevance,groundedness,answer_relevance"
+
+
+def walked(server: Server, **query) -> list[str]:
+    """The ids of all traces, page by page."""
+    found: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        page = server.ask("/traces.json", limit=7, **query, **after).json
+        found += [line["id"] for line in page["lines"]]
+        if page["next"] is None:
+            return found
+        after = {"after": page["next"]}
+
+
+def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
+    """Traces and spans come in, are scored, watched, found, exported as the run of `evaluate`, and outlive a kill."""
+    place, folder = f"chdb://{tmp_path}/engine", tmp_path / "files"
+    options = ("--metrics", METRICS, "--folder", str(folder))
+    server = Server(place, *options)
+    assert server.send(TRACES).json["taken"] == len(TRACES)
+    assert server.send(TRACES[:9]).json["repeated"] == 9
+    spans = otlp(*rag_spans("0" * 31 + "7"))
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert server.ask("/v1/traces", spans, headers).status == 200
+    server.process.kill()
+    server.end()
+    with serving(place, *options) as server:
+        server.settled(len(TRACES) + 1)
+        overview = server.ask("/overview.json").json
+        assert overview["totals"]["traces"] == len(TRACES) + 1
+        assert set(overview["routes"]) >= {trace.route for trace in TRACES if trace.route}
+        for query in ({}, {"sort": "groundedness", "order": "ascending"}, {"route": TRACES[0].route}):
+            ids = walked(server, **query)
+            assert len(ids) == len(set(ids)) > 10
+        assert server.ask(f"/traces/{TRACES[3].id}.json").json["trace"]["query"] == TRACES[3].query
+        for page in ("/", "/traces", "/alerts", "/metrics", "/runs", f"/traces/{TRACES[3].id}"):
+            assert server.ask(page).status == 200, page
+        live = ["serve", "export", server.url, "-o", str(tmp_path / "live"), "--model", TRACES[0].model]
+        assert command(live) == 0
+    same = [trace for trace in TRACES if trace.model == TRACES[0].model]
+    made = evaluate(same, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
+    assert made.to_arrow("scores").equals(Run.open(tmp_path / "live").to_arrow("scores"))
+    assert command(["serve", "token", "--store", place, "ci", "--role", "read"]) == 0
+    assert command(["serve", "import", str(tmp_path / "made"), "--store", place, "--prefix", "again/"]) == 0
+
+
+def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
+    """While no database answers, ingest says so; what was acknowledged before is joined and scored once it is back."""
+    options = ("--metrics", METRICS, "--folder", str(tmp_path / "files"))
+    with fronted(tmp_path / "engine") as port:
+        server = Server(f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d", *options)
+        assert server.send(TRACES).json["taken"] == len(TRACES)
+        spans = otlp(*rag_spans("0" * 31 + "7"))
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        assert server.ask("/v1/traces", spans, headers).status == 200
+    assert server.send(TRACES[:1]).status == 503
+    with fronted(tmp_path / "engine", port):
+        server.settled(len(TRACES) + 1)
+        more = [replace(trace, id=f"more/{trace.id}") for trace in TRACES[:5]]
+        assert server.send(more).json["taken"] == len(more)
+        server.settled(len(TRACES) + 6)
+        assert server.end() == 0
+
+
+def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
+    """Traffic whose chunks go wrong makes an alert fire that names retrieval; it still burns after a restart."""
+    place, folder = f"chdb://{tmp_path}/engine", tmp_path / "files"
+    begin = 1_900_000_000 // 60 * 60.0
+    moment = [begin]
+
+    def opened() -> Any:
+        made = create_app(
+            ServerSettings(
+                store=place, folder=folder, judge="lexical", metrics=METRICS.split(","), reference_minutes=60
+            ),
+            lambda: moment[0],
+        )
+        return made.state
+
+    state, sent = opened(), []
+    streamer = DemoTraffic(state.server, begin)
+    state.server.scoring_workers.start()
+    try:
+        for minute in range(-80, FAULT_START + 60, 10):
+            traces = [trace for at in range(10) for trace in streamer.make_minute(minute + at)]
+            state.server.store.append(traces).result()
+            state.server.scoring_workers.called(len(traces))
+            while state.server.store.totals().waiting:
+                time.sleep(0.02)
+            moment[0] = begin + 60 * (minute + 10)
+            sent += state.scheduler.round()
+    finally:
+        state.server.close()
+    drops = [notice for notice in sent if notice.rule == "DROP"]
+    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {
+        (FAULTY_ROUTE, "retrieval", True)
+    }
+    assert all(notice.traces for notice in drops)
+    desk = opened().collector
+    assert {alarm.rule.name for alarm in desk.alarms().alarms} >= {"DROP"}
+    assert {event.kind for event in desk.store.events()} >= {"firing"}
+    desk.store.close()

@@ -1,0 +1,455 @@
+"""A better judge on a sample: drawn fairly, paid within the budget, asked once, and rectified without bias."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("duckdb", reason="the server needs the extra `server`")
+pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+pytest.importorskip("openai", reason="the judge that checks needs the extra `llm`")
+
+import endpoint
+from ragfault.errors import UsageError
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.evaluation.online.sampling import SamplingPolicy, TraceSampler, draw_lot
+from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.io.runs import MetricInfo
+from ragfault.metrics import select_metrics
+from ragfault.records import ClaimVerdict, Score, Trace, Verdicts
+from ragfault.server import ServerSettings
+from ragfault.server.scoring.ppi_estimates import estimate_ppi
+from ragfault.server.scoring.spot_checks import SALT_SETTING
+from ragfault.server.state import ServerState
+from ragfault.server.storage import (
+    SpotCheck,
+    SpotCheckCounts,
+    SpotCheckSample,
+    SpotCheckStore,
+    TraceStore,
+    open_store,
+)
+from watching import Server
+
+METRICS = "context_relevance,groundedness,answer_relevance"
+GROUNDEDNESS = MetricInfo("groundedness", "generation")
+UNSURE = ClaimVerdict(claim="", start=0, end=0, support="supported", p=0.5, unsure=True)
+DAY = 86400.0
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RAGFAULT_LLM_API_KEY", "test")
+
+
+def outcome(name: str, value: float = 1.0, *, doubt: bool = False, route: str | None = None) -> ScoredTrace:
+    """A trace as it is scored."""
+    seen = Verdicts(trace=name, claim=(UNSURE,) if doubt else ())
+    scores = (Score(name, "groundedness", "generation", "scored", value),)
+    return ScoredTrace(Trace(id=name, query="?", route=route), seen, scores)
+
+
+def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.05)
+
+
+# --- the draw ----------------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_traces_that_are_drawn_is_the_one_asked_for():
+    """Of many traces that nothing speaks for, the share is drawn, and the same ones whoever draws."""
+    sampling = SamplingPolicy(share=0.05, first=0)
+    made = [TraceSampler(sampling, "ab" * 16, "j") for _ in range(2)]
+    found = [[each.draw(outcome(str(n))).taken for n in range(20_000)] for each in made]
+    assert found[0] == found[1]
+    assert abs(np.mean(found[0]) - 0.05) < 0.006
+
+
+def test_a_larger_share_takes_in_what_a_smaller_one_took():
+    """Who asks for more keeps what was drawn; who does not know the salt cannot tell what that is."""
+    names = [str(n) for n in range(2000)]
+    few, more = ({name for name in names if draw_lot(name, b"salt") < share} for share in (0.05, 0.1))
+    assert few < more
+    assert few != {name for name in names if draw_lot(name, b"other") < 0.05}
+
+
+def test_traces_that_tell_more_have_a_greater_chance():
+    """One that fails, one that the judge doubts and one of a new route: the greatest of their chances holds."""
+    sampler = TraceSampler(SamplingPolicy(share=0.1, first=2), "00", "j", {"old": 2})
+    chances = [
+        sampler.draw(each).chance
+        for each in (
+            outcome("1", route="old"),
+            outcome("2", doubt=True, route="old"),
+            outcome("3", 0.2, doubt=True, route="old"),
+            outcome("4", doubt=True, route="new"),
+            outcome("5", route="new"),
+            outcome("6", route="new"),
+        )
+    ]
+    assert chances == pytest.approx([0.1, 0.2, 0.4, 0.4, 0.4, 0.1])
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.5])
+def test_a_share_of_none_or_more_than_all_is_refused(share: float):
+    """No trace may be without a chance."""
+    with pytest.raises(UsageError, match="share"):
+        SamplingPolicy(share=share)
+
+
+# --- the estimate ------------------------------------------------------------------------------------
+
+
+def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[SpotCheckSample, float]:
+    """A day of traffic that gets worse, drawn by the real draw, asked about until the money is spent."""
+    claims = rng.integers(1, 9, size=traces)
+    level = np.clip(rng.beta(6, 1.5, size=traces) - np.linspace(0, 0.3, traces), 0, 1)
+    better = rng.binomial(claims, level) / claims
+    judged = np.where(rng.uniform(size=traces) < 0.5, better, rng.permutation(better))
+    doubt = rng.uniform(size=traces) < np.where(judged == better, 0.1, 0.5)
+    sampler = TraceSampler(SamplingPolicy(), rng.bytes(16).hex(), "j")
+    draws = [sampler.draw(outcome(str(n), float(judged[n]), doubt=bool(doubt[n]))) for n in range(traces)]
+    taken = np.array([each.taken for each in draws])
+    late = np.flatnonzero(taken & (np.cumsum(taken * claims) > budget))
+    before = np.arange(traces) < (late[0] if late.size else traces)
+    asked, rest = taken & before, judged[before & ~taken]
+    sample = SpotCheckSample(
+        metric="groundedness",
+        route="",
+        scored=traces,
+        covered=int(before.sum()),
+        failed=0,
+        remainder=(rest.size, float(rest.sum()), float(rest @ rest)),
+        base_values=judged[asked],
+        reference_values=better[asked],
+        chance=np.array([each.chance for each in draws])[asked],
+        cost=np.full(int(asked.sum()), 0.001),
+        conversation=np.zeros(int(asked.sum()), dtype=np.uint64),
+    )
+    return sample, float(better[before].mean())
+
+
+@pytest.mark.parametrize("budget", [np.inf, 250.0])
+def test_the_interval_holds_the_truth_as_often_as_it_says(budget: float):
+    """Of 300 days with unequal chances, 95 % of the intervals hold the mean of the covered traffic, money or not."""
+    rng, inside, errors, naive = np.random.default_rng(5), [], [], []
+    for _ in range(300):
+        sample, truth = drawn(rng, budget)
+        found = estimate_ppi(sample, GROUNDEDNESS, "j")
+        inside.append(found.low <= truth <= found.high)
+        errors.append(found.mean - truth)
+        naive.append(float(sample.reference_values.mean()) - truth)
+    assert 0.92 <= np.mean(inside) <= 0.985
+    assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(300) + 0.002
+    assert abs(np.mean(naive)) > 4 * abs(np.mean(errors))
+
+
+def test_an_estimate_says_why_there_is_none():
+    """Below ten checks there is no interval, and without any not even that."""
+    sample, _ = drawn(np.random.default_rng(1), 20.0)
+    found = estimate_ppi(sample, GROUNDEDNESS, "j")
+    assert (found.mean, found.reason) == (None, f"only {found.checks} checks: at least 10 are needed")
+    assert 0 < found.covered < 1
+    assert found.dollars == pytest.approx(0.001 * found.checks)
+    none = estimate_ppi(sample._replace(reference_values=np.full(found.checks, np.nan)), GROUNDEDNESS, "j")
+    assert none.reason == "no checks yet"
+
+
+# --- the store ---------------------------------------------------------------------------------------
+
+
+def measures(names: str = METRICS) -> tuple[MetricInfo, ...]:
+    return tuple(map(describe_metric, select_metrics(names.split(","))))
+
+
+def kept(store: TraceStore, traces: list[Trace], sampler: TraceSampler) -> SpotCheckStore:
+    """The traces in a store, scored and drawn from."""
+    scoring = TraceScorer("lexical", metrics=METRICS.split(","))
+    found = [scoring(each) for each in traces]
+    store.append_traces(traces).result()
+    store.add_outcomes(found, measures()).result()
+    assert store.spot_checks is not None
+    store.spot_checks.add_draws([sampler.draw(each) for each in found]).result()
+    return store.spot_checks
+
+
+def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
+    """Traces before the first draw that waits or was left out are spoken of, and no others, nor what had no chance."""
+    store = open_store(tmp_path / "s")
+    traces = [replace(each, time=None) for each in endpoint.some(60)]
+    port = kept(store, traces[:50], TraceSampler(SamplingPolicy(share=0.25, first=0), "07", "j"))
+    store.append_traces(traces[50:]).result()
+    store.add_outcomes(
+        [TraceScorer("lexical", metrics=["groundedness"])(each) for each in traces[50:]], ()
+    ).result()
+    waiting = port.list_waiting("j")
+    assert 5 < len(waiting) < 30
+
+    def covered() -> int:
+        found = port.read_samples("j", 0.0, 1e12, "groundedness")
+        assert all(each.remainder[0] + each.reference_values.size == each.covered for each in found)
+        return sum(each.covered for each in found)
+
+    assert covered() == waiting[0].number - 1
+    done = [SpotCheck(trace=each.trace.id, judge="j", time=1.0) for each in waiting[:3]]
+    port.add_checks(done, [each.number for each in waiting[:3]]).result()
+    assert covered() == waiting[3].number - 1
+    assert port.skip_waiting("j", 2.0).result() == len(waiting) - 3
+    assert covered() == waiting[3].number - 1
+    assert not port.list_waiting("j")
+    found = port.count_checks("j")
+    assert (found.checked, found.left, found.waiting) == (3, len(waiting) - 3, 0)
+    assert port.list_waiting("another") == []
+    store.close()
+
+
+def test_what_is_forgotten_is_forgotten_with_its_checks(tmp_path: Path):
+    """No verdict of a better judge outlives its trace."""
+    store = open_store(tmp_path / "s")
+    port = kept(store, endpoint.some(5), TraceSampler(SamplingPolicy(share=1.0), "07", "j"))
+    waiting = port.list_waiting("j")
+    done = [SpotCheck(trace=each.trace.id, judge="j", time=1.0) for each in waiting]
+    port.add_checks(done, [each.number for each in waiting]).result()
+    assert port.read_trace_checks("3")[0].chance == 1.0
+    store.delete_expired(before=time.time() + DAY).result()
+    assert port.count_checks("j") == SpotCheckCounts()
+    assert (port.read_trace_checks("3"), port.count_draws()) == ((), {})
+    port.add_checks(done, [each.number for each in waiting]).result()
+    assert port.count_checks("j") == SpotCheckCounts()
+    store.close()
+
+
+# --- the server --------------------------------------------------------------------------------------
+
+
+def checking(store: Path, url: str, *options: str, share: str = "0.4") -> Server:
+    """A server that checks."""
+    asked = ("--check", "llm:m", "--base-url", url, "--share", share, "--price", "1,2")
+    return Server(store, "--metrics", METRICS, *asked, *options)
+
+
+def progress(server: Server) -> dict:
+    return dict(server.ask("/overview.json").json["checking"])
+
+
+def steady(server: Server) -> dict:
+    """What is told of the day when nothing waits and nothing more comes for some seconds."""
+    found, since = progress(server), time.monotonic()
+    while found["waiting"] or not found["checked"] or time.monotonic() - since < 4:
+        time.sleep(0.2)
+        now = progress(server)
+        if now != found:
+            found, since = now, time.monotonic()
+    return found
+
+
+def test_a_server_asks_about_its_share_and_rectifies(tmp_path: Path):
+    """The traces that the salt draws are asked about and no others; the estimate stands on every page that has one."""
+    with endpoint.serving() as better:
+        server = checking(tmp_path / "s", better.url, "--budget", "10")
+        traces = endpoint.some(200)
+        assert server.send(traces).status == 200
+        server.settled(len(traces))
+        told = steady(server)
+        [moved] = [
+            each
+            for each in server.ask("/metrics/groundedness.json").json["trends"]
+            if each["window"] == 24 * 60
+        ]
+        until(lambda: b"ragfault_ppi{" in server.ask("/metrics").body)
+        lately = [
+            each["ppi"]
+            for each in server.ask("/overview.json").json["trends"]
+            if each["window"] == 24 * 60 and each["metric"] == "groundedness"
+        ]
+        pages = [server.ask(f"/traces/{each.id}").body for each in traces]
+        assert sum(b"By the better judge" in page for page in pages) == told["checked"]
+        assert b"ragfault_scoring_seconds_count 200" in server.ask("/metrics").body
+        assert server.end() == 0
+        assert better.counts()["paid"] == 2 * told["checked"]
+        assert told["tokens"] == better.tokens
+    store = open_store(tmp_path / "s")
+    salt = bytes.fromhex(store.read_setting(SALT_SETTING))
+    asked = {each.id for each in traces if store.spot_checks.read_trace_checks(each.id)}
+    chances = {store.spot_checks.read_trace_checks(name)[0].chance for name in asked}
+    assert {each.id for each in traces if draw_lot(each.id, salt) < 0.4} <= asked
+    assert len(asked) == told["checked"]
+    assert chances <= {0.4, 0.8, 1.0}
+    store.close()
+    found = moved["ppi"]
+    assert found == lately[0]
+    assert found["low"] <= found["mean"] <= found["high"]
+    assert (found["checks"], found["covered"]) == (len(asked), 1.0)
+    assert found["dollars"] == pytest.approx(told["dollars"])
+
+
+def test_the_budget_of_a_day_holds_over_restarts(tmp_path: Path):
+    """What a day may come to is never passed, however often the server is started; what was left out is counted."""
+    most = 60_000
+    with endpoint.serving() as better:
+        for turn in range(3):
+            server = checking(
+                tmp_path / "s", better.url, "--budget", f"{most} tokens", "--max-tokens", "512", share="1"
+            )
+            traces = [
+                replace(each, id=f"{turn}-{each.id}") for each in endpoint.some(60, answer=f"{turn} {{n}}.")
+            ]
+            server.send(traces)
+            count = 60 * (turn + 1)
+            until(lambda: progress(server)["checked"] + progress(server)["left"] == count)  # noqa: B023
+            told = progress(server)
+            server.end(signal.SIGTERM if turn else signal.SIGKILL)
+            assert better.tokens <= told["tokens"] <= most
+            if turn == 0:
+                first = told
+        assert first["checked"] == told["checked"] > 5
+        assert told["checked"] + told["left"] == 180
+
+
+def test_a_kill_loses_nothing_that_was_paid_for(tmp_path: Path):
+    """Killed at any point, a server pays again for nothing but what was under way, and asks about all in the end."""
+    at_once = 4
+    with endpoint.serving(delay=0.02) as better:
+        for turn in range(4):
+            server = checking(
+                tmp_path / "s", better.url, "--budget", "10", "--concurrency", str(at_once), share="1"
+            )
+            if turn == 0:
+                server.send(endpoint.some(60))
+                server.settled(60)
+            if turn == 3:
+                until(lambda: progress(server)["waiting"] == 0)  # noqa: B023
+                assert progress(server)["checked"] == 60
+                server.end()
+            else:
+                least = better.counts()["calls"] + 20
+                until(lambda: better.counts()["calls"] >= least)  # noqa: B023
+                server.end(signal.SIGKILL)
+        assert better.counts()["different"] == 120
+        assert sum(better.paid.values()) <= 120 + 3 * at_once
+    store = open_store(tmp_path / "s")
+    assert all(len(store.spot_checks.read_trace_checks(str(n))) == 1 for n in range(60))
+    store.close()
+
+
+def desk(tmp_path: Path, url: str, **asking) -> ServerState:
+    """The desk of a server that judges nothing by itself."""
+    asked = {"base_url": url, "budget": 10.0, "price": (1.0, 2.0), "tries": 1, **asking}
+    settings = ServerSettings(
+        store=tmp_path / "s",
+        workers=0,
+        check="llm:m",
+        share=1.0,
+        check_options=asked,
+        metrics=tuple(METRICS.split(",")),
+    )
+    return ServerState(settings, open_store(tmp_path / "s"))
+
+
+def filled(at: ServerState, count: int, evil: int = 0) -> None:
+    """So many traces, scored and drawn from; the first of them may be of a kind that some refuse."""
+    scoring = TraceScorer("lexical", metrics=METRICS.split(","))
+    traces = endpoint.some(count)
+    traces[:evil] = [replace(each, query=f"An evil {each.query}") for each in traces[:evil]]
+    found = [scoring(each) for each in traces]
+    at.store.append_traces([each.trace for each in found]).result()
+    at.store.add_outcomes(found, measures()).result()
+    assert at.spot_checker is not None
+    at.spot_checker.draw_sample(found).result()
+
+
+def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
+    """While nobody answers the traces wait and the reason is told; when somebody does they are all asked about."""
+    with endpoint.serving() as better:
+        url = better.url
+    at = desk(tmp_path, url)
+    at.open()
+    filled(at, 8)
+    until(lambda: at.spot_checker.progress().fault is not None)
+    told = at.spot_checker.progress()
+    assert (told.waiting, told.checked, told.left) == (8, 0, 0)
+    assert told.errors > 0
+    assert "reach" in told.fault
+    with endpoint.serving(port=int(url.split(":")[2].split("/")[0])):
+        until(lambda: at.spot_checker.progress().checked == 8)
+        assert at.spot_checker.progress().fault is None
+        at.close()
+
+
+def test_a_trace_that_the_judge_cannot_judge_fails_alone(tmp_path: Path):
+    """A trace on which the judge fails again while it answers for others is given up; the rest is not held up by it."""
+    with endpoint.serving({"filter": 0.2}, seed=3) as better:
+        at = desk(tmp_path, better.url)
+        at.open()
+        filled(at, 30)
+        until(lambda: at.spot_checker.progress().waiting == 0)
+        told = at.spot_checker.progress()
+        at.close()
+    assert told.checked + told.failed == 30
+    assert told.checked > 15
+
+
+class Picky(endpoint.Server):
+    """An endpoint that has nothing to say of some."""
+
+    def _fault(self, name, tries):
+        return "filter" if self.evil else super()._fault(name, tries)
+
+    async def _completion(self, headers, asked, writer):
+        self.evil = "evil" in str(asked["messages"])
+        return await super()._completion(headers, asked, writer)
+
+
+def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Path):
+    """However many traces stand first that the judge fails on, those behind them are asked about."""
+    with endpoint.serving(kind=Picky) as better:
+        at = desk(tmp_path, better.url, concurrency=1)
+        at.open()
+        filled(at, 12, evil=5)
+        until(lambda: at.spot_checker.progress().waiting == 0)
+        told = at.spot_checker.progress()
+        at.close()
+    assert (told.checked, told.failed) == (7, 5)
+
+
+# --- what is refused ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"check": "llm:m"}, "--budget"),
+        ({"check": "llm:m", "share": 0.0}, "share"),
+    ],
+)
+def test_settings_that_do_not_hold_together_are_refused(tmp_path: Path, options: dict, told: str):
+    """A judge that is asked day and night has a budget, and a share of something."""
+    with pytest.raises(UsageError, match=told):
+        ServerSettings(store=tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--budget", "5"), "--check llm:MODEL"),
+        (("--check", "lexical", "--budget", "5"), "llm:MODEL"),
+        (("--check", "llm:m", "--budget", "much"), "no amount"),
+    ],
+)
+def test_a_command_that_cannot_be_is_told(tmp_path: Path, options: tuple[str, ...], told: str, capsys):
+    """What the command line is given for checking is held against what there is."""
+    from ragfault.cli import run_command
+
+    assert run_command(["serve", "--store", str(tmp_path / "s"), "--port", "0", *options]) == 2
+    assert told in capsys.readouterr().err

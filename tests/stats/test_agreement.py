@@ -1,0 +1,168 @@
+"""Agreement beyond chance: worked examples of the literature, golden values, definitions by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragfault.stats import accuracy, cohen_kappa, krippendorff_alpha
+from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
+
+N = None
+FOUR = list(
+    zip(
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, N, N, N],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, N, 3],
+        [N, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, N],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, N],
+        strict=True,
+    )
+)
+"""Four observers, twelve units, five values, missing ones: the example C of Krippendorff (2011)."""
+
+PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12)
+UNITS = st.lists(st.lists(st.none() | st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+def spread(table: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """A table of counts as the words of two raters."""
+    cells = [(a, b) for a, row in enumerate(table) for b, count in enumerate(row) for _ in range(count)]
+    return [a for a, _ in cells], [b for _, b in cells]
+
+
+# --- two raters ------------------------------------------------------------------------------------
+
+
+def test_kappa_is_that_of_the_literature():
+    """Fleiss (1981, table 13.1): 89 % said alike, 66 % by chance; a yes-no table with 70 % and 50 %."""
+    diagnoses = spread([[75, 1, 4], [5, 4, 1], [0, 0, 10]])
+    assert accuracy(*diagnoses) == pytest.approx(0.89)
+    assert cohen_kappa(*diagnoses).value == pytest.approx(0.23 / 0.34)
+    assert cohen_kappa(*spread([[20, 5], [10, 15]])).value == pytest.approx(0.4)
+
+
+def test_weighted_kappa_is_that_counted_by_hand():
+    """Of 3 × 3 categories: the costs seen over those of the margins, by distance and by its square."""
+    one, other = spread([[4, 1, 0], [1, 2, 1], [0, 1, 2]])
+    # margins 5, 4, 3 and 5, 4, 3 of 12; four misses by one place, none by two
+    linear = (5 * 4 + 4 * 5 + 4 * 3 + 3 * 4 + 2 * (5 * 3 + 3 * 5)) / 12
+    quadratic = (5 * 4 + 4 * 5 + 4 * 3 + 3 * 4 + 4 * (5 * 3 + 3 * 5)) / 12
+    assert cohen_kappa(one, other, "linear").value == pytest.approx(1 - 4 / linear)
+    assert cohen_kappa(one, other, "quadratic").value == pytest.approx(1 - 4 / quadratic)
+
+
+@given(PAIRS)
+def test_kappa_is_one_less_the_cost_over_that_of_strangers(pairs: list[tuple[int, int]]):
+    """Any kappa is 1 less the mean cost of pairs over the mean cost of every word of one with every of the other."""
+    one, other = [a for a, _ in pairs], [b for _, b in pairs]
+    for weighting, power in (("none", 0), ("linear", 1), ("quadratic", 2)):
+        cost = lambda a, b, power=power: float(a != b) * abs(a - b) ** power  # noqa: E731
+        seen = sum(cost(a, b) for a, b in pairs) / len(pairs)
+        chance = sum(cost(a, b) for a, b in product(one, other)) / len(pairs) ** 2
+        found = cohen_kappa(one, other, weighting, order=range(4))
+        assert (found.value is None) == (chance == 0)
+        if chance:
+            assert found.value == pytest.approx(1 - seen / chance)
+            assert cohen_kappa(other, one, weighting, order=range(4)).value == pytest.approx(found.value)
+
+
+def test_weights_follow_the_order_that_is_given():
+    """Words have the distance of their places: "none" lies next to "low", whatever the alphabet says."""
+    order = ["none", "low", "medium", "high"]
+    near = cohen_kappa(["none", "high", "low"], ["low", "high", "low"], "linear", order).value
+    far = cohen_kappa(["none", "high", "low"], ["high", "high", "low"], "linear", order).value
+    assert near is not None
+    assert far is not None
+    assert near > far
+    with pytest.raises(ValueError, match="'some' is none of the categories"):
+        cohen_kappa(["some"], ["none"], order=order)
+
+
+def test_what_two_raters_must_give():
+    """One rating each for each unit; without units or variation kappa is undefined and says so."""
+    with pytest.raises(ValueError, match="2 and 1 ratings"):
+        cohen_kappa([1, 0], [1])
+    with pytest.raises(ValueError, match="2 and 1 ratings"):
+        accuracy([1, 0], [1])
+    assert cohen_kappa([], []) == (None, "there are no units")
+    assert cohen_kappa([1, 1], [1, 1]) == (None, "every rating is the same: chance would agree as well")
+    assert cohen_kappa([1, 1], [1, 0]).value == 0.0
+
+
+# --- any number of raters --------------------------------------------------------------------------
+
+
+def test_alpha_is_that_of_krippendorff():
+    """The published values of his four observers (2011): nominal 0.743, ordinal 0.815, interval 0.849."""
+    for scale, value in (("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)):
+        assert krippendorff_alpha(FOUR, scale).value == pytest.approx(value, abs=5e-4)
+
+
+def test_alpha_of_two_raters_is_that_of_krippendorff():
+    """His example A of yes and no has 0.095, his example B of five names 0.692."""
+    yes = zip("0100000010", "1110010000", strict=True)
+    names = zip("aabbdcccedda", "babbbccceddd", strict=True)
+    assert krippendorff_alpha(list(yes)).value == pytest.approx(0.095, abs=5e-4)
+    assert krippendorff_alpha(list(names)).value == pytest.approx(0.692, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("units", "value"),
+    [
+        ([[0, 1], [0, 1], [1, 0], [1, 0]], -0.75),
+        ([[1, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 1]], 0.6857142857142857),
+        ([[1, 1, 0], [0, 0]], 0.3333333333333333),
+    ],
+)
+def test_alpha_of_small_tables_is_the_published_one(units: list[list[int]], value: float):
+    """Golden values of inspect_ai's test suite (tests/scorer/test_krippendorff.py)."""
+    assert krippendorff_alpha(units).value == pytest.approx(value, abs=1e-12)
+
+
+@given(UNITS)
+def test_alpha_is_one_less_the_distance_within_over_that_of_any_two(units: list[list[Any]]):
+    """By its definition: pairs within units, each unit counted by its ratings, over pairs of all ratings."""
+    units = [[one for one in unit if one is not None] for unit in units]
+    told = [unit for unit in units if len(unit) > 1]
+    every = [one for unit in told for one in unit]
+    ranks = {v: sum(o < v for o in every) + sum(o == v for o in every) / 2 for v in every}
+    for scale, place in (("nominal", None), ("ordinal", ranks.get), ("interval", float)):
+        apart = lambda a, b, p=place: float(a != b) if p is None else (p(a) - p(b)) ** 2  # noqa: E731
+        within = sum(sum(apart(a, b) for a, b in permutations(unit, 2)) / (len(unit) - 1) for unit in told)
+        total = sum(apart(a, b) for a, b in permutations(every, 2))
+        found = krippendorff_alpha(units, scale)
+        assert (found.value is None) == (not total)
+        if total:
+            assert found.value == pytest.approx(
+                1 - within / len(every) * len(every) * (len(every) - 1) / total
+            )
+
+
+def test_alpha_that_is_undefined_says_why():
+    """One rater alone, ratings that are all the same, and nothing at all have no alpha."""
+    assert krippendorff_alpha([[1], [0], [1]]) == (None, "no unit has two ratings")
+    assert krippendorff_alpha([[1, None], [float("nan"), 0]]) == (None, "no unit has two ratings")
+    assert krippendorff_alpha([]) == (None, "no unit has two ratings")
+    assert krippendorff_alpha([[1, 1], [1, 1, 1]]).reason is not None
+
+
+def test_weights_count_units_as_often_as_they_say():
+    """A unit of weight two is a unit that stands there twice, for two raters and for many."""
+    one, other = [0, 1, 2, 1], [0, 1, 1, 2]
+    crossed, twice = TwoRaterRatings(one, other), TwoRaterRatings([*one, 2, 2], [*other, 1, 1])
+    weights = np.array([[1.0, 1.0, 3.0, 1.0]])
+    assert crossed.kappa(crossed.confusion_matrices(weights), "linear") == pytest.approx(
+        twice.kappa(twice.confusion_matrices(np.ones((1, 6))), "linear")
+    )
+    rated, more = MultiRaterRatings(FOUR), MultiRaterRatings([*FOUR, FOUR[5]])
+    drawn = np.ones((1, 12))
+    drawn[0, 5] = 2
+    assert rated.alpha(rated.coincidences(drawn), "ordinal") == pytest.approx(
+        more.alpha(more.coincidences(np.ones((1, 13))), "ordinal")
+    )

@@ -1,0 +1,108 @@
+"""Power and sample size: scipy's noncentral t as an oracle, and laws that tie the functions together."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.stats import (
+    compute_power,
+    detectable_effect,
+    equivalence_power,
+    equivalence_test,
+    paired_difference,
+    required_equivalence_pairs,
+    required_pairs,
+    sign_flip_test,
+)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 30, 200, 5000])
+@pytest.mark.parametrize("effect", [0.0, 0.01, 0.1, 0.4])
+@pytest.mark.parametrize("alpha", [0.05, 0.0025])
+def test_power_is_that_of_the_noncentral_t(n: int, effect: float, alpha: float):
+    """The power of the two-sided paired t test equals scipy's noncentral t distribution, small n included."""
+    df, shift = n - 1, effect / 0.2 * math.sqrt(n)
+    t = scipy.stats.t.ppf(1 - alpha / 2, df)
+    theirs = scipy.stats.nct.sf(t, df, shift) + np.nan_to_num(scipy.stats.nct.cdf(-t, df, shift))
+    assert compute_power(effect, 0.2, n, alpha=alpha) == pytest.approx(theirs, abs=1e-8)
+
+
+def test_power_without_an_effect_is_alpha():
+    """The chance to find what is not there is the level of the test."""
+    assert compute_power(0, 1, 12, alpha=0.03) == pytest.approx(0.03, abs=1e-9)
+    assert equivalence_power(1e-9, 1, 12) == pytest.approx(0, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(2, 3000),
+    st.floats(0.01, 2),
+    st.sampled_from([0.5, 0.8, 0.95]),
+    st.sampled_from([0.05, 0.004]),
+)
+def test_detectable_and_required_are_inverse(n: int, deviation: float, chance: float, alpha: float):
+    """n pairs are what their own smallest detectable effect requires."""
+    effect = detectable_effect(deviation, n, power=chance, alpha=alpha)
+    assert compute_power(effect, deviation, n, alpha=alpha) == pytest.approx(chance, abs=1e-6)
+    assert required_pairs(effect, deviation, power=chance, alpha=alpha) == n
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0.02, 1), st.floats(0.01, 0.5))
+def test_required_is_the_smallest_number(effect: float, deviation: float):
+    """One pair less does not reach the power, for a difference and for steadiness."""
+    for need, chance in ((required_pairs, compute_power), (required_equivalence_pairs, equivalence_power)):
+        n = need(effect, deviation)
+        assert n is not None
+        assert chance(effect, deviation, n) >= 0.8 - 1e-9
+        assert n == 2 or chance(effect, deviation, n - 1) < 0.8
+
+
+def test_more_certainty_needs_more_pairs():
+    """Required n grows with power, with clusters' size, and as alpha, effect or margin shrink."""
+    base = required_pairs(0.05, 0.2)
+    assert base == 128
+    assert required_pairs(0.05, 0.2, power=0.9) > base
+    assert required_pairs(0.05, 0.2, alpha=0.05 / 8) > base
+    assert required_pairs(0.04, 0.2) > base
+    assert required_pairs(0.05, 0.2, 4.0) > base
+    assert required_equivalence_pairs(0.02, 0.2) > required_equivalence_pairs(0.05, 0.2)
+
+
+def test_what_no_number_can_tell():
+    """An unknown deviation requires None and detects nothing; an effect of 0 or a power of 1 raises."""
+    assert required_pairs(0.05, math.inf) is None
+    assert required_equivalence_pairs(0.05, math.inf) is None
+    assert detectable_effect(math.inf, 50) == math.inf
+    assert detectable_effect(0.2, 3, 2.0) == math.inf
+    assert required_pairs(1e-9, 1e3) is None
+    with pytest.raises(ValueError, match="effect is 0"):
+        required_pairs(0, 0.2)
+    with pytest.raises(ValueError, match="margin"):
+        required_equivalence_pairs(0, 0.2)
+    with pytest.raises(ValueError, match="power"):
+        detectable_effect(0.2, 50, power=1)
+    with pytest.raises(ValueError, match="two clusters"):
+        compute_power(0.1, 0.2, 1)
+    with pytest.raises(ValueError, match="deviation"):
+        compute_power(0.1, 0, 10)
+
+
+def test_promised_power_is_kept():
+    """Simulated runs of the required size find the effect, and show steadiness, about as often as planned."""
+    rng = np.random.default_rng(11)
+    n, steady = required_pairs(0.1, 0.2), required_equivalence_pairs(0.1, 0.2)
+    found = shown = 0
+    for _ in range(400):
+        before, noise = rng.uniform(size=max(n, steady)), rng.normal(0, 0.2, size=max(n, steady))
+        found += sign_flip_test(before[:n], before[:n] + 0.1 + noise[:n], resamples=399).p <= 0.05
+        same = paired_difference(before[:steady], before[:steady] + noise[:steady], resamples=0)
+        shown += equivalence_test(same, 0.1).p < 0.05
+    assert found / 400 == pytest.approx(0.8, abs=0.06)
+    assert shown / 400 == pytest.approx(0.8, abs=0.06)

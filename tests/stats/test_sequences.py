@@ -1,0 +1,196 @@
+"""Change points and confidence sequences: their laws, their level, and the formulas of their papers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragfault.stats import confidence_sequence, detect_change_point, difference_sequence
+from ragfault.stats.sequences import MAX_BETTING_VALUES, _compute_bernstein_band, _compute_betting_band
+
+units = st.lists(st.floats(0, 1), min_size=1, max_size=60)
+
+
+def test_a_change_is_found_where_it_is():
+    """A fall of two deviations after step 30 is found there, with the means on both sides."""
+    rng = np.random.default_rng(1)
+    values = rng.normal(0.8, 0.1, size=50)
+    values[30:] -= 0.2
+    found = detect_change_point(values)
+    assert abs(found.step - 30) <= 1
+    assert found.low <= 30 <= found.high
+    assert found.p == 1 / 2000
+    assert (found.before, found.after) == pytest.approx(
+        (values[: found.step].mean(), values[found.step :].mean())
+    )
+
+
+def test_few_steps_of_many_traces_show_a_change():
+    """Five runs of the same 100 traces show that the last broke, which five means alone never could."""
+    rng = np.random.default_rng(2)
+    table = rng.uniform(size=(100, 1)) + rng.normal(0, 0.1, size=(100, 5))
+    table[:, 4] -= 0.05
+    found = detect_change_point(table, resamples=499)
+    assert (found.step, found.low, found.high) == (4, 4, 4)
+    assert found.p == 1 / 500
+    assert (found.steps, found.rows) == (5, 100)
+    assert detect_change_point(table.mean(axis=0), resamples=499).p > 0.05
+
+
+def test_clusters_make_a_change_less_certain():
+    """Traces that move together count once: a wobble shared by 50 traces is no proof."""
+    rng = np.random.default_rng(3)
+    table = np.repeat(rng.normal(size=(3, 5)), 50, axis=0) + rng.normal(0, 0.01, size=(150, 5))
+    assert detect_change_point(table, resamples=199).p == 1 / 200
+    assert detect_change_point(table, np.repeat(np.arange(3), 50), resamples=199).p > 0.05
+
+
+def test_changes_in_nothing_are_rare():
+    """Sequences that do not change have p at most 0.05 in about a twentieth of cases."""
+    rng = np.random.default_rng(4)
+    alarms = sum(detect_change_point(rng.uniform(size=20), resamples=99).p <= 0.05 for _ in range(300))
+    assert alarms / 300 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.floats(0.1, 100), st.floats(-5, 5))
+def test_a_change_knows_neither_unit_nor_direction(seed: int, unit: float, shift: float):
+    """Scaling, shifting and negating a sequence keep the step, its interval and p."""
+    values = np.random.default_rng(seed).uniform(size=12)
+    one, two = (
+        detect_change_point(values, resamples=99),
+        detect_change_point(shift - unit * values, resamples=99),
+    )
+    assert (one.step, one.low, one.high, one.p) == (two.step, two.low, two.high, two.p)
+
+
+def test_rows_beyond_two_thousand_are_summed():
+    """Many rows give the same step and means, and a small p, with their sums permuted in batches."""
+    table = np.random.default_rng(5).uniform(size=(9000, 4))
+    table[:, 2:] -= 0.05
+    found = detect_change_point(table, resamples=99)
+    assert (found.step, found.p) == (2, 0.01)
+    assert found.after == pytest.approx(table[:, 2:].mean())
+
+
+def test_a_constant_sequence_has_not_changed():
+    """All alike has p 1; a single step, no row, or a missing value raises."""
+    assert detect_change_point([0.5] * 10, resamples=99).p == 1
+    for wrong in ([0.5], np.empty((0, 4))):
+        with pytest.raises(ValueError, match="two steps"):
+            detect_change_point(wrong)
+    with pytest.raises(ValueError, match="not finite"):
+        detect_change_point([0.5, math.nan])
+
+
+def _capital(values: np.ndarray, mean: float, alpha: float) -> float:
+    """The hedged capital against one mean, value by value, as Waudby-Smith & Ramdas (2024) write it."""
+    up = down = 1.0
+    total, squares, variance = 0.5, 0.25, 0.25
+    best = 0.0
+    for t, x in enumerate(values, start=1):
+        bet = math.sqrt(2 * math.log(2 / alpha) / (variance * t * math.log(t + 1)))
+        up *= 1 + min(bet, 0.5 / mean) * (x - mean)
+        down *= 1 - min(bet, 0.5 / (1 - mean)) * (x - mean)
+        best = max(best, up / 2, down / 2)
+        total += x
+        squares += (x - total / (t + 1)) ** 2
+        variance = squares / (t + 1)
+    return best
+
+
+def test_the_band_is_that_of_the_paper():
+    """Means outside the final band have made a bettor rich, means inside by more than a grid step have not."""
+    values = np.random.default_rng(6).beta(2, 5, size=150)
+    band = confidence_sequence(values)
+    low, high = float(band.low[-1]), float(band.high[-1])
+    for mean in (low - 0.001, high + 0.001, 0.001, 0.999):
+        assert _capital(values, mean, 0.05) >= 1 / 0.05 * (1 - 1e-9)
+    for mean in (low + 0.0021, high - 0.0021, values.mean()):
+        assert _capital(values, mean, 0.05) < 1 / 0.05
+
+
+def test_empirical_bernstein_is_that_of_the_paper():
+    """The closed form equals theorem 2 written out value by value."""
+    values = np.random.default_rng(7).beta(2, 5, size=50)
+    floor, roof = _compute_bernstein_band(values, 0.05)
+    bets = weighted = cost = 0.0
+    total, squares, variance, mean = 0.5, 0.25, 0.25, 0.5
+    for t, x in enumerate(values, start=1):
+        bet = min(0.5, math.sqrt(2 * math.log(2 / 0.05) / (variance * t * math.log(t + 1))))
+        bets, weighted = bets + bet, weighted + bet * x
+        cost += 4 * (x - mean) ** 2 * (-math.log(1 - bet) - bet) / 4
+        total += x
+        mean = total / (t + 1)
+        squares += (x - mean) ** 2
+        variance = squares / (t + 1)
+        half = (math.log(2 / 0.05) + cost) / bets
+        assert floor[t - 1] == pytest.approx(max(0, weighted / bets - half))
+        assert roof[t - 1] == pytest.approx(min(1, weighted / bets + half))
+    assert (_compute_betting_band(values, 0.05)[0][-1], _compute_betting_band(values, 0.05)[1][-1]) > (
+        floor[-1],
+        0,
+    )
+
+
+def test_looking_after_every_value_stays_valid():
+    """Over 400 sequences of 300 values the band ever misses the true mean in far fewer than 5 %."""
+    rng = np.random.default_rng(8)
+    missed = 0
+    for number in range(400):
+        chance = (0.5, 0.8, 0.97)[number % 3]
+        band = confidence_sequence((rng.uniform(size=300) < chance).astype(float))
+        missed += bool(((band.low > chance) | (band.high < chance)).any())
+    assert missed / 400 <= 0.05
+
+
+@settings(deadline=None, max_examples=40)
+@given(units)
+def test_a_band_only_narrows(values: list[float]):
+    """low never falls, high never rises, and the band mirrors when the values do."""
+    band = confidence_sequence(values)
+    assert (np.diff(band.low) >= 0).all()
+    assert (np.diff(band.high) <= 0).all()
+    assert (band.low <= band.high).all()
+    assert band.n == len(values)
+    mirrored = confidence_sequence(1 - np.array(values))
+    assert mirrored.low == pytest.approx(1 - band.high, abs=2.1e-3)
+
+
+def test_differences_and_other_bounds_are_shifted_units():
+    """A band in other bounds is the unit band, stretched; a difference's bounds reach to either side of 0."""
+    values = np.random.default_rng(9).uniform(size=80)
+    unit, wide = confidence_sequence(values), confidence_sequence(10 + 5 * values, (10, 15))
+    assert wide.low == pytest.approx(10 + 5 * unit.low)
+    assert wide.mean == pytest.approx(10 + 5 * unit.mean)
+    other = np.random.default_rng(10).uniform(size=80)
+    found = difference_sequence(values, other)
+    expected = confidence_sequence((other - values + 1) / 2)
+    assert found.low == pytest.approx(2 * expected.low - 1)
+
+
+def test_long_sequences_go_on_in_closed_form():
+    """Past 20,000 values the band goes on narrowing, and still holds the mean."""
+    values = (np.random.default_rng(11).uniform(size=MAX_BETTING_VALUES + 20_000) < 0.9).astype(float)
+    band = confidence_sequence(values)
+    assert band.low[-1] <= 0.9 <= band.high[-1]
+    assert band.high[-1] - band.low[-1] < 0.02
+    assert (np.diff(band.low) >= 0).all()
+
+
+def test_values_outside_the_bounds_raise():
+    """A confidence sequence needs finite bounds, values within them, and at least one."""
+    with pytest.raises(ValueError, match="outside"):
+        confidence_sequence([0.5, 1.5])
+    with pytest.raises(ValueError, match="outside"):
+        confidence_sequence([0.5, math.nan])
+    with pytest.raises(ValueError, match="finite"):
+        confidence_sequence([0.5], (0, math.inf))
+    with pytest.raises(ValueError, match="no values"):
+        confidence_sequence([])
+    with pytest.raises(ValueError, match="need both"):
+        difference_sequence([0.5], [0.5, 0.6])

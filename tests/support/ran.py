@@ -1,0 +1,76 @@
+"""Runs for the tests: real ones, evaluated from traces with verdicts written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
+from ragfault.protocols import VERDICT_KINDS, VerdictKind
+from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Trace, UseVerdict, Verdicts
+
+RELEVANCE = {"high": 0.9, "medium": 0.6, "low": 0.3, "none": 0.1}
+
+Pair = tuple[Trace, Verdicts]
+
+
+class Told:
+    """A judge that says what it was told to say."""
+
+    fingerprint = "told/1"
+    offers: frozenset[VerdictKind] = frozenset(VERDICT_KINDS)
+
+    def __init__(self, verdicts: Sequence[Verdicts]) -> None:
+        self._verdicts = {item.trace: item for item in verdicts}
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        return [self._verdicts[trace.id] for trace in traces]
+
+
+def ran(place: Path, pairs: Sequence[Pair], metrics: str | Sequence[str] = "default") -> Run:
+    """The run of these traces with these verdicts."""
+    return evaluate(
+        [trace for trace, _ in pairs], place / "run", judge=Told([seen for _, seen in pairs]), metrics=metrics
+    )
+
+
+def pair(
+    name: str,
+    levels: str = "",
+    supports: str = "",
+    *,
+    used: str = "",
+    missing: tuple[str, ...] | None = (),
+    relevance: float = 1.0,
+    **fields: object,
+) -> Pair:
+    """A trace and its verdicts: a letter for each chunk's level, each claim's support, each use.
+
+    h, m, l, n: high, medium, low, none; s, i, u, c: supported, inferred, unsupported, contradicted; y: used.
+    """
+    chunks = tuple(Chunk(id=f"{name}-{at}", text=f"Text {at} of {name}.") for at in range(len(levels)))
+    answer = " ".join(f"Claim {at} holds." for at in range(len(supports))) or "An answer."
+    trace = Trace(id=name, query=f"What of {name}?", chunks=chunks, answer=answer)
+    full = {word[0]: word for word in (*RELEVANCE, "supported", "inferred", "unsupported", "contradicted")}
+    claims = tuple(
+        ClaimVerdict(claim=f"Claim {at} holds.", start=15 * at, end=15 * at + 14, support=full[sign])
+        for at, sign in enumerate(supports)
+    )
+    seen = Verdicts(
+        trace=name,
+        chunk=tuple(
+            ChunkVerdict(chunk=chunk.id, relevance=RELEVANCE[full[sign]], level=full[sign])
+            for chunk, sign in zip(chunks, levels, strict=True)
+        ),
+        use=tuple(
+            UseVerdict(chunk=chunk.id, used=sign == "y")
+            for chunk, sign in zip(chunks, used or "y" * len(levels), strict=True)
+        ),
+        missing=missing,
+        claim=claims,
+        answer=AnswerVerdict(relevance=relevance),
+    )
+    return replace(trace, **fields), seen

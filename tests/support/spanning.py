@@ -1,0 +1,187 @@
+"""Spans for tests: operations put down as OTLP, in JSON and in protobuf, and the spans of a small RAG system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from ragfault.io.otel import OtelSpan, SpanEvent
+
+QUERY = "When does the last ferry leave?"
+ANSWER = "The last ferry leaves at 22:40."
+TEXTS = (
+    "The last ferry leaves at 22:40 from the north pier.",
+    "Dogs travel free on every ferry of the fleet.",
+)
+START = 1_790_000_000_000_000_000
+MS = 1_000_000
+
+
+def ids(number: int, digits: int) -> str:
+    return f"{number + 1:0{digits}x}"
+
+
+def span(place: int, start: int, end: int, name: str, parent: int | None = 0, **more: Any) -> OtelSpan:
+    """A span of the trace 0 by its place, its begin and end in milliseconds, and its attributes."""
+    trace = more.pop("trace", 0)
+    known = {key: more.pop(key) for key in ("status", "message", "events", "resource", "kind") if key in more}
+    return OtelSpan(
+        trace=ids(trace, 32),
+        id=ids(trace * 100 + place, 16),
+        parent=None if place == 0 or parent is None else ids(trace * 100 + parent, 16),
+        name=name,
+        start=START + trace * 10**9 + start * MS,
+        end=START + trace * 10**9 + end * MS,
+        attributes=more.pop("held", more),
+        **known,
+    )
+
+
+def documents(*texts: str, prefix: str = "retrieval.documents") -> dict[str, Any]:
+    return {
+        f"{prefix}.{place}.document.{part}": value
+        for place, text in enumerate(texts)
+        for part, value in {"id": f"p{place}", "content": text, "score": 0.9 - place / 10}.items()
+    }
+
+
+def openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> list[OtelSpan]:
+    """The spans of one question in the words of OpenInference: a chain around a retriever and a model."""
+    prompt = f"{' '.join(TEXTS)} {query}"
+    return [
+        span(
+            0,
+            0,
+            100,
+            "ask",
+            trace=trace,
+            held={
+                "openinference.span.kind": "CHAIN",
+                "input.value": query,
+                "output.value": answer,
+                "session.id": "visit-7",
+                "user.id": "u1",
+                "metadata": '{"release": "v3"}',
+                "tag.tags": ["ferry"],
+            },
+            resource={"service.name": "desk"},
+        ),
+        span(
+            1,
+            10,
+            30,
+            "search",
+            trace=trace,
+            held={"openinference.span.kind": "RETRIEVER", "input.value": query, **documents(*TEXTS)},
+        ),
+        span(
+            2,
+            40,
+            90,
+            "write",
+            trace=trace,
+            held={
+                "openinference.span.kind": "LLM",
+                "llm.model_name": "small-1",
+                "llm.input_messages.0.message.role": "user",
+                "llm.input_messages.0.message.content": prompt,
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.content": answer,
+                "llm.token_count.prompt": 60,
+                "llm.token_count.completion": 9,
+            },
+        ),
+    ]
+
+
+# --- as OTLP ---------------------------------------------------------------------------------------
+
+
+def value(given: Any) -> dict[str, Any]:
+    if isinstance(given, bool):
+        return {"boolValue": given}
+    if isinstance(given, int):
+        return {"intValue": str(given)}
+    if isinstance(given, float):
+        return {"doubleValue": given}
+    if isinstance(given, str):
+        return {"stringValue": given}
+    if isinstance(given, list):
+        return {"arrayValue": {"values": [value(part) for part in given]}}
+    if isinstance(given, dict):
+        return {"kvlistValue": {"values": pairs(given)}}
+    return {}
+
+
+def pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": value(given)} for name, given in attributes.items()]
+
+
+def event(given: SpanEvent) -> dict[str, Any]:
+    return {
+        "name": given.name,
+        "timeUnixNano": str(given.time),
+        "attributes": pairs(given.attributes),
+    }
+
+
+def message(one: OtelSpan) -> dict[str, Any]:
+    """A span as OTLP has it in JSON."""
+    kinds = ("unspecified", "internal", "server", "client", "producer", "consumer")
+    return {
+        "traceId": one.trace,
+        "spanId": one.id,
+        **({"parentSpanId": one.parent} if one.parent else {}),
+        "name": one.name,
+        "kind": kinds.index(one.kind),
+        "startTimeUnixNano": str(one.start),
+        "endTimeUnixNano": str(one.end),
+        "attributes": pairs(one.attributes),
+        "events": [event(part) for part in one.events],
+        "status": {"code": ("unset", "ok", "error").index(one.status), "message": one.message},
+    }
+
+
+def request(operations: Iterable[OtelSpan]) -> dict[str, Any]:
+    """An export request in JSON, one resource for each that there is."""
+    found: list[tuple[dict[str, Any], list[Any]]] = []
+    for one in operations:
+        mine = next((spans for resource, spans in found if resource == one.resource), None)
+        if mine is None:
+            found.append((one.resource, mine := []))
+        mine.append(message(one))
+    return {
+        "resourceSpans": [
+            {"resource": {"attributes": pairs(resource)}, "scopeSpans": [{"spans": spans}]}
+            for resource, spans in found
+        ]
+    }
+
+
+def json_body(operations: Iterable[OtelSpan]) -> bytes:
+    return json.dumps(request(operations)).encode()
+
+
+def proto_body(operations: Iterable[OtelSpan]) -> bytes:
+    """The same request in protobuf; ids there are bytes, and not the base64 that protobuf's own JSON has."""
+    from base64 import b64encode
+
+    from google.protobuf.json_format import ParseDict
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    sent = request(operations)
+    for part in sent["resourceSpans"]:
+        for one in part["scopeSpans"][0]["spans"]:
+            for key in ("traceId", "spanId", "parentSpanId"):
+                if key in one:
+                    one[key] = b64encode(bytes.fromhex(one[key])).decode()
+    return ParseDict(sent, ExportTraceServiceRequest()).SerializeToString()
+
+
+def proto_named(operations: Iterable[OtelSpan]) -> tuple[bytes, str]:
+    return proto_body(operations), "application/x-protobuf"
+
+
+def json_named(operations: Iterable[OtelSpan]) -> tuple[bytes, str]:
+    return json_body(operations), "application/json"

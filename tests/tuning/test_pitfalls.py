@@ -1,0 +1,124 @@
+"""Laws of the six pitfalls: each is found where it is, and not seen where it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragfault import evaluate
+from ragfault.errors import RunError, UsageError
+from ragfault.records import Chunk, Document, Timing, Trace
+from ragfault.retrieval.pipeline_config import PipelineConfig, build_index, format_pipeline_config
+from ragfault.tuning.pitfalls import lint
+
+pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
+
+GOOD = PipelineConfig(
+    chunker="sentences(256)",
+    embedder="latent(dimensions=4)",
+    stages={"filter": "infer", "retrieve": "hybrid(k=50)", "select": "top(5)"},
+)
+
+
+def found(*args: object) -> set[str]:
+    return {one.name for one in lint(*args) if one.detected}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "names"),
+    [
+        (GOOD, set()),
+        (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse(k=9)"}), {"lost in the middle"}),
+        (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse(k=8)"}), set()),
+        (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse", "order": "reorder"}), set()),
+        (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse", "keep": "adaptive"}), set()),
+        (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse", "keep": "budget(256)"}), set()),
+        (PipelineConfig(chunker="fixed(64)", stages={"find": "sparse(k=3)"}), {"static chunk size"}),
+        (
+            PipelineConfig(chunker="sentences(64)", embedder="latent", stages={"find": "dense(k=3)"}),
+            {"dense only"},
+        ),
+        (
+            PipelineConfig(chunker="sentences(64)", stages={"find": "sparse(3)", "filter": "infer"}),
+            {"filter after retrieval"},
+        ),
+    ],
+)
+def test_each_pitfall_of_a_pipeline_is_found_where_it_is(recipe: PipelineConfig, names: set[str]):
+    """A recipe shows the pitfalls that stand in it and no other."""
+    assert found(recipe) == names
+
+
+def test_a_pipeline_that_nothing_watches_is_found(tmp_path: Path):
+    """Beside a pipeline lies a settings file with bars or targets, or nothing is monitored."""
+    path = tmp_path / "pipeline.toml"
+    path.write_text(format_pipeline_config(GOOD), encoding="utf-8")
+    assert found(path) == {"nothing monitored"}
+    (tmp_path / "ragfault.toml").write_text('[gate]\nbars = ["recall@5>=0.8"]\n', encoding="utf-8")
+    assert found(path) == set()
+
+
+def test_an_index_of_another_embedder_is_found(tmp_path: Path):
+    """The embedder of the pipeline is held against the one that made the index; without an index it is not seen."""
+    index = build_index(GOOD, [Document(id="d", text="Dogs need a lead. The ferry leaves at ten.")])
+    index.save(tmp_path / "index")
+    assert found(GOOD, tmp_path / "index") == set()
+    other = PipelineConfig(chunker=GOOD.chunker, embedder="latent(dimensions=3)", stages=GOOD.stages)
+    assert found(other, tmp_path / "index") == {"embedder changed"}
+    with pytest.raises(RunError, match="no index"):
+        lint(GOOD, tmp_path)
+
+
+def test_the_pitfalls_of_a_run_are_read_off_its_traces(tmp_path: Path):
+    """Many chunks best first, chunks of one length, stages by meaning alone with a filter behind, two embedders."""
+    chunks = tuple(
+        Chunk(id=f"c{at}", text="x" * 400, score=1 - at / 100, metadata={"embedder": "old"})
+        for at in range(30)
+    )
+    timings = (Timing(name="vector search"), Timing(name="filter by date"))
+    bad = Trace(id="1", query="When?", chunks=chunks, timings=timings, metadata={"embedder": "new"})
+    run = evaluate([bad], tmp_path / "bad", metrics=["error"])
+    assert found(run) == {
+        "lost in the middle",
+        "static chunk size",
+        "dense only",
+        "filter after retrieval",
+        "nothing monitored",
+        "embedder changed",
+    }
+
+
+def test_what_a_run_does_not_show_is_not_seen(tmp_path: Path):
+    """A run without chunks, stages and embedders shows nothing, and the evidence says so."""
+    run = evaluate([Trace(id="1", query="When?")], tmp_path / "run", metrics=["error", "recall@5"])
+    told = lint(str(run.path))
+    assert not any(one.detected for one in told)
+    assert sum(one.evidence.startswith("not seen") for one in told) == 5
+
+
+def test_an_order_for_the_reader_is_not_lost_in_the_middle(tmp_path: Path):
+    """Chunks whose scores do not fall were put in order by a stage."""
+    chunks = tuple(Chunk(id=f"c{at}", text="x" * at, score=abs(at - 6)) for at in range(12))
+    run = evaluate([Trace(id="1", query="When?", chunks=chunks)], tmp_path / "run", metrics=["recall@5"])
+    assert "lost in the middle" not in found(run)
+
+
+@pytest.mark.parametrize("stage", ["top(abc)", "budget(many)", "rerank(lexical, few)"])
+def test_a_number_that_is_none_is_told(stage: str):
+    """A value that cannot be is an error in words, as it is where the pipeline is made."""
+    with pytest.raises(UsageError, match="whole number"):
+        lint(PipelineConfig(stages={"find": "sparse", "then": stage}))
+
+
+@pytest.mark.parametrize(
+    ("stage", "many"), [("rerank(lexical, 5)", 5), ("top(3)", 3), ("adaptive", 7), ("top", 10)]
+)
+def test_what_is_left_is_read_by_place_or_by_name(stage: str, many: int):
+    """The number of chunks that are left is found wherever the grammar lets it stand."""
+    [found] = [
+        one
+        for one in lint(PipelineConfig(stages={"find": "sparse", "then": stage}))
+        if one.name == "lost in the middle"
+    ]
+    assert f"at most {many} chunks" in found.evidence
