@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ragfault.version import __version__
+from ragfault.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ragfault.analysis import analyze, bisect, compare, diagnose, gate, history

@@ -29,12 +29,12 @@ from ragfault.evaluation.agreement.human_verdicts import LabelReading, compute_v
 from ragfault.io.runs import Run
 from ragfault.metrics import parse_metric
 from ragfault.records import Trace, Verdicts
-from ragfault.reports import json
+from ragfault.reports import json as json_report
 from ragfault.reports.html.report import render_run_html
-from ragfault.reports.markdown import scorecard
+from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import comparison as written
 from ragfault.reports.terminal import gate as gated
-from ragfault.reports.terminal import scorecard
+from ragfault.reports.terminal import scorecard as terminal
 from ran import pair, ran
 
 METRICS = ("groundedness", "contradiction", "context_precision", "refusal")
@@ -386,8 +386,8 @@ def test_reports_show_both(place: Path):
     new = opened(place, "new")
     found = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
     pages = [
-        scorecard.render_scorecard_terminal(found, width=140),
-        scorecard.render_scorecard_markdown(found),
+        terminal.render_scorecard_terminal(found, width=140),
+        markdown.render_scorecard_markdown(found),
         render_run_html(new, found),
     ]
     for page in pages:
@@ -395,11 +395,11 @@ def test_reports_show_both(place: Path):
         assert "40 labels" in page
         assert "ann, 40 traces" in page
     assert (
-        json.encode_findings_csv(found)
+        json_report.encode_findings_csv(found)
         .splitlines()[0]
         .endswith("rectified,rectified_low,rectified_high,labels")
     )
-    plain = json.loads(json.encode_findings(found))
+    plain = json.loads(json_report.encode_findings(found))
     assert plain["scorecard"]["rectification"]["by"] == "ann"
     assert plain["scorecard"]["aggregates"][0]["rectified"]["labelled"] == 40
 
@@ -408,14 +408,14 @@ def test_labels_that_were_picked_are_noticed(place: Path):
     """Where the judge has the labelled traces otherwise than all, the report says that they are no random draw."""
     new = opened(place, "new")
     found = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
-    assert "Beware" not in scorecard.render_scorecard_terminal(found)
+    assert "Beware" not in terminal.render_scorecard_terminal(found)
     order = np.argsort([-score.value for score in new.scores() if score.metric == "groundedness"])
     said = load_human_scores(place / "new.jsonl", new)
     best = {f"t{at}": 1.0 for at in order[:40]}
     found = analyze(new, labels=replace(said, values={"groundedness": best}))
     assert (
         "Beware: by groundedness the judge has the labelled traces otherwise"
-        in scorecard.render_scorecard_terminal(found, width=200)
+        in terminal.render_scorecard_terminal(found, width=200)
     )
 
 

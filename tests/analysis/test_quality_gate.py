@@ -18,7 +18,7 @@ from ragfault.errors import RunError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Latency
-from ragfault.reports import json
+from ragfault.reports import json as json_report
 from ragfault.reports.terminal import gate as report
 from ragfault.stats import Interval
 from ran import Told, pair, ran
@@ -464,7 +464,7 @@ def test_markdown_is_one_table(decided):
 
 def test_json_says_the_result(decided):
     """The JSON of a gate holds its result beside the decisions."""
-    data = json.loads(json.encode_findings(decided))
+    data = json.loads(json_report.encode_findings(decided))
     assert data["result"] == "fail"
     assert [item["result"] for item in data["decisions"]] == ["pass", "fail", "cannot tell"]
 
@@ -525,7 +525,7 @@ def test_terminal_and_json_say_all_of_the_baseline(guarded):
     assert max(map(len, text.splitlines())) <= 60
     assert "fail        groundedness>=baseline-0.02" in text
     assert "p corrected by Holm" in " ".join(text.split())
-    data = json.loads(json.encode_findings(guarded))
+    data = json.loads(json_report.encode_findings(guarded))
     assert data["result"] == "fail"
     assert [each["result"] for each in data["guarded"]["drops"]].count("fail") == 1
 

@@ -20,12 +20,12 @@ from ragfault.judges import JUDGES, load_judge
 from ragfault.judges.cards import CardEntry, JudgeCard, list_cards, load_card, read_card, require_card
 from ragfault.metrics import DEFAULT_METRICS, parse_metric
 from ragfault.records import AnswerVerdict
-from ragfault.reports import json
+from ragfault.reports import json as json_report
 from ragfault.reports.format import CORRECTED_HEADING
-from ragfault.reports.markdown import scorecard
+from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.scorecard_text import describe_judge_trust
 from ragfault.reports.terminal import judge_card as shown
-from ragfault.reports.terminal import scorecard
+from ragfault.reports.terminal import scorecard as terminal
 from ragfault.rules import RATE_METRICS, get_rate_metric
 from ragfault.stats import Interval, correct_share
 from ran import pair, ran
@@ -238,8 +238,8 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
     found = analyze(run, corrected=CARD)
     fixed = only(found.scorecard, "groundedness").corrected.interval
     texts = [
-        scorecard.render_scorecard_terminal(found, width=110),
-        scorecard.render_scorecard_markdown(found),
+        terminal.render_scorecard_terminal(found, width=110),
+        markdown.render_scorecard_markdown(found),
     ]
     if __import__("importlib.util").util.find_spec("altair"):
         from ragfault.reports.html.report import render_run_html
@@ -250,18 +250,18 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
         assert f"{fixed.mean:.2f}"[:4] in text
         assert "the claim set" in text
         assert "errs here as it did on those labelled data" in " ".join(text.split())
-    plain = json.loads(json.encode_findings(found))["scorecard"]
+    plain = json.loads(json_report.encode_findings(found))["scorecard"]
     assert plain["correction"]["figures"][0]["set"] == "the claim set"
     row = next(each for each in plain["aggregates"] if each["metric"] == "groundedness")
     assert row["corrected"]["interval"]["mean"] == pytest.approx(fixed.mean)
-    assert f"{fixed.low}" in json.encode_findings_csv(found)
+    assert f"{fixed.low}" in json_report.encode_findings_csv(found)
 
 
 def test_reports_say_nothing_of_correction_unasked(tmp_path: Path):
     """Without the option no report has the column."""
     found = analyze(some(tmp_path))
-    assert CORRECTED_HEADING not in scorecard.render_scorecard_terminal(found, width=110).lower()
-    assert CORRECTED_HEADING not in scorecard.render_scorecard_markdown(found).lower()
+    assert CORRECTED_HEADING not in terminal.render_scorecard_terminal(found, width=110).lower()
+    assert CORRECTED_HEADING not in markdown.render_scorecard_markdown(found).lower()
 
 
 def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
@@ -270,7 +270,7 @@ def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
     found = analyze(run, corrected=CARD)
     assert only(found.scorecard, "groundedness").corrected.interval is None
     assert "the error here is another" in " ".join(
-        scorecard.render_scorecard_terminal(found, width=160).split()
+        terminal.render_scorecard_terminal(found, width=160).split()
     )
 
 

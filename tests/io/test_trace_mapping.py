@@ -36,7 +36,7 @@ JSON = "application/json"
 QUICK = settings(max_examples=60, deadline=None)
 
 try:
-    import opentelemetry.proto.trace.v1.trace_pb2
+    import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
 
     FORMS = [json_named, proto_named]
 except ImportError:

@@ -22,7 +22,7 @@ from ragfault.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, 
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-names = st.text(string.ascii_letters + string.is_number + "-_'=", min_size=1, max_size=8)
+names = st.text(string.ascii_letters + string.digits + "-_'=", min_size=1, max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 whole = st.integers(-(2**63), 2**63 - 1)
 counts = st.integers(0, 2**63 - 1)

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from ragfault.analysis import Findings, analyze, diagnose
 from ragfault.records import Latency
-from ragfault.reports import format, json
-from ragfault.reports.markdown import scorecard
-from ragfault.reports.terminal import scorecard
+from ragfault.reports import format
+from ragfault.reports import json as json_report
+from ragfault.reports.markdown import scorecard as markdown
+from ragfault.reports.terminal import scorecard as terminal
 from ran import pair, ran
 
 NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
@@ -99,7 +100,7 @@ def test_a_percentage_never_rounds_to_all_or_nothing(share):
 
 def test_the_scorecard_shows_each_layer_with_counts_and_targets(found):
     """A line for a metric: mean, interval, bar, scored, undefined, failed, and how its target stands."""
-    text = scorecard.render_scorecard_terminal(found, width=110)
+    text = terminal.render_scorecard_terminal(found, width=110)
     line = next(line for line in text.splitlines() if line.startswith("groundedness"))
     assert line.split()[1] == "0.500"
     assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
@@ -121,7 +122,7 @@ def test_the_scorecard_shows_each_layer_with_counts_and_targets(found):
 
 def test_metrics_without_a_value_share_a_line_with_their_reason(found):
     """What is undefined everywhere is told once, by reason, and not in the tables."""
-    text = scorecard.render_scorecard_terminal(found, width=300)
+    text = terminal.render_scorecard_terminal(found, width=300)
     assert "recall@5, precision@5, hit@5, ndcg@10, reciprocal_rank: no gold" in text
     assert text.count("ndcg@10") == 1
 
@@ -129,7 +130,7 @@ def test_metrics_without_a_value_share_a_line_with_their_reason(found):
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(found, width):
     """Narrow terminals get fewer columns and folded texts."""
-    text = scorecard.render_scorecard_terminal(found, width=width)
+    text = terminal.render_scorecard_terminal(found, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "groundedness" in text
 
@@ -137,8 +138,8 @@ def test_no_line_is_wider_than_the_terminal(found, width):
 def test_colour_only_where_asked(found):
     """Without colour there is no escape sequence; with it the words are the same."""
     bare, painted = (
-        scorecard.render_scorecard_terminal(found, width=90),
-        scorecard.render_scorecard_terminal(found, width=90, color=True),
+        terminal.render_scorecard_terminal(found, width=90),
+        terminal.render_scorecard_terminal(found, width=90, color=True),
     )
     assert "\x1b" not in bare
     assert "\x1b[" in painted
@@ -148,17 +149,17 @@ def test_colour_only_where_asked(found):
 
 def test_texts_of_traces_are_never_markup_in_the_terminal(nasty):
     """Rich markup is shown as it stands, escape sequences are gone."""
-    text = scorecard.render_scorecard_terminal(nasty, width=500)
+    text = terminal.render_scorecard_terminal(nasty, width=500)
     assert "[red]evil[/red]" in text
     assert not any(sign in text for sign in "\x1b\x07\u202e")
-    described = scorecard.render_diagnoses_terminal(nasty.worst, width=500)
+    described = terminal.render_diagnoses_terminal(nasty.worst, width=500)
     assert "[red]evil[/red]" in described
     assert not any(sign in described for sign in "\x1b\x07\u202e")
 
 
 def test_a_diagnosis_in_full():
     """Every problem with its reason and the remedies once; a trace without one says so."""
-    text = scorecard.render_diagnoses_terminal(
+    text = terminal.render_diagnoses_terminal(
         [diagnose(*pair("x", "hnn", "uu")), diagnose(*pair("y", "h", "s"))], width=200
     )
     assert text.count("irrelevant chunk") == 2
@@ -178,7 +179,7 @@ def cells(line):
 def test_every_table_is_whole(found):
     """Each row of a table has as many cells as its heading."""
     width = 0
-    for line in scorecard.render_scorecard_markdown(found).splitlines():
+    for line in markdown.render_scorecard_markdown(found).splitlines():
         if not line.startswith("|"):
             width = 0
             continue
@@ -188,7 +189,7 @@ def test_every_table_is_whole(found):
 
 def test_the_markdown_holds_the_scorecard(found):
     """A row of the table is the aggregate."""
-    text = scorecard.render_scorecard_markdown(found)
+    text = markdown.render_scorecard_markdown(found)
     row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
     assert row[1] == "0.500"
     assert row[3:6] == ["3", "1", "0"]
@@ -198,7 +199,7 @@ def test_the_markdown_holds_the_scorecard(found):
 
 def test_texts_of_traces_are_never_markdown(nasty):
     """No tag, pipe, heading, link, mention or code of a trace takes effect, and no table is broken by one."""
-    text = scorecard.render_scorecard_markdown(nasty)
+    text = markdown.render_scorecard_markdown(nasty)
     assert "<script" not in text
     assert "&amp;amp;" not in text
     assert "&#60;script&#62;" in text
@@ -214,7 +215,7 @@ def test_escaped_text_has_no_active_sign(text):
     """Whatever goes in, what comes out holds no sign that Markdown acts on, save the entities themselves."""
     import html
 
-    escaped = scorecard.escape_markdown(text)
+    escaped = markdown.escape_markdown(text)
     assert not set(escaped) & set("\\`*_{}[]<>|~@!$")
     assert html.unescape(escaped).replace("&", "") == format.clean_text(text).replace("&", "") or "&" in text
 
@@ -224,7 +225,7 @@ def test_escaped_text_has_no_active_sign(text):
 
 def test_json_is_the_record(found):
     """The JSON reads back as the findings, every field by name; no NaN or Infinity stands in it."""
-    text = json.encode_findings(found)
+    text = json_report.encode_findings(found)
     data = json.loads(text, parse_constant=pytest.fail)
     assert data["scorecard"]["aggregates"][0]["metric"] == found.scorecard.aggregates[0].metric
     assert [item["kind"] for item in data["remedies"]] == [item.kind for item in found.remedies]
@@ -235,8 +236,8 @@ def test_json_is_the_record(found):
 
 def test_csv_has_a_row_for_every_metric_and_segment(found):
     """All traces first, then each route; numbers are numbers and what is absent is empty."""
-    rows = list(csv.DictReader(io.StringIO(json.encode_findings_csv(found))))
-    assert tuple(rows[0]) == json.CSV_COLUMNS
+    rows = list(csv.DictReader(io.StringIO(json_report.encode_findings_csv(found))))
+    assert tuple(rows[0]) == json_report.CSV_COLUMNS
     assert len(rows) == 3 * len(found.scorecard.aggregates)
     row = next(row for row in rows if row["metric"] == "groundedness")
     assert (float(row["mean"]), row["scored"], row["undefined"], row["result"]) == (
@@ -252,7 +253,7 @@ def test_csv_has_a_row_for_every_metric_and_segment(found):
 
 def test_no_cell_is_a_formula(nasty):
     """A text that begins like a formula begins with an apostrophe, on one line, without control characters."""
-    rows = list(csv.DictReader(io.StringIO(json.encode_findings_csv(nasty))))
+    rows = list(csv.DictReader(io.StringIO(json_report.encode_findings_csv(nasty))))
     assert any(row["segment"].startswith("'=cmd") for row in rows)
     assert any(row["segment"] == "'@evil" for row in rows)
     for row in rows:
@@ -263,4 +264,4 @@ def test_no_cell_is_a_formula(nasty):
 @given(st.text())
 def test_a_cell_is_never_a_formula(text):
     """Whatever goes in, no spreadsheet takes it for one."""
-    assert not json.escape_csv_cell(text).startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    assert not json_report.escape_csv_cell(text).startswith(("=", "+", "-", "@", "\t", "\r", "\n"))

@@ -157,9 +157,6 @@ def _read_verdicts(run: Run) -> Iterator[Columns]:
         }
 
 
-pass  # self-import
-
-
 ChunkProperty = Literal["chunks", "position", "length", "turn", "age", "route"]
 Codes = NDArray[np.int64]
 

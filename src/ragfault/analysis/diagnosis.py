@@ -124,9 +124,6 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
 """Every kind of problem, in the order in which a diagnosis lists them."""
 
 
-pass  # self-import
-
-
 SUPPORTED = ("supported", "inferred")
 
 LOW_SCORE = 0.5

@@ -153,9 +153,6 @@ class DiagnosisSummary:
         )
 
 
-pass  # self-import
-
-
 def analyze(
     run: Run,
     *,

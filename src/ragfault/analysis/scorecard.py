@@ -224,9 +224,6 @@ def pair_tradeoffs(source: Run | ScoreMatrix) -> tuple[TradeoffPair, ...]:
     return tuple(found)
 
 
-pass  # self-import
-
-
 HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
     ("retrieval_health", "retrieval", ("context_relevance", "chunk_attribution", "chunk_utilization")),
     ("generation_health", "generation", ("groundedness", "answer_relevance", "completeness")),

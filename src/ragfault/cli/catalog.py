@@ -94,7 +94,7 @@ def profile(name: str | None) -> None:
     """List the lenses, or print the lens NAME as TOML, to be copied and changed; a file is checked first.
 
     A lens says which identifiers must agree exactly in a domain, and from where its thresholds run. Use one
-    with: ragfault evaluate --lens NAME.
+    with: ragfault evaluate --profile NAME.
     """
     from ragfault.judges.domain.profile import PROFILES, load_profile, read_profile
 

@@ -82,7 +82,7 @@ Examples:
   ragfault compare runs/v1 runs/v2 --margin 0.05 --margins latency=50
   ragfault compare runs/v1 runs/v2 --by route
   ragfault compare runs/old runs/v2 --rejudge -o compare.md
-  ragfault compare runs/v1 runs/v2 --rectify v1-labels.jsonl --rectify v2-labels.jsonl
+  ragfault compare runs/v1 runs/v2 --human-labels v1-labels.jsonl --human-labels v2-labels.jsonl
 
 \b
 Terms also come from ragfault.toml:
@@ -199,7 +199,7 @@ def _locate_breaking_run(
 
     void = [
         f"--{name}"
-        for name in ("margin", "margins", "power", "by", "anyway", "rejudge", "rectify")
+        for name in ("margin", "margins", "power", "by", "anyway", "rejudge", "human_labels")
         if options[name]
     ]
     if void or kind == "html":
@@ -267,7 +267,7 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
     old, new = Run.open(baseline), Run.open(candidate)
     if options["rejudge"]:
         old = rejudge_baseline(old, new, Path(folder))
-    people = load_paired_labels(options["rectify"], old, new)
+    people = load_paired_labels(options["human_labels"], old, new)
     flakiness = load_flakiness(options["flakiness"]) if options["flakiness"] else None
     side = pair_runs(old, new, anyway=options["anyway"], labels=people, flakiness=flakiness)
     return _check_margins(side, options["margins"])

@@ -36,7 +36,7 @@ Examples:
   ragfault evaluate traces.jsonl -o runs/today
   ragfault evaluate traces.parquet -o runs/today --workers 2 -m default -m rouge_l
   ragfault evaluate old.jsonl -o runs/old --map query=question --map chunks=docs
-  ragfault evaluate traces.jsonl -o runs/law --lens legal
+  ragfault evaluate traces.jsonl -o runs/law --profile legal
   ragfault evaluate traces.jsonl -o runs/model --judge llm:gpt-4o-mini --budget 2 --dry-run
   ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
   zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
@@ -62,7 +62,7 @@ were lost to failures; the summary says which."""
     "Hugging Face hub, or llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network.  [default: embedded]",
 )
 @click.option(
-    "--lens",
+    "--profile",
     metavar="NAME|FILE",
     help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
 )

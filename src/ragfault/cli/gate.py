@@ -39,7 +39,7 @@ BASELINE_OPTIONS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway"
 @click.command(
     epilog="""\b
 Examples:
-  ragfault gate runs/today --bar "groundedness>=0.85" --bar "latency<=2000"
+  ragfault gate runs/today --threshold "groundedness>=0.85" --threshold "latency<=2000"
   ragfault gate runs/today --baseline runs/main --max-drop 0.03
   ragfault gate runs/today --baseline runs/main -m groundedness -m latency --margins latency=50
   ragfault gate runs/today --junit gate.xml --markdown gate.md
@@ -47,7 +47,7 @@ Examples:
 \b
 What is asked also comes from ragfault.toml:
   [gate]
-  bars = ["groundedness>=0.85", "context_recall>=0.7"]
+  thresholds = ["groundedness>=0.85", "context_recall>=0.7"]
   coverage = 0.5
   max_drop = 0.02
   [gate.margins]
@@ -57,7 +57,11 @@ Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data canno
 )
 @click.argument("run", type=click.Path())
 @click.option(
-    "--bar", "bars", multiple=True, metavar="METRIC>=VALUE", help="A bar: >=, >, <= or <. Repeatable."
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="METRIC>=VALUE",
+    help="A threshold: >=, >, <= or <. Repeatable.",
 )
 @click.option("--coverage", type=click.FloatRange(0, 1), help="Least share of traces scored.  [default: 0.5]")
 @click.option("--baseline", type=click.Path(), help="A run that RUN must not be worse than.")
@@ -126,7 +130,7 @@ def gate(
         )
         found = decide(
             held,
-            thresholds or table.get("bars", ()),
+            thresholds or table.get("thresholds", ()),
             coverage=coverage if coverage is not None else table.get("coverage", MIN_COVERAGE),
             baseline=old,
             labels=(None, load_run_labels(human_labels, held))
@@ -192,7 +196,7 @@ Judge, metrics, column map, bars and margins come from ragfault.toml:
   [evaluate]
   metrics = ["default"]
   [gate]
-  bars = ["groundedness>=0.85"]
+  thresholds = ["groundedness>=0.85"]
   max_drop = 0.02
 
 Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is failed, or a layer broke;
@@ -202,7 +206,11 @@ Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is fai
 @click.option("-o", "--out", required=True, type=click.Path(), help="Where the run is written.")
 @click.option("--baseline", type=click.Path(), help="A run to hold it against, if it is there.")
 @click.option(
-    "--bar", "bars", multiple=True, metavar="METRIC>=VALUE", help="A bar, beside those of the settings."
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="METRIC>=VALUE",
+    help="A threshold, beside those of the settings.",
 )
 @click.option(
     "--comment", "said", type=click.Path(), help="Write the comment of a pull request (Markdown) here."
@@ -240,7 +248,7 @@ def ci(
     from ragfault.analysis import parse_threshold
 
     table = load_settings(config)
-    asked = (*table.get("gate", {}).get("bars", ()), *thresholds)
+    asked = (*table.get("gate", {}).get("thresholds", ()), *thresholds)
     for bar in asked:
         parse_threshold(bar)
     old, notes = _locate_baseline(options["baseline"], out, bool(asked))

@@ -45,7 +45,7 @@ Examples:
 )
 @click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run.")
 @click.option(
-    "--lens", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
+    "--profile", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
 )
 @click.option(
     "--task",

@@ -67,9 +67,6 @@ def _filter_end(key: str) -> str | None:
     return None if not key or key in END_KEYS else key
 
 
-pass  # self-import
-
-
 DEFAULT_LABEL_FILE = "labels.jsonl"
 BATCH_SIZE = 32
 """Traces that are read, and judged where they are not, at once."""

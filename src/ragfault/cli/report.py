@@ -33,7 +33,7 @@ Examples:
   ragfault report runs/today --format md >> "$GITHUB_STEP_SUMMARY"
   ragfault report runs/today --by conversation --worst 20
   ragfault report runs/today --corrected
-  ragfault report runs/today --rectify labels.jsonl"""
+  ragfault report runs/today --human-labels labels.jsonl"""
 )
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", type=click.Path(), help="Write to this file; its suffix names the format.")
@@ -141,8 +141,8 @@ def read_targets(table: dict[str, Any]) -> dict[str, Any]:
 
     given = table.get("targets", {})
     options: dict[str, Any] = {}
-    if "bars" in given:
-        mine = {bar.metric: bar for bar in (*TARGETS, *map(parse_threshold, given["bars"]))}
+    if "thresholds" in given:
+        mine = {bar.metric: bar for bar in (*TARGETS, *map(parse_threshold, given["thresholds"]))}
         options["targets"] = tuple(mine.values())
     if "routes" in given:
         options["routes"] = {

@@ -65,7 +65,7 @@ Examples:
     help="A token for everything. Better given as RAGFAULT_TOKEN: others see options.",
 )
 @click.option("--judge", default="embedded", show_default=True, help="Who judges every trace.")
-@click.option("--lens", default="general", show_default=True, help="What must agree exactly in a domain.")
+@click.option("--profile", default="general", show_default=True, help="What must agree exactly in a domain.")
 @click.option("--metrics", default="default", show_default=True, help="A set, or names (a,b).")
 @click.option(
     "--workers",

@@ -63,9 +63,6 @@ def _describe_progress(partial: PartialRun) -> str:
     )
 
 
-pass  # self-import
-
-
 DEFAULT_BATCH, MAX_BATCH = 64, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
 MIN_CLUSTER_BATCHES = 256

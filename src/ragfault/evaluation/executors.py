@@ -65,7 +65,7 @@ _worker_task: Callable[[Any], Any] | None = None
 
 def _initialize_worker(task_function: Callable[[Any], Any]) -> None:
     """Make a worker process ready for the work."""
-    global _work
+    global _worker_task  # noqa: PLW0603
     prepare_worker()
     _worker_task = task_function
 

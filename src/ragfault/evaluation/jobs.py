@@ -99,9 +99,6 @@ def make_changed_error() -> InputError:
     return InputError("the input changed while it was read. Evaluate again when nothing writes to it.")
 
 
-pass  # self-import
-
-
 MAX_TRACES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT = 1024, 32
 """Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
 POLL_SECONDS = 0.5

@@ -106,7 +106,7 @@ class _CallRecorder:
         if contexts is None and self.retrieve_contexts is not None:
             try:
                 contexts = self.retrieve_contexts(query)
-            except Exception as error:  # noqa: BLE001 - whatever the function of a user does, the call goes on
+            except Exception as error:  # noqa: BLE001
                 self.delivery.reject(error)
         return _OpenAICall(
             self.delivery, query, contexts, reference, str(arguments.get("model") or "") or None
@@ -227,7 +227,7 @@ class _RecordedStream:
     def _record_event(self, event: Any) -> None:
         try:
             self._response.add_event(event)
-        except Exception as error:  # noqa: BLE001 - a piece of an unknown form is the caller's all the same
+        except Exception as error:  # noqa: BLE001
             self._call.delivery.reject(error)
 
     def _end(self, error: BaseException | None) -> None:

@@ -141,9 +141,6 @@ def _match_pattern(pattern: str) -> list[CorpusFile]:
     ]
 
 
-pass  # self-import
-
-
 MAX_PROBED_ELEMENTS = 16
 """So many elements of a JSON document are looked at for one that has a text."""
 HEADING_PATTERN = re.compile(r"^ {0,3}#[ \t]+(\S[^\n]{0,300})", re.MULTILINE)

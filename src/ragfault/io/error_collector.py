@@ -78,9 +78,6 @@ class IdSet:
         self.recent_capacity = max(RECENT_CAPACITY, len(self) // 64)
 
 
-pass  # self-import
-
-
 OnBad = Literal["raise", "skip"] | Callable[[InputFault], object]
 
 TraceLocations = dict[str, tuple[str, int]]

@@ -213,9 +213,6 @@ def _decode_traces(
             yield trace
 
 
-pass  # self-import
-
-
 class InputSummary(msgspec.Struct, frozen=True):
     """What one pass over an input found."""
 

@@ -131,9 +131,6 @@ def _format_cell(value: Any, name: str, escape: Callable[[str], str]) -> str:
     return msgspec.json.encode(value).decode()
 
 
-pass  # self-import
-
-
 ROW_GROUP_TRACES = 512
 """Traces to a row group of Parquet."""
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from ragfault.errors import UsageError
-
-pass  # self-import
+from ragfault.metrics import context, crosscut, generation, gold, operation, overlap
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import (
     AnnotatedValue,

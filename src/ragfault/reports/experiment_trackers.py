@@ -124,7 +124,7 @@ def to_mlflow(
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
         import mlflow
-        import pandas
+        import pandas  # noqa: F401
     except ImportError:
         raise MissingExtra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas") from None
     opened = run if isinstance(run, Run) else Run.open(run)

@@ -191,9 +191,6 @@ def is_valid_at(chunk: Chunk, time: datetime | None) -> bool:
     )
 
 
-pass  # self-import
-
-
 ChunkMask = np.ndarray[Any, Any]
 VALIDITY_FIELDS = ("valid_from", "valid_to")
 

@@ -99,9 +99,6 @@ def _tokenize(texts: Sequence[str]) -> Any:
     )
 
 
-pass  # self-import
-
-
 INDEX_FORMAT = 1
 EMBEDDING_BATCH = 512
 """Texts that are embedded together."""

@@ -75,9 +75,6 @@ Stage = Callable[[Query, Hits], StageResult]
 """A step of a pipeline: a plain callable that takes the query and what was found so far, and returns both."""
 
 
-pass  # self-import
-
-
 class Pipeline:
     """Stages by name, run one after the other; what one returns, the next one takes.
 

@@ -196,9 +196,6 @@ def _read_scores(hits: Hits) -> dict[str, float]:
     return found
 
 
-pass  # self-import
-
-
 SearchKind = Literal["sparse", "dense", "hybrid"]
 SEARCH_KINDS: tuple[SearchKind, ...] = ("sparse", "dense", "hybrid")
 
@@ -234,7 +231,7 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
         both = {"sparse": make_retriever(index, "sparse", k), "dense": make_retriever(index, "dense", k)}
         return fuse_retrievers(both, **{"top": k, **fusion})
 
-    def stage(query: Query, hits: Hits) -> StageResult:  # noqa: ARG001 - the first stage of a pipeline
+    def stage(query: Query, hits: Hits) -> StageResult:  # noqa: ARG001
         texts = [text for text in query.search_texts if text.strip()]
         if not texts:
             said = "the query is empty: nothing was searched for"

@@ -44,9 +44,6 @@ def estimate_complexity(query: str) -> float:
     return min(round(sum(parts), 12), 1.0)
 
 
-pass  # self-import
-
-
 COMPLEXITY_COUNTS = ((0.3, 3), (0.7, 5), (float("inf"), 7))
 """Below each complexity so many chunks: 3 for a simple query, 5 for a middling one, 7 for a complex one."""
 

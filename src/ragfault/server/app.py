@@ -90,9 +90,6 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     return made
 
 
-pass  # self-import
-
-
 SHUTDOWN_SECONDS = 20
 """Seconds for which requests under way are waited for at the end."""
 

@@ -171,9 +171,6 @@ def _score_interval(share: float, n: float, z: float) -> tuple[float, float]:
     return (0.0 if share == 0 else max(0.0, centre - half)), (1.0 if share == 1 else min(1.0, centre + half))
 
 
-pass  # self-import
-
-
 class CorrectedShare(Struct, frozen=True):
     """A share corrected for the error of whoever counted it, or why it cannot be."""
 

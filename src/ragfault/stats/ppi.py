@@ -135,9 +135,6 @@ def explain_few_labels(sample: PpiSample) -> str | None:
     return f"only {told}: at least {MIN_LABELS} are needed"
 
 
-pass  # self-import
-
-
 UNBOUNDED = (-math.inf, math.inf)
 
 

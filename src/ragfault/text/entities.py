@@ -60,9 +60,6 @@ def _is_acronym(word: str) -> bool:
     return sum(map(str.isupper, word)) > 1
 
 
-pass  # self-import
-
-
 ENTITY_HINT = re.compile(
     rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED_NUMBER.pattern}|percent|section|article|part|appendix)\b"
 )

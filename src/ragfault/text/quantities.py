@@ -222,9 +222,6 @@ EXTRACTORS = tuple(
 )
 
 
-pass  # self-import
-
-
 class PhysicalQuantity(NamedTuple):
     """A quantity in base units."""
 

@@ -144,9 +144,6 @@ def _changes_meaning(word: str) -> bool:
     return word in NEGATIONS or word.endswith("n't") or any(sign.isdigit() for sign in word)
 
 
-pass  # self-import
-
-
 FIRST_UNSPACED_SCRIPT = "\u2e80"
 """From here on scripts are written without spaces: a word has no edge that could be seen."""
 MAX_FUZZY_QUOTE = 4_000

@@ -136,9 +136,6 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     summary: tuple[str, ...] = ()
 
 
-pass  # self-import
-
-
 COMPONENT_NAMES = {
     "query": "changing the query",
     "filter": "filtering",

@@ -103,9 +103,6 @@ def _make_rank_key(outcomes: Sequence[QuestionOutcome]) -> tuple[float, float, f
     return -round(float(found[0]), 9), float(found[1]), float(found[2])
 
 
-pass  # self-import
-
-
 BEAM_WIDTH = 3
 """So many candidates go from one step to the next: what is best alone need not be best with what follows."""
 DEFAULT_FUSION = "hybrid(k=50, method=sum)"

@@ -162,9 +162,6 @@ def _compute_value(metric: Metric, trace: Trace) -> float:
     return low
 
 
-pass  # self-import
-
-
 UNMEASURED_KINDS = ("reorder",)
 """Steps that serve the generator: they leave the same chunks, and what they do no metric of retrieval can see."""
 REWRITING_KINDS = ("compress",)

@@ -193,10 +193,6 @@ def _share_word(
     return [place for place in candidates if ranked[0] in words_by_failure[place]]
 
 
-pass  # self-import
-pass  # self-import
-
-
 UNGROUPED_NAME = "single failures"
 """What failures are called that are like no others."""
 

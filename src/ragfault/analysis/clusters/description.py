@@ -137,9 +137,6 @@ def _generate_topic(generator: Generator, queries: Sequence[str]) -> str:
     return text.strip(" \"'.")[:MAX_TOPIC]
 
 
-pass  # self-import
-
-
 MEDOIDS = 3
 MAX_PERIODS = 8
 """Into at most so many stretches of time a run is divided, and"""

@@ -97,9 +97,6 @@ def match_clusters(
     return made
 
 
-pass  # self-import
-
-
 MAX_REMEMBERED = 8
 """The failures of so many sightings are remembered, the newest."""
 
@@ -291,9 +288,6 @@ def load_registry(path: str | Path) -> ClusterRegistry:
 def save_registry(path: str | Path, registry: ClusterRegistry) -> None:
     """Write a registry to a file, whole or not at all. Raises OutputError where it cannot be written."""
     replace_file(Path(path), msgspec.json.format(msgspec.json.encode(registry), indent=1) + b"\n")
-
-
-pass  # self-import
 
 
 def track_clusters(

@@ -134,9 +134,6 @@ def _truncate(text: str | None) -> str | None:
     return text if text is None or len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
-pass  # self-import
-
-
 SECOND_LOOK = "again: generation"
 """The name of the second look in the walk of the tree."""
 

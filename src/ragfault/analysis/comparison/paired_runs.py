@@ -161,9 +161,6 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
     return tuple(warnings)
 
 
-pass  # self-import
-
-
 PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
 """What people said of the baseline and of the candidate."""
 

@@ -87,9 +87,6 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
     return tuple(found)
 
 
-pass  # self-import
-
-
 WATCHED_METRICS = (*TREE_METRICS, "triad")
 """The metrics on which drops are looked for, by bare name."""
 

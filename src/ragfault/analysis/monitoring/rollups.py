@@ -268,9 +268,6 @@ def sum_products(
     return tuple(found[key] for key in sorted(found))
 
 
-pass  # self-import
-
-
 COHORT_FIELDS = ("route", "model", "release", "prompt_version")
 """What traffic is divided by under a name of its own; anything else is metadata.KEY. `release` and `prompt_version`
 are keys of the metadata."""

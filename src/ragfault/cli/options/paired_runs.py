@@ -81,7 +81,7 @@ def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
 
 
 human_labels_option = click.option(
-    "--rectify",
+    "--human-labels",
     multiple=True,
     type=click.Path(exists=True),
     metavar="PATH",
@@ -95,7 +95,7 @@ def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
 
     if len(paths) > 1:
         raise UsageError(
-            f"--rectify was given {len(paths)} times, and there is one run: put the labels in one file."
+            f"--human-labels was given {len(paths)} times, and there is one run: put the labels in one file."
         )
     return load_human_scores(paths[0], run, notice=_print_notice) if paths else None
 

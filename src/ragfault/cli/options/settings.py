@@ -68,7 +68,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         "cache": NonEmptyText,
     },
     "gate": {
-        "bars": TextList,
+        "thresholds": TextList,
         "coverage": ClosedShare,
         "max_drop": OpenShare,
         "alpha": OpenShare,
@@ -76,7 +76,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         "margins": MarginTable,
     },
     "compare": {"margin": OpenShare, "alpha": OpenShare, "power": OpenShare, "margins": MarginTable},
-    "targets": {"bars": TextList, "routes": RouteTable},
+    "targets": {"thresholds": TextList, "routes": RouteTable},
 }
 """Tables of the settings file, with their keys and what they hold; `map` has the keys that maps have."""
 

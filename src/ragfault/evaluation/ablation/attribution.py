@@ -139,9 +139,6 @@ def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) ->
     )
 
 
-pass  # self-import
-
-
 ROUNDING_SLACK = 1e-12
 """Relative size below which an effect on a query is rounding."""
 

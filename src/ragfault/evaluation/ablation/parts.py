@@ -120,9 +120,6 @@ def _as_chunk(given: Chunk | str) -> Chunk:
     return Chunk(id=make_content_id(given), text=given)
 
 
-pass  # self-import
-
-
 def strip_outputs(trace: Trace) -> Trace:
     """A trace as it is before any part ran: the query, its answer key and its circumstances.
 

@@ -64,7 +64,7 @@ def load_human_scores(
     kind = _detect_form(source, run)
     if kind == "values" and shared:
         raise UsageError(
-            f"{source} gives values of one run, and there are two: give --rectify twice, first that of the baseline."
+            f"{source} gives values of one run, and there are two: give --human-labels twice, first that of the baseline."
         )
     by, found, labelled, disputed, chances = FORM_LOADERS[kind](source, run, shared)
     known = {name for each in found.values() for name in each}
@@ -84,7 +84,7 @@ def load_paired_scores(
     A file of both may tell of one of them only. Raises what `people` raises; UsageError for more than two files.
     """
     if len(sources) > 2:
-        raise UsageError(f"--rectify was given {len(sources)} times: once for both runs, or once for each.")
+        raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or once for each.")
     if len(sources) == 2:
         return load_human_scores(sources[0], runs[0], notice=notice), load_human_scores(
             sources[1], runs[1], notice=notice

@@ -176,9 +176,6 @@ ITEM_OVERLAYS: dict[str, Callable[[Any, VerdictValues], _PartialRecord | None]] 
 """Part → how one item of it is laid over."""
 
 
-pass  # self-import
-
-
 CLAIM_MEANINGS: dict[bool, tuple[str, str]] = {
     True: ("unsupported", "contradicted"),
     False: ("supported", "inferred"),
@@ -226,10 +223,6 @@ def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
             for words, word in zip(found, CLAIM_MEANINGS[any(touching)], strict=True):
                 words["claim", claim.start, claim.end] = word
     return [LabelReading(words, frozenset(["claim"])) for words in found]
-
-
-pass  # self-import
-pass  # self-import
 
 
 COMPARED_METRICS = ("context_relevance(low=0, medium=1)", *DEFAULT_METRICS)

@@ -141,9 +141,6 @@ def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
     return max(0, min(first.end, second.end) - max(first.start, second.start)) / least if least > 0 else 0.0
 
 
-pass  # self-import
-
-
 MAX_DISAGREEMENTS = 20
 """So many items on which the judges differ are named."""
 

@@ -321,10 +321,6 @@ def _measure_slices(
     return found, [f"{more:,} smaller values of {by} have no row of their own"] if more else []
 
 
-pass  # self-import
-pass  # self-import
-
-
 TASKS: tuple[LabelTask, ...] = ("answer", "support", "relevance")
 
 

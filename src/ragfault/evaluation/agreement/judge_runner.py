@@ -185,9 +185,6 @@ def _judge_encoded(batch: bytes) -> tuple[bytes, int, float, int | None]:
     return msgspec.msgpack.encode(found.verdicts), found.timed, found.seconds, found.memory
 
 
-pass  # self-import
-
-
 def _ignore_progress(*_: object) -> None:
     """Tell nobody."""
 

@@ -198,9 +198,6 @@ def group_traces(traces: Sequence[Trace], column: str | None) -> tuple[str | Non
     ]
 
 
-pass  # self-import
-
-
 LabeledSource = str | Path | Sequence[str | Path]
 
 

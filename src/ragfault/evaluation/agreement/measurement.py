@@ -171,9 +171,6 @@ class JudgeMeasurement(Struct, frozen=True, kw_only=True):
         return self.views[0]
 
 
-pass  # self-import
-
-
 CORRECTED_VERDICTS: dict[str, BinaryVerdict] = {"claim": "claim", "chunk": "chunk"}
 """The units whose error corrects a kind of verdict."""
 

@@ -208,7 +208,7 @@ class _ObservedCall:
         """Note what the function returned."""
         try:
             self._draft.add_result(self._kind, self._name, self._start, value)
-        except Exception as error:  # noqa: BLE001 - whatever a function returned, its caller has it and goes on
+        except Exception as error:  # noqa: BLE001
             self._background.reject(error)
         return value
 

@@ -64,9 +64,6 @@ def _build_chunk(name: Any, text: Any, score: Any, metadata: Any, item: Any) -> 
     )
 
 
-pass  # self-import
-
-
 class ScoredTrace(Struct, frozen=True):
     """A trace with what a judge saw in it, and what metrics made of that."""
 

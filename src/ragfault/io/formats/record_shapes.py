@@ -344,9 +344,6 @@ def flatten_map(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return made
 
 
-pass  # self-import
-
-
 PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")
 
 

@@ -377,10 +377,6 @@ def _parse_double(value: float | str) -> float | str:
         return value
 
 
-pass  # self-import
-pass  # self-import
-
-
 Signal = Literal["traces", "logs"]
 
 

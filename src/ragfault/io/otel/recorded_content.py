@@ -214,7 +214,6 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
 
 
 SPEAKER = ASSISTANT_ROLES
-pass  # self-import
 
 
 MESSAGE_EVENT_ROLES = {

@@ -146,9 +146,6 @@ class _SpanTreeBuilder:
         return tuple(found)
 
 
-pass  # self-import
-
-
 RESPONSE_ID_ATTRIBUTE = "gen_ai.response.id"
 
 

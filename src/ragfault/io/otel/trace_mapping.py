@@ -134,9 +134,6 @@ def _describe_exception(span: OtelSpan) -> str | None:
     return None
 
 
-pass  # self-import
-
-
 TIMED_ROLES: tuple[SpanRole, ...] = (
     "retriever",
     "reranker",

@@ -107,9 +107,6 @@ class JudgeCard(Struct, frozen=True, kw_only=True):
         return tuple(each.shape for each in self.measured if each.corrects == "claim")
 
 
-pass  # self-import
-
-
 CARD_FOLDER = Path(__file__).parent
 
 USER_CARDS = Path(".ragfault", "cards")

@@ -199,9 +199,6 @@ def _collect_digressions(
     ]
 
 
-pass  # self-import
-
-
 TruthStatus = Literal["supported", "contradicted", "unknown"]
 STATUS_BY_SUPPORT: dict[str, TruthStatus] = {
     "supported": "supported",

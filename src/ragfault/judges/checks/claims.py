@@ -136,9 +136,6 @@ def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
     )
 
 
-pass  # self-import
-
-
 LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+")
 CITATION_MARK = re.compile(
     r"\s*(?:\[(?:\d{1,3}(?:[,;–-]\s*)?)+\]|【[^】]{0,40}】|\((?:source|passage|chunk|doc(?:ument)?)s? ?\d+\))",

@@ -233,9 +233,6 @@ def _format_time(match: re.Match[str]) -> str:
     return f"{hour}:{minute:02d}"
 
 
-pass  # self-import
-
-
 NO_ALIASES: frozenset[str] = frozenset()
 MAX_POSTINGS = 300
 """A word votes for at most so many sentences; beyond that it tells nothing."""

@@ -138,9 +138,6 @@ def detect_identifier_mismatch(question: WeightedQuery, text: str) -> str | None
     return f"does not speak about {', '.join(sorted(question.identifiers))}"
 
 
-pass  # self-import
-
-
 QUERY_BOUNDARY = re.compile(
     r"(?<=\?)\s+|\s*(?:\n+|;)\s*(?:\d+[.)]\s*|[-*•]\s*)?"
     r"|,?\s+(?:and|or|also|as well as),?\s+"

@@ -133,7 +133,9 @@ def load_profile(name: str | Path | DomainProfile) -> DomainProfile:
 def read_profile(name: str | Path) -> str:
     """A lens as TOML, as it was written."""
     if name in PROFILES:
-        return files("ragfault.judges").joinpath("lenses", f"{name}.toml").read_text(encoding="utf-8")
+        return (
+            files("ragfault.judges.domain").joinpath("profiles", f"{name}.toml").read_text(encoding="utf-8")
+        )
     path = Path(name)
     if path.suffix.lower() != ".toml" and not path.is_file():
         raise UnknownName("lens", str(name), PROFILES, hint="List them with: ragfault lens")

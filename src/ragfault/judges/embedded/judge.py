@@ -92,7 +92,10 @@ class EmbeddedSession:
         return weighed
 
     def score_groundedness(
-        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
+        self,
+        answer: str,  # noqa: ARG002
+        claims: Sequence[str],
+        entailments: Sequence[Entailment],
     ) -> float:
         """The probability that all claims are supported; what claims nothing is grounded."""
         weighed = self._weighed_by_claims.get(tuple(claims))

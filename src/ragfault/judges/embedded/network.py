@@ -146,9 +146,6 @@ def _measure_full_runs(hits: Array) -> Array:
     return lengths
 
 
-pass  # self-import
-
-
 CLAIM_GAP = 2
 """So many blank words stand between two claims, as many as a convolution reaches."""
 MAX_CLAIM_WORDS = 80

@@ -125,9 +125,6 @@ class PassageArrays:
         return {"absent": said["absent"] - yes, "no": said["no"] - yes, "yes": yes}
 
 
-pass  # self-import
-
-
 class PassageBatch:
     """Grounds in a row, each with sentences and words of its own; G of them, S sentences, D words."""
 

@@ -132,11 +132,6 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     )
 
 
-pass  # self-import
-pass  # self-import
-pass  # self-import
-
-
 class SupportModel(NamedTuple):
     """All that was learned of support."""
 
@@ -198,11 +193,6 @@ def load_support_model() -> SupportModel:
         packed["claim_line"],
         packed["answer_line"],
     )
-
-
-pass  # self-import
-pass  # self-import
-pass  # self-import
 
 
 class WeighedClaims(NamedTuple):

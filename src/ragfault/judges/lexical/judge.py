@@ -49,7 +49,10 @@ class LexicalSession:
         return [judge_claim(strip_marks(claim), index, self._rarity, self._thresholds) for claim in claims]
 
     def score_groundedness(
-        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
+        self,
+        answer: str,  # noqa: ARG002
+        claims: Sequence[str],  # noqa: ARG002
+        entailments: Sequence[Entailment],
     ) -> float:
         """As probable as its least probable claim; what claims nothing is grounded."""
         return min((one.p for one in entailments), default=1.0)

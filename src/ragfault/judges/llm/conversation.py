@@ -90,9 +90,6 @@ def _create_call(
     return ModelCall(kind=kind, messages=tuple(messages), schema=held, content=content, vote=vote)
 
 
-pass  # self-import
-
-
 AFTER_REPAIR = "after a repair request"
 """Why an item is lost that a model left out or got wrong twice."""
 SUPPORT_THRESHOLD, BELOW_THRESHOLD = 0.5, 0.49

@@ -132,9 +132,6 @@ def _total_cost(prices: list[int | None]) -> float | None:
     return sum(known) / NANO if len(known) == len(prices) else None
 
 
-pass  # self-import
-
-
 JUDGE_VERSION = "1"
 
 
@@ -295,9 +292,6 @@ def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfi
     if not profile.is_empty:
         said.append(f"lens={profile.name}:{profile.digest}")
     return " ".join(said)
-
-
-pass  # self-import
 
 
 OUTPUT_INSTRUCTIONS = (

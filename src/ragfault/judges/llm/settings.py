@@ -88,9 +88,6 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The file that keeps replies; None: the user's own (see `ragfault cache`); "none": none is kept."""
 
 
-pass  # self-import
-
-
 API_KEY_VARIABLE = "RAGFAULT_LLM_API_KEY"
 """The environment variable of a key that goes to whatever place is named; it counts before the provider's own."""
 PROVIDER_HOSTS = {
@@ -245,10 +242,6 @@ def _read_key(settings: LLMSettings, trusted: bool) -> ApiKey | None:
                 raise UsageError(f"the key in {name} holds a sign that no request can carry. Set it anew.")
             return ApiKey(found)
     return None
-
-
-pass  # self-import
-pass  # self-import
 
 
 MODEL_VARIABLE, BASE_URL_VARIABLE = "RAGFAULT_LLM_MODEL", "RAGFAULT_LLM_BASE_URL"

@@ -146,9 +146,6 @@ def _first_reason(lost: Mapping[str, Mapping[str, str]]) -> str:
     return next((why for reasons in lost.values() for why in reasons.values()), "")
 
 
-pass  # self-import
-
-
 MISSING_SO_FAR = "Missing after other chunks; name what of it is missing still:"
 
 T = TypeVar("T")

@@ -186,10 +186,6 @@ def apply_delta(weights: dict[str, Array], delta: WeightDelta) -> dict[str, Arra
     return found
 
 
-pass  # self-import
-pass  # self-import
-
-
 BATCH_SIZE = 16
 """So many rows run together."""
 MAX_EMBEDDING_TOKENS = 256

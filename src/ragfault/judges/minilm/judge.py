@@ -132,7 +132,10 @@ class MiniLMSession:
         return weighed, [seen[row.ids] for row in rows], rows
 
     def score_groundedness(
-        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
+        self,
+        answer: str,  # noqa: ARG002
+        claims: Sequence[str],
+        entailments: Sequence[Entailment],
     ) -> float:
         """The probability that all claims are supported; what claims nothing is grounded."""
         known = self._weighed_odds.get(tuple(claims))

@@ -44,9 +44,6 @@ def locate_snapshot(name: str) -> Path | None:
     return max(held, key=lambda place: (place.stat().st_mtime, place.name), default=None)
 
 
-pass  # self-import
-
-
 ModelKind = Literal["pair", "tokens"]
 ModelTask = Literal["entailment", "relevance"]
 

@@ -82,9 +82,6 @@ def _format_attribute(key: str, value: str | int | float | bool | None) -> str:
     return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
 
 
-pass  # self-import
-
-
 LAYER_QUESTIONS: dict[Layer, tuple[str, str]] = {
     "retrieval": ("Retrieval", "Did the right chunks arrive, in the right order?"),
     "generation": ("Generation", "Is the answer grounded in the chunks, to the point and complete?"),

@@ -12,8 +12,9 @@ _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 def load_assets(*names: str) -> str:
     """Files of the page, one after the other, with the line ends that they are hashed with."""
-    folder = files("ragfault").joinpath("report", "page")
-    return "\n".join(folder.joinpath(name).read_text("utf-8").replace("\r\n", "\n") for name in names)
+    html = files("ragfault.reports.html")
+    paths = [html.joinpath("templates" if name.endswith(".html") else "static", name) for name in names]
+    return "\n".join(path.read_text("utf-8").replace("\r\n", "\n") for path in paths)
 
 
 def build_security_policy(script: str, style: str) -> str:

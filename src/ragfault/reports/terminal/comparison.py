@@ -244,9 +244,6 @@ def encode_comparison(comparison: Comparison | Sequence[Comparison]) -> str:
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
-pass  # self-import
-
-
 MEANS_SHOWN = 8
 """How many means of a metric stand in a line; of more, the first and the last ones."""
 

@@ -14,7 +14,7 @@ from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.html.elements import Markup, clean_label, tag, wrap_table
 from ragfault.reports.html.page import build_security_policy, fill_template, load_assets
 from ragfault.reports.output import write_report_file
-from ragfault.reports.terminal.agreement import encode_report, format_count, format_speed
+from ragfault.reports.terminal.agreement import format_count, format_speed
 from ragfault.reports.terminal.scorecard import render_rich
 from ragfault.stats import BootstrapEstimate
 

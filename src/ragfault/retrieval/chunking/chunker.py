@@ -246,9 +246,6 @@ def _plan_semantic_division(
     return make_semantic_divider(begun, strength, chunker.size - chunker.overlap)
 
 
-pass  # self-import
-
-
 DEFAULT_SIZE = 512
 """The size of a chunk where none is asked for."""
 

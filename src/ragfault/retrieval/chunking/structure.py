@@ -188,9 +188,6 @@ def parse_json_levels(text: str) -> list[list[int]] | None:
     return levels
 
 
-pass  # self-import
-
-
 BreakLevels = list[list[int]]
 """Places where parts begin, in characters; the coarsest first."""
 

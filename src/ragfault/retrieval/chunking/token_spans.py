@@ -57,9 +57,6 @@ def count_tokens(text: str) -> int:
     return len(TOKEN_PATTERN.findall(text.rstrip()))
 
 
-pass  # self-import
-
-
 PARAGRAPH_GAP = re.compile(r"\n[ \t]*\n")
 MAX_STRETCH = 4096
 """So many characters at most are looked at together for sentences."""

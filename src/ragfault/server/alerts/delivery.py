@@ -185,9 +185,6 @@ def _single_line(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
 
 
-pass  # self-import
-
-
 RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)
 """Seconds before each attempt."""
 QUEUE_SIZE = 1000

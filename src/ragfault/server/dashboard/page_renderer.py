@@ -146,7 +146,7 @@ def _format_bytes(bytes: int) -> str:
 @lru_cache(maxsize=1)
 def _build_environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("ragfault.server.dashboard.pages", "templates"),
+        loader=PackageLoader("ragfault.server.dashboard", "templates"),
         autoescape=True,
         finalize=_finalize,
         undefined=StrictUndefined,

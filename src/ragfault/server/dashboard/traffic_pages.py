@@ -135,9 +135,6 @@ def _is_worse(trend: MetricTrend) -> bool:
     return ((trend.delta or 0.0) < 0) == (trend.better == "higher")
 
 
-pass  # self-import
-
-
 METRIC_WINDOWS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
 """The windows that the page of a metric offers, in minutes."""
 

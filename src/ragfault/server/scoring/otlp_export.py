@@ -132,7 +132,7 @@ def count_rejected(body: bytes, signal: str) -> int:
 def require_otlp() -> None:
     """Raise MissingExtra where the package that knows the messages is not installed."""
     try:
-        import opentelemetry.proto.logs.v1.logs_pb2
+        import opentelemetry.proto.logs.v1.logs_pb2  # noqa: F401
     except ImportError:
         raise MissingExtra("sending scores by OTLP", "server") from None
 
@@ -181,9 +181,6 @@ def _set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
             added.string_value = value.encode("utf-8", "replace").decode()
         else:
             added.double_value = value
-
-
-pass  # self-import
 
 
 RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)

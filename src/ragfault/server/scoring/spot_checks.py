@@ -77,9 +77,6 @@ def require_check_store(store: TraceStore) -> SpotCheckStore:
     return found
 
 
-pass  # self-import
-
-
 log = logging.getLogger("ragfault.server")
 
 SALT_SETTING, SPENT_SETTING = "checks.salt", "checks.spent"

@@ -274,9 +274,6 @@ class SpotCheckSample(NamedTuple):
     """A code that the turns of a conversation share; 0: of none."""
 
 
-pass  # self-import
-
-
 MAX_SHOWN_CHARACTERS = 300
 """Characters of query and answer in a list."""
 

@@ -257,9 +257,6 @@ class SpotCheckStore(Protocol):
         ...
 
 
-pass  # self-import
-
-
 def is_store_folder(place: str | Path) -> bool:
     """Whether a place is a folder, not the address of a service.
 

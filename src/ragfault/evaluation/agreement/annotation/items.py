@@ -164,9 +164,6 @@ def _build_verdicts(item: AnnotationItem, value: VerdictValue) -> HumanVerdicts:
     return HumanVerdicts(answer=AnswerLabel(refused=bool(value)))
 
 
-pass  # self-import
-
-
 class AnnotatorDispute(Struct, frozen=True, kw_only=True):
     """An item on which people differ."""
 

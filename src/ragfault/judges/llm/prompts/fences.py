@@ -122,9 +122,6 @@ def _reveal_character(character: str) -> str:
     return character
 
 
-pass  # self-import
-
-
 MARK_DIGITS = 16
 """The length of a mark: so many hex digits of a hash over all texts."""
 NAME_PATTERN = r"[a-z][a-z0-9.]*(?: (?:part \d+ of \d+))?"

@@ -87,9 +87,6 @@ def _fold_character(character: str) -> str:
     return made.replace("’", "'")
 
 
-pass  # self-import
-
-
 MAX_EXCERPT = 200
 """So much of a stretch is kept."""
 MAX_INJECTIONS = 5

@@ -84,9 +84,6 @@ def _read_prompt(name: str) -> str:
     return text.replace(CATEGORIES_PLACEHOLDER, ", ".join(HARM_CATEGORIES)).strip()
 
 
-pass  # self-import
-
-
 TruthStatus = Literal["supported", "contradicted", "unknown"]
 
 

@@ -183,10 +183,6 @@ def _parse_html_rows(text: str) -> list[list[str]]:
     return rows if any(len(row) > 1 for row in rows) else []
 
 
-pass  # self-import
-pass  # self-import
-
-
 class PromptChunk(NamedTuple):
     """A chunk as a model sees it."""
 

@@ -101,9 +101,6 @@ def split_text(part: FencedText, limit: float) -> list[FencedText]:
     return [FencedText(f"{part.name} part {at} of {len(cut)}", one) for at, one in enumerate(cut, 1)]
 
 
-pass  # self-import
-
-
 MIN_CHUNK_TOKENS = 250
 """So many tokens must be left for chunks, or a trace is too long to be judged."""
 OTHER_TOKENS = 400

@@ -135,9 +135,6 @@ def _lookup_model(model: str, field: str, value: str) -> Any:
         return None
 
 
-pass  # self-import
-
-
 MESSAGE_TOKENS, REQUEST_TOKENS = 16, 64
 """Tokens that a service adds to each message, and to a request, at the most."""
 MAX_IMAGE_TOKENS = 50_000

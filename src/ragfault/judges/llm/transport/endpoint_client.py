@@ -110,9 +110,6 @@ def _format_message(message: ModelMessage) -> dict[str, Any]:
     return {"role": message.role, "content": parts}
 
 
-pass  # self-import
-
-
 COMPLETIONS_PATH = "/chat/completions"
 """Posted to as it stands: the method that the SDK has for it looks at every field of a schema anew for each call."""
 OVERLOAD_STATUSES = frozenset({429, 503, 529})
@@ -296,7 +293,7 @@ class _RequestRefused(Exception):
 def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenAI:
     """The client of the SDK; nothing of the environment goes to a place that is not the provider's own."""
     try:
-        import aiohttp
+        import aiohttp  # noqa: F401
         from openai import AsyncOpenAI, DefaultAioHttpClient
     except ImportError:
         raise MissingExtra("a judge that asks a model", "llm") from None

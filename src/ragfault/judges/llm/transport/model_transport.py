@@ -204,9 +204,6 @@ class ModelTransport:
         )
 
 
-pass  # self-import
-
-
 T = TypeVar("T")
 
 ENDED_MESSAGE = "the asking was ended; what was done is kept"

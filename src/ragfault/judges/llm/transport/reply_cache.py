@@ -188,9 +188,6 @@ def _create_file(path: Path) -> None:
         ) from None
 
 
-pass  # self-import
-
-
 REPLY_COLUMNS = "text, cut, kind, provider, model, prompt, completion, cost, time"
 
 

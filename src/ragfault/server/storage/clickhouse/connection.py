@@ -112,9 +112,6 @@ def _read_options(query: str, known: str) -> dict[str, str]:
     return options
 
 
-pass  # self-import
-
-
 MAX_PARAMETER_LENGTH = 32_000
 """Characters of a parameter, about: a server takes 128 KB of one by default."""
 
@@ -243,7 +240,7 @@ def _make_client(address: ClickHouseAddress) -> Any:
 
     if address.folder is not None:
         try:
-            import chdb
+            import chdb  # noqa: F401
         except ImportError:
             raise UsageError("chdb:// needs the engine in this process: pip install chdb") from None
         return clickhouse_connect.get_client(interface="chdb", path=address.folder)

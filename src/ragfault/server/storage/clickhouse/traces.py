@@ -145,9 +145,6 @@ def _load_summaries(con: ClickHouseConnection, numbers: Sequence[int]) -> tuple[
     return tuple(found[number] for number in numbers if number in found)
 
 
-pass  # self-import
-
-
 READ_BATCH = 256
 """Traces that are read at once."""
 
@@ -343,9 +340,6 @@ def list_pending(con: ClickHouseConnection, kind: str, after: int, limit: int) -
         limit=limit,
     )
     return [PendingBody(*row) for row in rows]
-
-
-pass  # self-import
 
 
 EXPIRING_TABLES = ("traces", "outcomes", "scores", "draws", "checks")

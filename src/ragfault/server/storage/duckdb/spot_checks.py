@@ -227,9 +227,6 @@ def _build_samples(sums: Sequence[tuple[Any, ...]], rows: Any) -> tuple[SpotChec
     return tuple(made)
 
 
-pass  # self-import
-
-
 class DuckDBSpotChecks:
     """The port `Checking` on the connections of a store."""
 

@@ -152,9 +152,6 @@ def _load_summaries(con: Any, numbers: list[int]) -> tuple[TraceSummary, ...]:
     return tuple(found[number] for number in numbers if number in found)
 
 
-pass  # self-import
-
-
 READ_BATCH = 256
 """Traces that are read at once."""
 
