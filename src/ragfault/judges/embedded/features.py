@@ -73,7 +73,7 @@ def _number_words(claims: ClaimWords, batch: PassageBatch) -> Array:
         return np.array([number.get(word, -1) for word in claims.flat_words], np.int64)
     tokens: list[int] = []
     for one, group in zip(claims.words, claims.group_numbers.tolist(), strict=True):
-        number, first = batch.groups[group].numbers, batch.word_offsets[group]
+        number, first = batch.groups[group].stem_numbers, batch.word_offsets[group]
         tokens += [first + number[word] if word in number else -1 for word in one]
     return np.array(tokens, np.int64)
 
