@@ -75,12 +75,12 @@ def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:
     profile = load_profile(profile)
     if profile.is_empty:
         return judge
-    if hasattr(judge, "with_lens"):
-        seeing: Judge = judge.with_lens(profile)
-        return seeing
-    if not hasattr(judge, "read"):
+    if hasattr(judge, "with_profile"):
+        profiled: Judge = judge.with_profile(profile)
+        return profiled
+    if not hasattr(judge, "open_session"):
         raise UsageError(
-            f'the judge {judge.fingerprint.split()[0]} takes no lens. Leave out the lens "{profile.name}", '
+            f'the judge {judge.fingerprint.split()[0]} takes no domain profile. Leave out the profile "{profile.name}", '
             "or choose a judge of the package, such as lexical."
         )
     from ragfault.judges.domain.judge import ProfiledJudge

@@ -31,7 +31,7 @@ class JudgeReranker:
         from ragfault.judges import load_judge
 
         made: Any = load_judge(judge) if isinstance(judge, str) else judge
-        if not hasattr(made, "read"):
+        if not hasattr(made, "open_session"):
             raise UsageError(
                 f'"{judge}" reads no passage by itself, so it cannot rerank. Take embedded, lexical or minilm.'
             )

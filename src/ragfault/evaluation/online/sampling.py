@@ -48,7 +48,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
         >>> from ragfault.evaluation.online import score_response
         >>> good = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
         >>> wrong = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
-        >>> [SamplingPolicy().chance(each, 1000) for each in (good, wrong)]
+        >>> [SamplingPolicy().compute_chance(scored, 1000) for scored in (good, wrong)]
         [0.05, 0.2]
         >>> SamplingPolicy().chance(good, 0)
         0.2

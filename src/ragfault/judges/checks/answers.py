@@ -123,7 +123,7 @@ FREE_WORDS = 4
 def select_source_chunks(entailment: Entailment) -> list[int]:
     """The places of the chunks that a claim is drawn from.
 
-    >>> select_source_chunks(Entailment("supported", 0.9, share=(0.2, 0.8, 0.75)))
+    >>> select_source_chunks(Entailment("supported", 0.9, shares=(0.2, 0.8, 0.75)))
     [1, 2]
     """
     most = max(entailment.shares, default=0.0)

@@ -249,7 +249,7 @@ class SentenceIndex:
     """All sentences of some passages, found by the stems they hold.
 
     >>> index = SentenceIndex([Passage("a", "Cats sleep. Dogs bark."), Passage("b", "Dogs sleep.")])
-    >>> [index.owner[place] for place in index.postings["sleep"]]
+    >>> [index.passage_numbers[place] for place in index.postings["sleep"]]
     [0, 1]
     """
 

@@ -87,8 +87,8 @@ def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Menti
     """Kind of identifier → its mentions in a text, in order; what one kind takes the next does not see.
 
     >>> from ragfault.judges.domain.profile import load_profile
-    >>> found = extract_mentions(load_profile("legal"), "See Sec. 12(b) and Article IV.")
-    >>> [(one.what, one.forms) for one in found["section"]]
+    >>> mentions = extract_mentions(load_profile("legal"), "See Sec. 12(b) and Article IV.")
+    >>> [(mention.category, mention.forms) for mention in mentions["section"]]
     [('section', (('12', 'b'),)), ('article', (('4',),))]
     """
     text = prepare_text(text)

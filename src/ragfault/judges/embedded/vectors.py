@@ -82,10 +82,10 @@ def load_vectors() -> WordVectors:
     """The table that the package carries, read once.
 
     >>> table = load_vectors()
-    >>> def near(one, two):
-    ...     a, b = table.meanings(table.lines([one, two]))
+    >>> def measure_similarity(first, second):
+    ...     a, b = table.get_vectors(table.get_rows([first, second]))
     ...     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
-    >>> near("physician", "doctor") > 0.6 > near("physician", "restaur")
+    >>> measure_similarity("physician", "doctor") > 0.6 > measure_similarity("physician", "restaur")
     True
     """
     packed = load_arrays("vectors.npz")

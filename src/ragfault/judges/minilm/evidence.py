@@ -26,7 +26,7 @@ def select_evidence(statement: ClaimStatement, index: SentenceIndex) -> tuple[in
     ones come first. A field that says nothing is evidence where the claim speaks of its key. Empty where no
     sentence shares a word with the claim. The model was trained on what this function chooses.
 
-    >>> from ragfault.judges.lexical.judge.features import parse_statement
+    >>> from ragfault.judges.lexical.features import parse_statement
     >>> from ragfault.judges.checks.passages import Passage
     >>> from ragfault.judges.checks.lexicon import load_rarity
     >>> index = SentenceIndex([Passage("a", "Cats sleep. Dogs bark at night. The harbour opens at seven.")])
