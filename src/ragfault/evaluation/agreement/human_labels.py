@@ -247,9 +247,9 @@ def resolve_labels(labels: Iterable[HumanLabel]) -> dict[str, LabelConsensus]:
     Numbers are averaged. Where no word has more voices than each other word, nothing is said of the item. Words
     on another answer than that of the last label are dropped, save those on the retrieval.
 
-    >>> said = [HumanVerdicts(answer=AnswerLabel(refused=refused)) for refused in (True, True, False)]
-    >>> labels = [HumanLabel(trace="1", verdicts=each, by=name) for each, name in zip(said, "abc")]
-    >>> resolve_labels(labels)["1"].words, resolve_labels(labels)["1"].disputed, resolve_labels(labels[1:])["1"].words
+    >>> verdicts = [HumanVerdicts(answer=AnswerLabel(refused=refused)) for refused in (True, True, False)]
+    >>> labels = [HumanLabel(trace="1", verdicts=answer, by=name) for answer, name in zip(verdicts, "abc")]
+    >>> resolve_labels(labels)["1"].values, resolve_labels(labels)["1"].disputed, resolve_labels(labels[1:])["1"].values
     ({('answer', 'refused'): True}, 1, {})
     """
     by_trace: dict[str, list[HumanLabel]] = {}

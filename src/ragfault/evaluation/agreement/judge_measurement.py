@@ -64,8 +64,8 @@ BAD_CLAIMS = ("unsupported", "contradicted")
 class RecordedJudge:
     """A judge that says again what it said in a run; of other traces it says nothing.
 
-    >>> kept = RecordedJudge("told/1", [Verdicts(trace="1", missing=("the year",))])
-    >>> [seen.missing for seen in kept.observe([Trace(id="1", query="When?"), Trace(id="2", query="Who?")])]
+    >>> judge = RecordedJudge("recorded/1", [Verdicts(trace="1", missing=("the year",))])
+    >>> [seen.missing for seen in judge.observe([Trace(id="1", query="When?"), Trace(id="2", query="Who?")])]
     [('the year',), None]
     """
 
@@ -371,14 +371,14 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     InputError, UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.
 
     >>> from ragfault import Chunk, Trace
-    >>> said = {"It opens at 7:30.": 0, "It opens at 9:00.": 1}
+    >>> labels = {"It opens at 7:30.": 0, "It opens at 9:00.": 1}
     >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
     >>> traces = [
     ...     Trace(id=answer, query="When?", chunks=(chunk,), answer=answer, metadata={"label": label})
-    ...     for answer, label in said.items()
+    ...     for answer, label in labels.items()
     ... ]
-    >>> found = measure_judge(traces, group="id")
-    >>> found.task, found.whole.n, found.whole.positives, found.whole.figure("auroc").value
+    >>> result = measure_judge(traces, group="id")
+    >>> result.task, result.overall.n, result.overall.positives, result.overall.figure("auroc").value
     ('answer', 2, 1, 1.0)
     """
     columns = _split_columns(within)

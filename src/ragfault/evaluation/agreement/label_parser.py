@@ -83,7 +83,7 @@ class LabelRule:
     Positive is what the judge is to find: a bad answer or claim, or a relevant chunk.
 
     >>> rule = LabelRule("answer", "label")
-    >>> rule.positive(1), rule.positive("attributable"), rule.met
+    >>> rule.is_positive(1), rule.is_positive("attributable"), rule.labels
     (True, False, {'1': True, 'attributable': False})
     """
 

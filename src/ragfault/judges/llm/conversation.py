@@ -158,7 +158,7 @@ async def gather_all(awaitables: Sequence[Awaitable[T]]) -> list[T]:
 def fail_fields(requested: RequestedFields, reason: str) -> RequestResult:
     """All that was wanted, lost for one reason.
 
-    >>> fail_fields({"chunks": ("c1",), "missing": ()}, "no reply").lost
+    >>> fail_fields({"chunks": ("c1",), "missing": ()}, "no reply").failures
     {'chunks': {'c1': 'no reply'}, 'missing': {'': 'no reply'}}
     """
     lost = {
@@ -170,7 +170,7 @@ def fail_fields(requested: RequestedFields, reason: str) -> RequestResult:
 def align_probability(item: Any) -> Any:
     """An item whose probability is on the side of the bar that its label says: the label counts.
 
-    >>> from ragfault.judges.llm.prompts.instructions.instructions import CitationItem
+    >>> from ragfault.judges.llm.prompts.instructions import CitationItem
     >>> align_probability(CitationItem(id="k1", supports=False, p=0.9)).p
     0.49
     """

@@ -165,7 +165,7 @@ class AnnotationSession:
     >>> trace = Trace(id="1", query="When?", answer="No.")
     >>> import tempfile
     >>> session = AnnotationSession(list_items(trace, Verdicts(trace="1")), tempfile.mkdtemp() + "/labels.jsonl", "ann")
-    >>> session.say("y"), session.item, session.said
+    >>> session.record("y"), session.item, session.label_count
     (True, None, 1)
     """
 

@@ -270,7 +270,7 @@ def number_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:
     """Texts under a letter and their number, from 1.
 
     >>> number_texts("f", ["Oslo is old."])
-    (Fenced(name='f1', text='Oslo is old.'),)
+    (FencedText(name='f1', text='Oslo is old.'),)
     """
     return tuple(FencedText(f"{letter}{place}", text) for place, text in enumerate(texts, 1))
 

@@ -60,7 +60,7 @@ def downgrade_features(
 ) -> EndpointFeatures | None:
     """What is left to try after a refusal that speaks of what was sent; None where it speaks of something else.
 
-    >>> downgrade_features(EndpointFeatures(), 400, "response_format is not supported", "", LLMSettings(model="m")).shape
+    >>> downgrade_features(EndpointFeatures(), 400, "response_format is not supported", "", LLMSettings(model="m")).reply_format
     'object'
     >>> downgrade_features(EndpointFeatures(), 400, "maximum context length is 8192 tokens", "", LLMSettings(model="m"))
     """
