@@ -32,7 +32,7 @@ DAY_SECONDS = 86_400.0
 
 
 class ChunkTable:
-    """Every chunk of every trace: one entry each, in order.
+    """Table of every chunk of every trace: one entry each, in order.
 
     Verdicts that are not one for each chunk of their trace are left out.
     """
@@ -67,14 +67,14 @@ class ChunkTable:
 
 
 def load_chunks(run: Run) -> ChunkTable:
-    """The chunks of a run, clustered by conversation where there are any."""
+    """Load the chunks of a run, clustered by conversation where there are any."""
     from ragfault.analysis.score_matrix import conversation_codes
 
     return ChunkTable(run, conversation_codes(run))
 
 
 def _match_verdicts(counts: Ints, verdicts: Ints, trace: Ints) -> tuple[Mask, Mask]:
-    """Which chunks have a verdict, and which verdicts have a chunk."""
+    """Return which chunks have a verdict, and which verdicts have a chunk, as masks."""
     fits = (counts == verdicts) & (counts > 0)
     return fits[trace], np.repeat(fits, np.maximum(verdicts, 0))
 
@@ -85,7 +85,7 @@ def _concatenate(parts: Iterator[Columns]) -> Columns:
 
 
 def _list_sizes(column: pa.Array) -> Ints:
-    """The lengths of lists; −1 for null."""
+    """Return the lengths of lists; −1 for null."""
     import pyarrow.compute as pc
 
     sizes = pc.fill_null(pc.list_value_length(column), -1)
@@ -100,7 +100,7 @@ def _read_batches(run: Run, name: str, columns: list[str]) -> Iterator[pa.Record
 
 
 def _read_chunks(run: Run) -> Iterator[Columns]:
-    """What the traces say of their chunks."""
+    """Read counts, lengths and times of the chunks from the traces."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -117,7 +117,7 @@ def _read_chunks(run: Run) -> Iterator[Columns]:
 
 
 def _updated_times(metadata: pa.Array) -> Floats:
-    """When each chunk was updated, in seconds of the epoch; NaN where its metadata do not say."""
+    """Return the `updated_at` of each chunk in epoch seconds; NaN where unknown."""
     import pyarrow.compute as pc
 
     found = np.full(len(metadata), np.nan)
@@ -139,7 +139,7 @@ def _parse_seconds(metadata: str) -> float:
 
 
 def _read_verdicts(run: Run) -> Iterator[Columns]:
-    """What the verdicts say of chunks."""
+    """Read relevance and use of the chunks from the verdicts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -165,7 +165,7 @@ BucketCodes = tuple[Codes, list[str]]
 
 
 def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkInsight, ...]:
-    """Mean relevance, and share used, of the chunks in each bucket of each property.
+    """Compute the mean relevance and the share used of the chunks in each bucket of each property.
 
     The properties: the number of chunks of the trace (1–3, 4–6, 7–10, 11+), the position (1 to 10, 11+),
     the length in characters (< 100, 100–500, 500–1000, > 1000), the turn of the conversation (1 to 4, 5+), the
@@ -222,6 +222,6 @@ def _chunk_properties(run: Run, chunks: ChunkTable) -> Iterator[tuple[ChunkPrope
 
 
 def _bucket_numbers(numbers: Codes, last: int) -> BucketCodes:
-    """One bucket for each number from 1 to `last`, and one for all above."""
+    """Assign one bucket to each number from 1 to `last`, and one to all above."""
     codes = np.where(numbers >= 1, np.minimum(numbers, last + 1) - 1, NO_CODE)
     return codes, [*map(str, range(1, last + 1)), f"{last + 1}+"]

@@ -41,7 +41,7 @@ def parse_threshold(text: str) -> Threshold:
     Raises UsageError for anything else; nothing is evaluated.
 
     >>> parse_threshold("ndcg(gain=exponential)@10 >= 0.5")
-    Bar(metric='ndcg(gain=exponential)@10', sign='>=', value=0.5)
+    Threshold(metric='ndcg(gain=exponential)@10', sign='>=', value=0.5)
     """
     shape = _THRESHOLD_PATTERN.fullmatch(text)
     if shape is None or shape[1][-1] in "<>=!~":

@@ -13,7 +13,7 @@ from ragfault.io.runs.directory import convert_write_errors
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Wait until no other process changes files of the folder of a path; where there are no locks, trust the user."""
+    """Hold an exclusive lock on the folder of a path; does nothing on systems without file locks."""
     with convert_write_errors(path):
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -32,7 +32,7 @@ def lock_folder(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a file in the place of another, whole or not at all, on the disk when this returns.
+    """Replace a file atomically; the new content is on the disk when this returns.
 
     Raises OutputError where it cannot be written.
     """

@@ -36,19 +36,19 @@ Array = np.ndarray[Any, Any]
 
 
 def failure_texts(failures: Sequence[FailingTrace]) -> list[str]:
-    """Of each failure its query with what failed."""
+    """Return the text to embed of each failure: its query and what failed."""
     return [f"{one.query}\n{one.text}" for one in failures]
 
 
 def fit_embedder(embedder: Embedder | None, failures: Sequence[FailingTrace]) -> Embedder | None:
-    """The embedder, fitted on the failures where it is one that must see a corpus first."""
+    """Fit an embedder that needs a corpus on the failures; return it."""
     if embedder is not None and getattr(embedder, "fitted", True) is False:
         embedder.fit(failure_texts(failures))  # type: ignore[attr-defined]
     return embedder
 
 
 def embed_failures(failures: Sequence[FailingTrace], embedder: Embedder | None = None) -> Array:
-    """A row of length 1 for each failure, by the embedder, else by the word vectors that come with ragfault."""
+    """Embed each failure as a unit vector, by the embedder or by the bundled word vectors."""
     from ragfault.judges.embedded.vectors import embed_word_vectors
 
     embed = embed_word_vectors if embedder is None else embedder.embed
@@ -56,7 +56,7 @@ def embed_failures(failures: Sequence[FailingTrace], embedder: Embedder | None =
 
 
 def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
-    """A row of length 1 for each failure: its kinds of problem, the rarer ones weighing more."""
+    """Encode the problem kinds of each failure as a unit vector that weighs rarer kinds more."""
     place = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
     counted = Counter(kind for one in failures for kind in one.kinds)
     rows = np.zeros((len(failures), len(place)))
@@ -70,7 +70,7 @@ def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
 
 
 def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
-    """Both side by side, of equal weight, in at most DIMENSIONS (principal components: Hotelling 1933).
+    """Reduce meaning and kinds, side by side, to at most DIMENSIONS (principal components: Hotelling 1933).
 
     Raises MissingExtra without scikit-learn.
     """
@@ -103,7 +103,7 @@ MIN_WORD_GROUP = 2
 
 
 def minimum_size(failures: int) -> int:
-    """The least size of a cluster among so many failures: half their root, and five at least.
+    """Return the default minimum cluster size: half the root of the number of failures, at least five.
 
     >>> minimum_size(40), minimum_size(500), minimum_size(10_000)
     (5, 11, 50)
@@ -112,7 +112,7 @@ def minimum_size(failures: int) -> int:
 
 
 def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
-    """A label for each row, SINGLE for what lies apart (HDBSCAN: Campello, Moulavi & Sander 2013).
+    """Label each row by density clustering, NO_CLUSTER for noise (HDBSCAN: Campello, Moulavi & Sander 2013).
 
     The leaves of its tree are the clusters: where most traces fail, the most stable node is often nearly all of them.
 
@@ -130,7 +130,7 @@ def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
 
 
 def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
-    """The labels after clusters are joined whose middles are nearly the same, as those of one query in many wordings.
+    """Merge clusters whose centroids are nearly the same, such as many wordings of one query.
 
     >>> merge_similar([0, 0, 1, 1, 2, -1], np.array([[1, 0.1], [1, 0], [1, 0.2], [1, 0.1], [0, 1], [1, 1]]))
     [0, 0, 0, 0, 2, -1]
@@ -151,7 +151,7 @@ def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
 
 
 def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
-    """A label for each failure: those of one kind whose queries share a word that tells, SINGLE for the others.
+    """Group failures of one kind whose queries share a distinctive word; NO_CLUSTER for the others.
 
     Within a kind, the word that most of the queries share makes a group (of several, the one that fewest of
     the other kinds' queries have, then by alphabet), until no two of the rest share one. A word of most queries and of
@@ -185,7 +185,7 @@ def _share_word(
     word_counts: Counter[str],
     common: set[str],
 ) -> list[int]:
-    """The places whose queries share the word that most of them have; none where no two share one."""
+    """Return the candidates whose queries share their most common word; none where no two share one."""
     counts = Counter(word for place in candidates for word in words_by_failure[place] - common)
     ranked = sorted(counts, key=lambda word: (-counts[word], word_counts[word], word))
     if not ranked or counts[ranked[0]] < MIN_WORD_GROUP:
@@ -208,7 +208,7 @@ def cluster_runs(
     min_size: int | None = None,
     seed: int = 0,
 ) -> ClusterReport:
-    """The clusters of the failing traces of runs, the runs in the order in which they were made.
+    """Cluster the failing traces of runs, given in the order in which they were made.
 
     A trace fails by its diagnosis, by a low triad, or by an error of its pipeline. Failures are embedded by query
     and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
@@ -228,7 +228,7 @@ def cluster_runs(
 
 
 def load_populations(runs: Sequence[Run]) -> list[TracePopulation]:
-    """The runs with names that are all different."""
+    """Load the population of each run, under names that are all different."""
     made = [load_population(run) for run in runs]
     names = [each.name for each in made]
     return [
@@ -246,7 +246,7 @@ def cluster_failures(
     min_size: int | None = None,
     seed: int = 0,
 ) -> ClusterReport:
-    """The clusters of failures that were picked from runs or from a store; see `cluster`."""
+    """Cluster failures that were picked from runs or from a store; see `cluster_runs`."""
     failures = sorted(failures, key=lambda one: (one.trace, one.run, one.row))
     embedder = fit_embedder(embedder, failures) if failures else embedder
     rows = _feature_blocks(failures, embedder)
@@ -275,7 +275,7 @@ def cluster_failures(
 
 
 def _feature_blocks(failures: Sequence[FailingTrace], embedder: Embedder | None) -> tuple[Array, Array]:
-    """The two sides of the space: what they mean, and how they fail."""
+    """Return the two feature blocks: meaning and problem kinds."""
     if not failures:
         return np.zeros((0, 1)), np.zeros((0, 1))
     return embed_failures(failures, embedder), encode_kinds(failures)
@@ -284,7 +284,7 @@ def _feature_blocks(failures: Sequence[FailingTrace], embedder: Embedder | None)
 def _label_failures(
     failures: Sequence[FailingTrace], blocks: tuple[Array, Array], min_size: int | None
 ) -> tuple[list[int], str]:
-    """The label of each failure, and in words how it came about."""
+    """Return the label of each failure, and the method in words."""
     if len(failures) < DENSITY_MINIMUM:
         how = f"fewer than {DENSITY_MINIMUM} failures: grouped by kind of failure and by the words that their queries share"
         return group_by_words(failures), how
@@ -317,7 +317,7 @@ def _describe_ungrouped(
     blocks: tuple[Array, Array],
     populations: Sequence[TracePopulation],
 ) -> Cluster | None:
-    """The failures that are like no others, described as if they were one cluster."""
+    """Describe the failures outside all clusters as if they were one cluster."""
     if not indices:
         return None
     group = [failures[place] for place in indices]

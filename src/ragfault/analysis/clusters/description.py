@@ -43,7 +43,7 @@ MAX_TOPIC = 80
 
 
 class ClusterTerms(NamedTuple):
-    """The words of a cluster."""
+    """Distinctive words of a cluster."""
 
     words: tuple[str, ...]
     """As they are mostly written, those that tell most first."""
@@ -52,7 +52,7 @@ class ClusterTerms(NamedTuple):
 
 
 def distinctive_terms(groups: Sequence[Sequence[FailingTrace]]) -> list[ClusterTerms]:
-    """What tells each group from all others, by c-TF-IDF over the words of the queries (Grootendorst 2022).
+    """Find the terms that distinguish each group, by c-TF-IDF over the words of the queries (Grootendorst 2022).
 
     A word weighs its share of the words of the group × log(1 + words a group on average / its count in all groups), and
     × how rare it is in English, so that a few queries are not named by chance words. A word of one query alone names no
@@ -70,7 +70,7 @@ def distinctive_terms(groups: Sequence[Sequence[FailingTrace]]) -> list[ClusterT
 def _count_terms(
     group: Sequence[FailingTrace], spellings: dict[str, Counter[str]]
 ) -> tuple[Counter[str], Counter[str]]:
-    """How often each stem stands in the queries of a group, and in how many of them."""
+    """Count how often each stem occurs in the queries of a group, and in how many of them."""
     found: Counter[str] = Counter()
     spread: Counter[str] = Counter()
     for one in group:
@@ -106,14 +106,13 @@ def _weigh_terms(
 
 
 def _common_spelling(spellings: Counter[str]) -> str:
-    """The commonest spelling of a stem."""
     return min(spellings, key=lambda way: (-spellings[way], way))
 
 
 def name_cluster(
     kind: ProblemKind, terms: ClusterTerms, queries: Sequence[str] = (), generator: Generator | None = None
 ) -> str:
-    """What a cluster is called: its kind of failure, and its words, or what a generator makes of its queries.
+    """Name a cluster: its kind of failure, then a generator's topic or its distinctive words.
 
     A generator that fails or answers with nothing leaves the words.
 
@@ -126,7 +125,7 @@ def name_cluster(
 
 
 def _generate_topic(generator: Generator, queries: Sequence[str]) -> str:
-    """What a generator makes of queries, on one line, or nothing."""
+    """Return a generator's one-line topic of the queries; empty where it fails."""
     listed = "\n".join(" ".join(query.split())[:200] for query in queries)
     try:
         said = generator.generate(NAMING_PROMPT, listed)
@@ -151,7 +150,7 @@ Array = np.ndarray[Any, Any]
 
 
 class RunPeriod(NamedTuple):
-    """A run, or a stretch of time of one, in which clusters are counted."""
+    """Run, or a period of one, in which clusters are counted."""
 
     label: str
     run: int
@@ -160,7 +159,7 @@ class RunPeriod(NamedTuple):
 
 
 def failure_key(failure: FailingTrace) -> str:
-    """What names a failure over runs: its query in normal form and its kind, hashed.
+    """Return the key of a failure that is stable over runs: a hash of its normalized query and its kind.
 
     >>> a, b = [FailingTrace(run=r, row=0, trace=t, query=q, kind="absent_fact", kinds=(), text="") for r, t, q in
     ...         ((0, "1", "When does it leave?"), (1, "9", "when does it leave"))]
@@ -177,7 +176,7 @@ def describe_cluster(
     name: str,
     populations: Sequence[TracePopulation],
 ) -> Cluster:
-    """A group as a cluster that was never seen before; its rows are those of the space of meaning and kinds."""
+    """Describe a group as a new cluster; `vectors` are its rows in the space of meaning and kinds."""
     keys = [
         sorted({failure_key(one) for one in group if one.run == place}) for place in range(len(populations))
     ]
@@ -213,7 +212,7 @@ def _member_id(failure: FailingTrace, populations: Sequence[TracePopulation]) ->
 
 
 def _build_example(failure: FailingTrace, populations: Sequence[TracePopulation]) -> ClusterExample:
-    """A trace that stands for its cluster; a problem that is the query itself is told by its reason alone."""
+    """Build an example trace; where the problem's text is the query, only its reason is given."""
     name, text = populations[failure.run].name, failure.text
     if text.startswith(f"{failure.query} ("):
         text = text[len(failure.query) + 2 :].removesuffix(")")
@@ -221,14 +220,14 @@ def _build_example(failure: FailingTrace, populations: Sequence[TracePopulation]
 
 
 def _medoid_rows(vectors: Array) -> list[int]:
-    """The rows nearest to all others by cosine; of equals the first."""
+    """Return the rows nearest to all others by cosine, ties in order."""
     near = np.round(vectors @ vectors.mean(axis=0), 6)
     found: list[int] = np.argsort(-near, kind="stable")[:MEDOIDS].tolist()
     return found
 
 
 def _cluster_share(group: Sequence[FailingTrace], populations: Sequence[TracePopulation]) -> Interval:
-    """The share of all traces; those of one conversation, or of one query in several runs, taken together."""
+    """Compute the share of all traces, resampled by conversation, or by query over several runs."""
     starts = np.cumsum([0, *(each.traces for each in populations)])
     values = np.zeros(starts[-1])
     values[[int(starts[one.run]) + one.row for one in group]] = 1
@@ -236,7 +235,7 @@ def _cluster_share(group: Sequence[FailingTrace], populations: Sequence[TracePop
 
 
 def _trace_clusters(populations: Sequence[TracePopulation]) -> Array | None:
-    """Which traces are not independent."""
+    """Return the codes of traces that are not independent; None where all are."""
     if len(populations) == 1:
         return populations[0].clusters
     if any(each.queries is None for each in populations):
@@ -251,7 +250,7 @@ def _trace_clusters(populations: Sequence[TracePopulation]) -> Array | None:
 
 
 def split_periods(populations: Sequence[TracePopulation]) -> list[RunPeriod]:
-    """The runs, where there are several; else the stretches of time of the one, where it has times; else nothing."""
+    """Split into periods: the runs, or stretches of time of a single run; none where it has no times."""
     if len(populations) > 1:
         return [RunPeriod(each.name, place, np.arange(each.traces)) for place, each in enumerate(populations)]
     times = populations[0].times
@@ -272,7 +271,7 @@ def split_periods(populations: Sequence[TracePopulation]) -> list[RunPeriod]:
 
 
 def _period_label(moment: int, span: int) -> str:
-    """The beginning of a stretch: its day, or its minute where all of it is a few days."""
+    """Return the start of a period: its day, or its minute where the run spans a few days."""
     made = datetime.fromtimestamp(moment / 1e6, UTC)
     return f"{made:%Y-%m-%d}" if span > 4 * DAY_MICROSECONDS else f"{made:%Y-%m-%d %H:%M}"
 
@@ -280,8 +279,8 @@ def _period_label(moment: int, span: int) -> str:
 def compute_trends(
     groups: Sequence[Sequence[FailingTrace]], populations: Sequence[TracePopulation], seed: int = 0
 ) -> list[tuple[tuple[ClusterShare, ...], ClusterTrend]]:
-    """The course of each group, and where it goes: the last run against the first, or the later half of the time
-    against the earlier one, by the interval of the difference of shares.
+    """Compute the shares of each group over runs or time, and its trend: the last run against the first, or
+    the later half of the time against the earlier, by the interval of the difference of shares.
     """
     over = split_periods(populations)
     if len(over) < 2:
@@ -303,7 +302,6 @@ def compute_trends(
 
 
 def _membership(group: Sequence[FailingTrace], period: RunPeriod) -> Array:
-    """1 for each trace of a part that is in the group, else 0."""
     rows = [one.row for one in group if one.run == period.run]
     return np.isin(period.rows, rows).astype(np.float64)
 

@@ -48,7 +48,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TracePopulation(NamedTuple):
-    """All traces that failures were picked from: a run, or a selection of a store."""
+    """All traces that failures were picked from: those of a run, or a selection of a store."""
 
     name: str
     fingerprint: str
@@ -65,7 +65,7 @@ class TracePopulation(NamedTuple):
 
 
 def choose_cause(kinds: Sequence[ProblemKind]) -> ProblemKind:
-    """Of several kinds of problem the one that the others follow from.
+    """Return the kind of problem that causes the others.
 
     >>> choose_cause(["irrelevant_answer", "nothing_relevant", "irrelevant_chunk"])
     'nothing_relevant'
@@ -74,7 +74,7 @@ def choose_cause(kinds: Sequence[ProblemKind]) -> ProblemKind:
 
 
 def choose_common_cause(kinds: Mapping[ProblemKind, int], size: int) -> ProblemKind:
-    """What so many traces fail by: the cause among the kinds that at least half of them show, else the commonest.
+    """Return the cause among the kinds that at least half of the traces show, else the commonest kind.
 
     >>> choose_common_cause({"bad_quote": 3, "nothing_relevant": 7, "unsupported_claim": 9}, 10)
     'nothing_relevant'
@@ -86,14 +86,14 @@ def choose_common_cause(kinds: Mapping[ProblemKind, int], size: int) -> ProblemK
 
 
 def is_failing(diagnosis: Diagnosis) -> bool:
-    """Whether a diagnosis is that of a failure: a problem other than single irrelevant chunks, or a low triad."""
+    """Return whether a trace fails: a problem other than single irrelevant chunks, or a low triad."""
     if any(problem.kind != "irrelevant_chunk" for problem in diagnosis.problems):
         return True
     return bool(diagnosis.problems) and diagnosis.triad is not None and diagnosis.triad < LOW_TRIAD
 
 
 def collect_failures(run: Run, run_index: int = 0) -> list[FailingTrace]:
-    """The failing traces of a run, in its order; `place` is that of the run among several."""
+    """Collect the failing traces of a run, in its order; `run_index` is its place among several runs."""
     return [
         failure_from_diagnosis(found, run_index, row)
         for row, found in enumerate(diagnose_run(run))
@@ -102,7 +102,7 @@ def collect_failures(run: Run, run_index: int = 0) -> list[FailingTrace]:
 
 
 def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 0) -> FailingTrace:
-    """The failure that a diagnosis tells of."""
+    """Build the failure record of a diagnosis."""
     kinds = tuple(dict.fromkeys(problem.kind for problem in diagnosis.problems))
     kind = choose_cause(kinds)
     first = next(problem for problem in diagnosis.problems if problem.kind == kind)
@@ -120,7 +120,7 @@ def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 
 
 
 def load_population(run: Run) -> TracePopulation:
-    """What a run says of all its traces."""
+    """Load the data of all traces of a run that clustering needs."""
     from ragfault.analysis.score_matrix import conversation_codes
 
     made = run.manifest
@@ -137,12 +137,12 @@ def load_population(run: Run) -> TracePopulation:
 
 
 def run_fingerprint(run: Run) -> str:
-    """What names a run wherever it lies: its traces and its judge."""
+    """Return the identity of a run wherever it is stored: its traces and its judge."""
     return f"{run.manifest.fingerprint} {run.manifest.judge}"
 
 
 def _trace_times(run: Run) -> Array | None:
-    """When each trace was, in microseconds."""
+    """Return the time of each trace in microseconds, −1 where it has none; None where no trace has one."""
     found = run.to_arrow("traces", ["time"])["time"].to_pylist()
     if all(time is None for time in found):
         return None
@@ -150,5 +150,5 @@ def _trace_times(run: Run) -> Array | None:
 
 
 def open_run(path: str | Path | Run) -> Run:
-    """A run, opened where it is a path."""
+    """Open a run from its path; a run is returned as it is."""
     return path if isinstance(path, Run) else Run.open(path)

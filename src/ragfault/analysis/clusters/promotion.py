@@ -31,7 +31,7 @@ DUPLICATE_SIMILARITY = 0.8
 
 
 class PromotionResult(NamedTuple):
-    """What became of the traces that were to be promoted."""
+    """Result of a promotion: cases added, duplicates left out, and the size of the file."""
 
     added: tuple[str, ...]
     """The ids of the cases that were written."""
@@ -42,7 +42,7 @@ class PromotionResult(NamedTuple):
 
 
 def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
-    """Add cases to an evaluation set; what is in the file stays as it is, byte for byte.
+    """Append cases to an evaluation set; existing lines stay byte for byte.
 
     A case whose query stands there already, in normal form or nearly so, is left out. The file is replaced whole, so
     that a killed process leaves the old one or the new. Raises InputError where the file cannot be read as traces,
@@ -67,7 +67,7 @@ def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
 
 
 def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> int:
-    """Mark cases of an evaluation set as reviewed, and say how many were not yet; other lines stay as they are.
+    """Mark cases of an evaluation set as reviewed, and return how many were pending; other lines do not change.
 
     Raises UnknownName for an id that no case has, InputError where the file cannot be read.
     """
@@ -95,14 +95,13 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
 
 
 def _is_pending(record: Mapping[str, Any]) -> bool:
-    """Whether nobody has reviewed a case yet."""
     return (record.get("metadata") or {}).get("review") != "accepted"
 
 
 def build_cases(
     run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, str] | None = None
 ) -> Iterator[Trace]:
-    """The traces of a run as cases; `cluster` holds the id and name of the one that they are from.
+    """Build cases from traces of a run; `cluster` holds the id and name of their cluster.
 
     Raises UnknownName for an id that no trace has.
     """
@@ -124,7 +123,7 @@ def build_cases(
 
 
 def build_case(trace: Trace, diagnosis: Diagnosis | None, provenance: Mapping[str, Any]) -> Trace:
-    """A trace as a case of an evaluation set.
+    """Build a case of an evaluation set from a trace.
 
     >>> made = build_case(Trace(id="7", query="When?", answer="At noon."), None, {"run": "v2", "trace": "7"})
     >>> made.answer, made.metadata["failing"]["answer"], made.metadata["review"]
@@ -151,7 +150,7 @@ def build_case(trace: Trace, diagnosis: Diagnosis | None, provenance: Mapping[st
 
 
 class CaseIndex:
-    """The queries of an evaluation set, to be asked whether another is among them."""
+    """Index of the queries of an evaluation set, for finding duplicates."""
 
     def __init__(self, cases: Iterable[Trace]) -> None:
         self.ids: list[str] = []
@@ -162,7 +161,7 @@ class CaseIndex:
             self.add(one)
 
     def add(self, case: Trace) -> None:
-        """Take in the query of a case."""
+        """Add the query of a case."""
         runs = make_shingles(case.query)
         self._ids_by_query.setdefault(normalize_answer(case.query) or case.query, case.id)
         for each in runs:
@@ -171,7 +170,7 @@ class CaseIndex:
         self._shingles.append(runs)
 
     def duplicate_id(self, query: str) -> str | None:
-        """The id of a case that asks the same, or None."""
+        """Return the id of a case with the same or nearly the same query, or None."""
         plain = normalize_answer(query) or query
         if plain in self._ids_by_query:
             return self._ids_by_query[plain]
@@ -194,7 +193,7 @@ def _check_jsonl(path: str | Path) -> Path:
 
 
 def _read_cases(path: Path) -> list[Trace]:
-    """The cases of a file, none where it is not there or empty."""
+    """Read the cases of a file; none where it is missing or empty."""
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return []
     if not path.is_file():
@@ -203,6 +202,6 @@ def _read_cases(path: Path) -> list[Trace]:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """What stands in a file, its last line ended."""
+    """Read a file, its last line terminated; empty where it is missing."""
     held = path.read_bytes() if path.exists() else b""
     return held + b"\n" if held and not held.endswith(b"\n") else held

@@ -18,11 +18,11 @@ ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]
 
 
 class ClusterRecord(Struct, frozen=True, kw_only=True):
-    """The common shape of the records of clustering: immutable, by keyword."""
+    """Base of the records of clustering: immutable, keyword-only."""
 
 
 class FailingTrace(ClusterRecord, frozen=True):
-    """A trace that failed, with what clustering reads of it."""
+    """Trace that failed, with the data that clustering reads."""
 
     run: int
     """The place of its run among those that were given."""
@@ -40,7 +40,7 @@ class FailingTrace(ClusterRecord, frozen=True):
 
 
 class ClusterExample(ClusterRecord, frozen=True):
-    """A trace that stands for its cluster."""
+    """Trace that represents its cluster."""
 
     run: str
     trace: str
@@ -50,7 +50,7 @@ class ClusterExample(ClusterRecord, frozen=True):
 
 
 class ClusterShare(ClusterRecord, frozen=True):
-    """How much of a run, or of a stretch of time, a cluster was."""
+    """Size of a cluster in one run or period."""
 
     label: str
     failures: int
@@ -60,7 +60,7 @@ class ClusterShare(ClusterRecord, frozen=True):
 
 
 class Cluster(ClusterRecord, frozen=True):
-    """Failing traces that fail alike, on like queries."""
+    """Failing traces that fail alike on similar queries."""
 
     id: str
     """The same as long as it is recognised, over runs and reruns."""
@@ -106,7 +106,7 @@ class Cluster(ClusterRecord, frozen=True):
 
 
 class ClusterReport(ClusterRecord, frozen=True):
-    """The clusters of the failing traces of some runs."""
+    """Clusters of the failing traces of some runs."""
 
     runs: tuple[str, ...]
     traces: int
@@ -126,7 +126,7 @@ class ClusterReport(ClusterRecord, frozen=True):
 
 
 class ClusterEvent(ClusterRecord, frozen=True):
-    """Something that happened to a cluster."""
+    """Event in the history of a cluster."""
 
     time: str
     kind: Literal["seen", "assigned", "muted", "resolved", "reopened"]
@@ -134,7 +134,7 @@ class ClusterEvent(ClusterRecord, frozen=True):
 
 
 class ClusterSighting(ClusterRecord, frozen=True):
-    """A cluster as it was seen in one run."""
+    """Occurrence of a cluster in one run."""
 
     run: str
     fingerprint: str
@@ -146,7 +146,7 @@ class ClusterSighting(ClusterRecord, frozen=True):
 
 
 class KnownCluster(ClusterRecord, frozen=True):
-    """A cluster as it is remembered."""
+    """Cluster as the registry stores it."""
 
     id: str
     name: str
@@ -165,7 +165,7 @@ class KnownCluster(ClusterRecord, frozen=True):
 
 
 class ClusterRegistry(ClusterRecord, frozen=True):
-    """All clusters that are remembered: the content of `clusters.json`."""
+    """All known clusters: the content of `clusters.json`."""
 
     format: int = 1
     clusters: tuple[KnownCluster, ...] = ()

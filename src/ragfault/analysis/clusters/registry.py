@@ -41,7 +41,7 @@ MATCH_THRESHOLD = 0.5
 
 
 def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = "") -> float:
-    """How like a known cluster a cluster is, in [0, 1]; from ALIKE on it is the same.
+    """Return how similar a cluster is to a known one, in [0, 1]; from MATCH_THRESHOLD on they are the same.
 
     The greatest of three: the failures that both have, over the root of the product of their sizes (Ochiai 1957), at
     the best sighting or at all together; how alike their words are × how alike their kinds of problem are; and, where
@@ -60,7 +60,7 @@ def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = ""
 
 
 def _shared_failures(cluster: Cluster, known: KnownCluster) -> float:
-    """How far the failures are the same."""
+    """Return the overlap of the failures (Ochiai), at the best sighting or at all together."""
     ours = set().union(*cluster.failure_keys)
     held = [set(one.failure_keys) for one in known.sightings if one.failure_keys]
     held.append(set().union(*held))
@@ -68,7 +68,7 @@ def _shared_failures(cluster: Cluster, known: KnownCluster) -> float:
 
 
 def cosine_similarity(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The cosine of two sparse rows; 0 where one is empty.
+    """Compute the cosine of two sparse vectors; 0 where one is empty.
 
     >>> cosine_similarity({"a": 3.0, "b": 4.0}, {"a": 1.0})
     0.6
@@ -81,7 +81,7 @@ def cosine_similarity(first: Mapping[str, float], second: Mapping[str, float]) -
 def match_clusters(
     clusters: Sequence[Cluster], known: Sequence[KnownCluster], embedder: str = ""
 ) -> dict[int, KnownCluster]:
-    """The known cluster that each cluster is, by its place; each known one at most once, the likest pairs first."""
+    """Match clusters with known ones, by index; greedily by similarity, each known cluster at most once."""
     pairs = sorted(
         (-near, one.id, place, at)
         for place, cluster in enumerate(clusters)
@@ -107,7 +107,7 @@ MAX_REMEMBERED = 8
 def record_clusters(
     registry: ClusterRegistry, report: ClusterReport, populations: Sequence[TracePopulation], time: str
 ) -> tuple[ClusterRegistry, ClusterReport]:
-    """The registry with what was found in it, and what was found under the ids that are known.
+    """Record a report in the registry; return the registry, and the report under the known ids.
 
     A cluster is the known one that it is most like; else it is entered as new. A resolved one that has failures in a
     run that it was not seen in, and that is not older than the last in which it had been, is open again. Runs that were
@@ -133,7 +133,7 @@ def record_clusters(
 
 
 def _new_entry(cluster: Cluster, entries: dict[str, KnownCluster], embedder: str) -> KnownCluster:
-    """An entry for a cluster that is not known, under an id that no other has."""
+    """Create an entry for a new cluster under an unused id."""
     name, number = cluster.id, 2
     while name in entries:
         name, number = f"{cluster.id}-{number}", number + 1
@@ -143,7 +143,7 @@ def _new_entry(cluster: Cluster, entries: dict[str, KnownCluster], embedder: str
 def _add_sightings(
     entry: KnownCluster, cluster: Cluster, populations: Sequence[TracePopulation], embedder: str, time: str
 ) -> KnownCluster:
-    """An entry after it was seen in runs."""
+    """Add the sightings of a cluster to its entry; reopen a resolved one that failed again."""
     there = {one.fingerprint for one in entry.sightings}
     fresh = [
         ClusterSighting(
@@ -177,13 +177,13 @@ def _add_sightings(
 
 
 def _trim_sightings(sightings: tuple[ClusterSighting, ...]) -> tuple[ClusterSighting, ...]:
-    """Sightings, of which the older ones forget their failures."""
+    """Drop the failure keys of all but the newest sightings."""
     late = len(sightings) - MAX_REMEMBERED
     return tuple(replace(one, failure_keys=()) if at < late else one for at, one in enumerate(sightings))
 
 
 def apply_registry(report: ClusterReport, registry: ClusterRegistry) -> ClusterReport:
-    """Clusters with their names, states and owners as the registry has them; those that are not open last."""
+    """Apply names, states and owners of the registry to a report; clusters that are not open come last."""
     entries = {one.id: one for one in registry.clusters}
     made = [_apply_entry(one, entries[one.id]) if one.id in entries else one for one in report.clusters]
     made.sort(key=lambda one: (one.state != "open", -one.size, one.id))
@@ -206,7 +206,7 @@ def _apply_entry(cluster: Cluster, entry: KnownCluster) -> Cluster:
 
 
 def assign_cluster(registry: ClusterRegistry, cluster_id: str, owner: str, time: str) -> ClusterRegistry:
-    """The registry with a cluster given to somebody; to nobody by an empty name. Raises UnknownName for its id."""
+    """Assign a cluster to an owner; an empty name removes the owner. Raises UnknownName for its id."""
     return _update_entry(
         registry,
         cluster_id,
@@ -219,7 +219,7 @@ def assign_cluster(registry: ClusterRegistry, cluster_id: str, owner: str, time:
 
 
 def mute_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> ClusterRegistry:
-    """The registry with a cluster that is not told of any more. Raises UnknownName for its id."""
+    """Mute a cluster, so that it is no longer reported. Raises UnknownName for its id."""
     return _update_entry(
         registry,
         cluster_id,
@@ -230,7 +230,7 @@ def mute_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> Clust
 
 
 def resolve_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> ClusterRegistry:
-    """The registry with a cluster that is mended; it opens again where a later run has it. Raises UnknownName."""
+    """Resolve a cluster; it reopens where a later run has it. Raises UnknownName for its id."""
     return _update_entry(
         registry,
         cluster_id,
@@ -244,7 +244,7 @@ def resolve_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> Cl
 
 
 def reopen_cluster(entry: KnownCluster, time: str, why: str) -> KnownCluster:
-    """An entry that is open again."""
+    """Reopen an entry."""
     return replace(
         entry, state="open", history=(*entry.history, ClusterEvent(time=time, kind="reopened", detail=why))
     )
@@ -269,7 +269,7 @@ def _update_entry(
 
 
 def load_registry(path: str | Path) -> ClusterRegistry:
-    """The registry in a file; an empty one where there is none. Raises InputError where it is something else."""
+    """Load the registry from a file; empty where there is none. Raises InputError for any other file."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=ClusterRegistry)
     except FileNotFoundError:
@@ -286,14 +286,14 @@ def load_registry(path: str | Path) -> ClusterRegistry:
 
 
 def save_registry(path: str | Path, registry: ClusterRegistry) -> None:
-    """Write a registry to a file, whole or not at all. Raises OutputError where it cannot be written."""
+    """Write the registry to a file atomically. Raises OutputError where it cannot be written."""
     replace_file(Path(path), msgspec.json.format(msgspec.json.encode(registry), indent=1) + b"\n")
 
 
 def track_clusters(
     registry: ClusterRegistry, runs: Sequence[Run], time: str, **options: Any
 ) -> tuple[ClusterRegistry, ClusterReport]:
-    """The registry with the clusters of runs in it, and those clusters; `options` are those of `cluster`."""
+    """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`."""
     wholes = load_populations(runs)
     found = [one for place, run in enumerate(runs) for one in collect_failures(run, place)]
     return record_clusters(registry, cluster_failures(found, wholes, **options), wholes, time)
@@ -302,7 +302,7 @@ def track_clusters(
 def track_changes(
     registry: ClusterRegistry, runs: Sequence[Run], baseline: Run, time: str, **options: Any
 ) -> tuple[ClusterRegistry, ClusterReport]:
-    """The same, each cluster with what it was in an old run; new is what that has not, gone what it alone has.
+    """Cluster runs against a baseline run: each cluster with its size there; `new` and `gone` are relative to it.
 
     The old run is remembered first, where it was not yet.
     """
@@ -321,7 +321,7 @@ def track_changes(
 def cluster_members(
     registry: ClusterRegistry, cluster_id: str, run: Run, time: str
 ) -> tuple[str, tuple[str, ...]]:
-    """The name of a cluster, and the ids of its traces in a run: as it was seen there, else as it is seen now.
+    """Return the name of a cluster and the ids of its traces in a run: as recorded there, else as clustered now.
 
     Raises UnknownName where the run has no cluster of that id.
     """
@@ -343,7 +343,7 @@ def cluster_members(
 
 
 def _previous_share(cluster: Cluster | None, before: ClusterReport) -> ClusterShare:
-    """What a cluster was in the old run, which may be nothing."""
+    """Return the share of a cluster in the baseline run; zero where it had none."""
     size = cluster.size if cluster is not None else 0
     share = cluster.share if cluster is not None else mean_interval([0.0] * before.traces, bounds=(0, 1))
     return ClusterShare(label=before.runs[0], failures=size, traces=before.traces, share=share)

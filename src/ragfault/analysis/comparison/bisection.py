@@ -42,7 +42,7 @@ JudgedTrace = tuple[Trace, Verdicts]
 
 
 def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, ...]:
-    """The traces on which the first evidence of a fault fell most, with what stood there before and what after."""
+    """Pick the traces on which the first evidence of a fault fell most, with their texts before and after."""
     change = fault.evidence[0]
     movers = {mover.trace: mover for mover in change.drops}
     new = _load_traces(paired, 1, list(movers))
@@ -76,7 +76,7 @@ def _build_example(metric: str, mover: MovedTrace, before: str | None, after: st
 def _evidence_texts(
     fault: LayerFault, baseline: JudgedTrace, candidate: JudgedTrace
 ) -> tuple[str | None, str | None]:
-    """What to show of a trace: chunks for retrieval, claims for grounding, quotes for citations, else answers."""
+    """Return the texts to show: chunks for retrieval, claims for grounding, quotes for citations, else answers."""
     if fault.layer == "retrieval":
         return _lost_chunk_text(baseline, candidate), _irrelevant_chunk_text(candidate)
     if fault.branch.startswith("2"):
@@ -87,7 +87,7 @@ def _evidence_texts(
 
 
 def _lost_chunk_text(baseline: JudgedTrace, candidate: JudgedTrace) -> str | None:
-    """The best chunk of the baseline that the candidate did not retrieve."""
+    """Return the best chunk of the baseline that the candidate did not retrieve."""
     there = {chunk.text for chunk in candidate[0].chunks or ()}
     chunks = baseline[0].chunks or ()
     gold = baseline[0].gold.chunks if baseline[0].gold else {}
@@ -101,7 +101,7 @@ def _lost_chunk_text(baseline: JudgedTrace, candidate: JudgedTrace) -> str | Non
 
 
 def _irrelevant_chunk_text(candidate: JudgedTrace) -> str | None:
-    """The first chunk of the candidate that is not relevant, else its first."""
+    """Return the first irrelevant chunk of the candidate, else its first chunk."""
     chunks = candidate[0].chunks or ()
     for chunk, verdict in zip(chunks, candidate[1].chunk or (), strict=False):
         if verdict.level not in RELEVANT_LEVELS:
@@ -110,7 +110,7 @@ def _irrelevant_chunk_text(candidate: JudgedTrace) -> str | None:
 
 
 def _claim_text(judged: JudgedTrace, *, good: bool) -> str | None:
-    """The first claim that is (not) supported, with the reason; else the answer."""
+    """Return the first claim that is (not) supported, with the reason; else the answer."""
     for claim in judged[1].claim or ():
         if (claim.support in ("supported", "inferred")) is good:
             reason = f" ({claim.support}{f': {claim.reason}' if claim.reason else ''})" if not good else ""
@@ -119,7 +119,7 @@ def _claim_text(judged: JudgedTrace, *, good: bool) -> str | None:
 
 
 def _quote_text(judged: JudgedTrace, *, good: bool) -> str | None:
-    """The first citation that does (not) hold."""
+    """Return the first citation that does (not) hold."""
     trace, verdicts = judged
     texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
     for at, citation in enumerate(trace.citations or ()):
@@ -195,13 +195,12 @@ def bisect_segments(
 
 
 def _label_segment(bisection: Bisection, by: str, segment: str) -> Bisection:
-    """The bisection, with the segment it is of."""
     comparison = replace(bisection.comparison, by=by, segment=segment)
     return replace(bisection, comparison=comparison)
 
 
 def _tree_metrics(paired: PairedRuns, use_gold_ids: bool) -> list[str]:
-    """The metrics of the tree that both runs have; one of each name, those of void labels left out."""
+    """Select the tree's metrics that both runs have; one of each name, without those of stale gold."""
     chosen: dict[str, str] = {}
     for measure in paired.shared_metrics():
         name = metric_name(measure.name)
@@ -213,7 +212,7 @@ def _tree_metrics(paired: PairedRuns, use_gold_ids: bool) -> list[str]:
 
 
 def _add_equal_depth(paired: PairedRuns) -> None:
-    """Add context_relevance at a common depth: over as many chunks of each pair as both runs retrieved."""
+    """Add context_relevance at equal depth: over as many chunks of each pair as both runs retrieved."""
     if paired.has_metric(EQUAL_DEPTH):
         return
     levels = [_relevance_levels(run) for run in paired.runs]
@@ -240,7 +239,7 @@ def _recheck_generation(
     options: Mapping[str, Any],
     differences: Sequence[RunDifference],
 ) -> tuple[list[LayerFault], BranchDecision]:
-    """The faults of generation that show on the traces whose retrieval did not get worse."""
+    """Find the faults of generation on the traces whose retrieval did not get worse."""
     calm = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask.copy()
     for change in comparison.changes:
         if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
@@ -269,7 +268,6 @@ def _recheck_generation(
 
 
 def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
-    """The verdict in one sentence."""
     if faults:
         first = faults[0]
         lead = f"{first.layer.capitalize()} broke ({first.title}): {_change_text(first.evidence[0])}"
@@ -295,7 +293,6 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
 
 
 def _change_text(change: MetricChange) -> str:
-    """A change in words."""
     assert change.difference is not None
     low, high = change.difference.low, change.difference.high
     p = change.adjusted if change.adjusted is not None else 1.0

@@ -34,7 +34,7 @@ RETRIEVER_PARTS = ("chunker", "embedder", "index", "reranker", "filter")
 
 
 class TreeBranch(Struct, frozen=True, kw_only=True):
-    """A branch of the tree: when it matches, whom it blames, and what mends it."""
+    """Branch of the tree: when it matches, the layer at fault, and the remedies."""
 
     name: str
     layer: Literal["retrieval", "generation", "source data"]
@@ -50,7 +50,7 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
 
 
 class ComparisonView(Protocol):
-    """What a walk reads of a comparison."""
+    """Part of a comparison that a walk reads."""
 
     @property
     def changes(self) -> tuple[MetricChange, ...]: ...
@@ -61,7 +61,7 @@ class ComparisonView(Protocol):
 
 
 class TreeWalk:
-    """A walk through the tree on the changes of one comparison.
+    """Walk through the tree over the changes of one comparison.
 
     With `calm`, the pairs are those whose retrieval did not get worse, so that retrieval counts as steady.
     """
@@ -90,7 +90,7 @@ class TreeWalk:
         self.decisions.sort(key=lambda ruling: ruling.branch)
 
     def _order_branches(self) -> list[TreeBranch]:
-        """The branches in the order of the tree.
+        """Return the branches in the order of the tree.
 
         A drop of context_relevance is the tree's first question; where it shows only because the list grew, the
         answer to it is over-fetching, which is then asked right after the first branch.
@@ -107,22 +107,22 @@ class TreeWalk:
         return order
 
     def state_of(self, name: str) -> str | None:
-        """The state of a metric; None where it is not measured on any pair."""
+        """Return the state of a metric; None where no pair measures it."""
         change = self.changes.get(name)
         return change.state if change is not None and change.n else None
 
     def dropped(self, *names: str) -> list[MetricChange]:
-        """Those of the metrics that dropped."""
+        """Return those of the metrics that dropped."""
         return [self.changes[name] for name in names if self.state_of(name) == "dropped"]
 
     @property
     def has_gold(self) -> bool:
-        """Whether gold tells of retrieval."""
+        """Return whether a gold metric measures retrieval."""
         return any(self.state_of(name) is not None for name in GOLD_METRICS)
 
     @property
     def retrieval_down(self) -> list[MetricChange]:
-        """What shows that retrieval broke."""
+        """Return the changes that show a fault of retrieval."""
         found = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
         if not found and not self.has_gold and not self.dropped("factual_accuracy"):
             found = self.dropped("context_recall")
@@ -130,7 +130,9 @@ class TreeWalk:
 
     @property
     def retrieval_steady(self) -> bool:
-        """Whether retrieval is shown not to have moved: the same chunks, or every measure of it steady or better."""
+        """Return whether retrieval is shown not to have dropped: the same chunks, or every metric steady or
+        better.
+        """
         if self.retrieval_unaffected or self.comparison.same_chunks == self.comparison.pairs:
             return True
         known = [
@@ -140,7 +142,7 @@ class TreeWalk:
 
     @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
-        """A fault, none, or that the data cannot tell."""
+        """Return the verdict: a fault, no fault, or that the data cannot tell."""
         if self.faults:
             return "fault"
         known = [change for change in self.comparison.changes if change.n]
@@ -148,14 +150,14 @@ class TreeWalk:
 
     @property
     def needed(self) -> int | None:
-        """About how many pairs would tell, where these cannot."""
+        """Return about how many pairs would decide, where these cannot."""
         if self.verdict != "cannot tell":
             return None
         unsure = [c for c in self.comparison.changes if not excludes_drop(c)]
         return max((c.needed for c in unsure if c.needed is not None), default=None)
 
     def _evaluate(self, branch: TreeBranch) -> None:
-        """Take one branch: a fault if it is the first to match, else a ruling why not."""
+        """Evaluate one branch: record a fault if it is the first to match, else the reason why not."""
         measured = [name for name in branch.reads if self.state_of(name) is not None]
         if not measured:
             why = f"{', '.join(branch.reads)} not measured"
@@ -179,14 +181,14 @@ class TreeWalk:
             self._record(branch, "cannot tell" if unsure else "ruled out", told)
 
     def _decide_explained(self, branch: TreeBranch, text: str) -> None:
-        """Rule on a branch whose metrics dropped, and that does not match all the same."""
+        """Record a branch whose metrics dropped although it does not match."""
         if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
             self._record(branch, "ruled out", f"{text}, but both runs retrieved the very same chunks")
         else:
             self._record(branch, "not reached", f"{text}, which an earlier branch explains")
 
     def _is_separable(self, evidence: Sequence[MetricChange]) -> bool:
-        """Whether a drop can be told from one that retrieval caused.
+        """Return whether a drop can be separated from one that retrieval caused.
 
         It can where retrieval is steady, or where no measure of it leans to the worse as strongly.
         """
@@ -213,7 +215,7 @@ class TreeWalk:
         )
 
     def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:
-        """The fault that a branch names, with the suspects that the clues put first."""
+        """Build the fault of a branch, with the suspects that the run differences point to first."""
         telling = tuple(clue for clue in self.differences if clue.name in branch.differences)
         pointed = [suspect for clue in telling for suspect in clue.suspects if suspect in branch.suspects]
         ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
@@ -232,7 +234,7 @@ class TreeWalk:
 
 
 def excludes_drop(change: MetricChange) -> bool:
-    """Whether a drop of the margin or more is ruled out: steady, risen, or an interval that ends above it."""
+    """Return whether a drop of the margin or more is ruled out: steady, risen, or an interval above it."""
     if change.state in ("steady", "rose"):
         return True
     return (

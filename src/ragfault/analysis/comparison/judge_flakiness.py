@@ -17,7 +17,7 @@ from ragfault.stats import Difference, t_quantile
 
 
 class MetricFlakiness(Struct, frozen=True, kw_only=True):
-    """How far a metric moves when the same judge judges the same traces again."""
+    """Spread of a metric when the same judge judges the same traces again."""
 
     metric: str
     n: int
@@ -33,7 +33,7 @@ class MetricFlakiness(Struct, frozen=True, kw_only=True):
 
 
 class JudgeFlakiness(Struct, frozen=True, kw_only=True):
-    """How far a judge differs from itself."""
+    """Flakiness of a judge, metric by metric."""
 
     judge: str
     """Its fingerprint."""
@@ -43,12 +43,12 @@ class JudgeFlakiness(Struct, frozen=True, kw_only=True):
 
     @property
     def deterministic(self) -> bool:
-        """Whether no metric moved at all: the judge always says the same."""
+        """Return whether no metric moved at all."""
         return not any(one.flips for one in self.metrics)
 
 
 def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakiness:
-    """The spread of a metric from its values, traces by repeats (at least two of each).
+    """Measure the spread of a metric from its values, traces × repeats (at least two of each).
 
     The within-trace variance is the mean over traces of their sample variance; the intraclass correlation that of
     one-way analysis of variance (Shrout & Fleiss 1979, ICC(1,1)), not below 0. The squared drift is the component of
@@ -75,7 +75,7 @@ def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakine
 
 
 def load_flakiness(path: str | Path) -> JudgeFlakiness:
-    """What `ragfault judge repeat` wrote. Raises InputError where it cannot be read."""
+    """Load the output of `ragfault judge repeat`. Raises InputError where it cannot be read."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=JudgeFlakiness)
     except OSError as error:
@@ -85,7 +85,7 @@ def load_flakiness(path: str | Path) -> JudgeFlakiness:
 
 
 def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakiness:
-    """The flakiness, if it is that of the judges of the runs. Raises UsageError where it is not."""
+    """Return the flakiness if it is that of the runs' judges. Raises UsageError where it is not."""
     other = next((judge for judge in judges if judge != flakiness.judge), None)
     if other is not None:
         raise UsageError(
@@ -98,7 +98,7 @@ def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakin
 def widen_intervals(
     differences: Sequence[Difference | None], measures: Sequence[MetricInfo], flakiness: JudgeFlakiness | None
 ) -> list[Difference | None]:
-    """Differences of two runs, wider by how far the judge's whole runs drift.
+    """Widen the intervals of differences by the drift of the judge between whole runs.
 
     Noise within a trace is in the spread of the paired differences already, and so in their intervals: it is
     independent from trace to trace, and adds 2σ²/n to the variance of the mean where each run judged each trace once.

@@ -32,7 +32,7 @@ MIN_PAIRED_SHARE = 0.5
 
 
 class TracePairing(Struct, frozen=True):
-    """The paired traces of two runs, as rows of each."""
+    """Paired traces of two runs, as rows of each."""
 
     paired_by: Literal["id", "query"]
     """By what they were paired."""
@@ -83,7 +83,7 @@ def pair_traces(baseline: Run, candidate: Run) -> TracePairing:
 
 
 def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[RowIndices, RowIndices]:
-    """The rows with equal keys, the first with the first of each key."""
+    """Return the rows with equal keys; repeated keys pair in order."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(candidate_keys):
         places[key].append(row)
@@ -99,7 +99,7 @@ def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[Ro
 
 
 def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
-    """What ties pairs together: the conversation, else the query where it is asked again with the same chunks."""
+    """Return cluster codes of the pairs: the conversation, else the query asked again with the same chunks."""
     talks, names = encode_texts(table["conversation"])
     asked = np.stack([encode_texts(table["query"])[0], chunks], axis=1)
     distinct, items = np.unique(asked, axis=0, return_inverse=True)
@@ -109,7 +109,7 @@ def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
 
 
 def _fingerprint_traces(run: Run) -> tuple[RowIndices, RowIndices]:
-    """A fingerprint of the chunks and one of the answer for each trace."""
+    """Return a fingerprint of the chunks and one of the answer for each trace."""
     import pyarrow.parquet as pq
 
     chunks: list[int] = []
@@ -127,7 +127,7 @@ def _fingerprint(value: object) -> int:
 
 
 def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
-    """Refuse runs that were scored by other judges or metric parameters; with `anyway` give warnings instead.
+    """Refuse runs scored by different judges or metric parameters; with `anyway` return warnings instead.
 
     Raises RunError.
     """
@@ -166,7 +166,7 @@ PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
 
 
 class PairedRuns:
-    """Two runs side by side: their grids and which row stands against which."""
+    """Two runs side by side: their score matrices and their paired rows."""
 
     def __init__(
         self,
@@ -192,12 +192,12 @@ class PairedRuns:
 
     @property
     def label_sources(self) -> tuple[LabelProvenance | None, LabelProvenance | None]:
-        """By whose labels each run is put right."""
+        """Return the provenance of the human labels of each run."""
         old, new = (None if grid.labels is None else grid.labels.source for grid in self.matrices)
         return old, new
 
     def ids_and_queries(self) -> tuple[list[str], list[str]]:
-        """The ids and queries of the candidate's traces."""
+        """Return the ids and queries of the candidate's traces."""
         if self._ids_and_queries is None:
             table = self.runs[1].to_arrow("traces", ["id", "query"])
             self._ids_and_queries = (table["id"].to_pylist(), table["query"].to_pylist())
@@ -205,16 +205,16 @@ class PairedRuns:
 
     @cached_property
     def profiles(self) -> tuple[RunProfile, RunProfile]:
-        """What the traces of each run say of the system that made them."""
+        """Return the profile of each run."""
         return profile_run(self.runs[0]), profile_run(self.runs[1])
 
     def profiles_of(self, mask: NDArray[np.bool_]) -> tuple[RunProfile, RunProfile]:
-        """The same, of some of the pairs."""
+        """Return the profiles over some of the pairs."""
         rows = [frozenset(self.paired_rows(side)[mask].tolist()) for side in (0, 1)]
         return profile_run(self.runs[0], rows[0]), profile_run(self.runs[1], rows[1])
 
     def baseline_ids(self, ids: Sequence[str]) -> dict[str, str]:
-        """For traces of the candidate, the ids of their partners in the baseline."""
+        """Map ids of the candidate's traces to those of their partners in the baseline."""
         wanted = set(ids)
         names, _ = self.ids_and_queries()
         old = self.runs[0].to_arrow("traces", ["id"])["id"]
@@ -222,7 +222,7 @@ class PairedRuns:
         return {names[new]: old[before].as_py() for before, new in rows if names[new] in wanted}
 
     def has_metric(self, metric: str) -> bool:
-        """Whether a metric was added to those of the runs."""
+        """Return whether a metric was added to those of the runs."""
         return metric in self._extra_metrics
 
     def add_metric(
@@ -232,11 +232,11 @@ class PairedRuns:
         self._extra_metrics[measure.name] = (measure, (baseline, candidate))
 
     def paired_rows(self, side: int) -> NDArray[np.int64]:
-        """The rows of one run that have a partner."""
+        """Return the rows of one run that have a partner."""
         return self.pairing.candidate if side else self.pairing.baseline
 
     def values(self, metric: str, side: int) -> NDArray[np.float64]:
-        """The values of a metric on the paired traces of one run; NaN where it has none."""
+        """Return the values of a metric on the paired traces of one run; NaN where it has none."""
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
         grid = self.matrices[side]
@@ -247,7 +247,7 @@ class PairedRuns:
         return found
 
     def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
-        """Whether the metric is scored, undefined or failed on them."""
+        """Return the status codes of a metric on the paired traces of one run."""
         if metric in self._extra_metrics:
             return np.where(np.isfinite(self._extra_metrics[metric][1][side]), SCORED, UNDEFINED)
         at = self.matrices[side].column_index(metric)
@@ -256,13 +256,13 @@ class PairedRuns:
         return found
 
     def label_values(self, metric: str, side: int) -> LabelValues | None:
-        """The values of a metric by people on the paired traces of one run; None where they gave none."""
+        """Return the human label values of a metric on the paired traces of one run; None where there are none."""
         at = None if metric in self._extra_metrics else self.matrices[side].column_index(metric)
         found = None if at is None else self.matrices[side].label_values(at)
         return None if found is None else found.select(self.paired_rows(side))
 
     def shared_metrics(self) -> list[MetricInfo]:
-        """The metrics that both runs have, in the order of the candidate."""
+        """Return the metrics that both runs have, in the order of the candidate."""
         there = {measure.name for measure in self.matrices[0].measures}
         mine = [measure for measure in self.matrices[1].measures if measure.name in there]
         return [*mine, *(measure for measure, _ in self._extra_metrics.values())]
@@ -276,7 +276,7 @@ def pair_runs(
     labels: PairedLabels = (None, None),
     flakiness: JudgeFlakiness | None = None,
 ) -> PairedRuns:
-    """Two runs side by side; a frame is taken as it is, so that several findings can share one.
+    """Pair two runs; paired runs are returned as they are, so that several analyses can share them.
 
     With what `people` said of some traces (of the baseline, of the candidate), differences are put right by it; with
     the `flakiness` of the judge their intervals are wider.

@@ -16,7 +16,7 @@ ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 
 
 class MovedTrace(Struct, frozen=True):
-    """A trace whose score moved."""
+    """Trace whose score moved."""
 
     trace: str
     query: str
@@ -25,7 +25,7 @@ class MovedTrace(Struct, frozen=True):
 
 
 class MetricChange(Struct, frozen=True, kw_only=True):
-    """One metric on the paired traces of two runs."""
+    """Change of one metric on the paired traces of two runs."""
 
     metric: str
     layer: Layer
@@ -69,21 +69,21 @@ class MetricChange(Struct, frozen=True, kw_only=True):
 
     @property
     def evidence_count(self) -> tuple[int, str]:
-        """How many of what the difference rests on: pairs, or where it is put right, labels."""
+        """Return the number and unit of the evidence: pairs, or labels where the difference is corrected by them."""
         if self.judge_difference is None or self.difference is None or self.ppi is None:
             return self.n, "pairs"
         return self.difference.n, "labelled pairs" if self.ppi.paired else "labels"
 
     @property
     def verdict(self) -> Literal["worse", "better", "steady", "cannot tell"]:
-        """The state in the sense of the metric: a latency that rose is worse."""
+        """Return the state in the sense of the metric: a latency that rose is worse."""
         if self.state in ("steady", "cannot tell"):
             return self.state
         return "better" if (self.state == "rose") == (self.better == "higher") else "worse"
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Two runs, metric by metric."""
+    """Comparison of two runs, metric by metric."""
 
     baseline: str
     candidate: str
@@ -107,7 +107,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class RunDifference(Struct, frozen=True, kw_only=True):
-    """A circumstance in which the runs differ, and what it points to."""
+    """Difference between the runs, and the suspects it points to."""
 
     name: str
     baseline: float | None
@@ -118,7 +118,7 @@ class RunDifference(Struct, frozen=True, kw_only=True):
 
 
 class ExampleTrace(Struct, frozen=True, kw_only=True):
-    """A trace that shows a fault: what changed in it."""
+    """Trace that shows a fault, before and after."""
 
     trace: str
     query: str
@@ -132,7 +132,7 @@ class ExampleTrace(Struct, frozen=True, kw_only=True):
 
 
 class BranchDecision(Struct, frozen=True, kw_only=True):
-    """One branch of the decision tree, as it was walked."""
+    """Outcome of one branch of the decision tree."""
 
     branch: str
     layer: str
@@ -141,7 +141,7 @@ class BranchDecision(Struct, frozen=True, kw_only=True):
 
 
 class LayerFault(Struct, frozen=True, kw_only=True):
-    """A layer at fault, with the evidence for it."""
+    """Layer at fault, with its evidence."""
 
     layer: Literal["retrieval", "generation", "source data"]
     branch: str
@@ -157,7 +157,7 @@ class LayerFault(Struct, frozen=True, kw_only=True):
 
 
 class Bisection(Struct, frozen=True, kw_only=True):
-    """Which layer broke between two runs, or that the data cannot tell."""
+    """Layer that broke between two runs, or that the data cannot tell."""
 
     verdict: Literal["fault", "no fault", "cannot tell"]
     sentence: str

@@ -81,7 +81,7 @@ def check_regression(  # noqa: PLR0913 - the terms of one verb
 
 
 class _RegressionOptions(Struct, frozen=True):
-    """On what terms drops are decided."""
+    """Options of a regression check."""
 
     alpha: float
     power: float
@@ -98,7 +98,7 @@ class _RegressionOptions(Struct, frozen=True):
 
 
 def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
-    """The metrics to decide, as they print."""
+    """Select the metrics to decide, by their full text."""
     if metrics:
         return list(dict.fromkeys(name for text in metrics for name in _match_metrics(paired, text)))
     found = [
@@ -116,7 +116,7 @@ def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[s
 
 
 def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
-    """The metrics of both runs that a text names: the one that prints so, else all of that bare name."""
+    """Return the metrics of both runs that a text names: the exact one, else all of that bare name."""
     wanted = "".join(text.split())
     names = [measure.name for measure in paired.shared_metrics()]
     found = [name for name in names if "".join(name.split()) == wanted]
@@ -128,14 +128,14 @@ def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
 
 
 def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None:
-    """The share of gold ids that are gone from the candidate's corpus, where that voids a metric decided here."""
+    """Return the share of gold ids missing from the candidate's corpus, where that voids a metric decided here."""
     if not any(metric_name(change.metric) in GOLD_ID_METRICS for change in comparison.changes):
         return None
     return stale_gold_share(profile_run(paired.runs[0]), profile_run(paired.runs[1]))
 
 
 def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
-    """Whether too little of the smaller run has a partner, in words."""
+    """Return a message where too little of the smaller run is paired, else None."""
     least, pairs = min(run.manifest.traces for run in paired.runs), len(paired.pairing)
     if pairs >= coverage * least:
         return None
@@ -168,7 +168,7 @@ def _decide_metric(change: MetricChange, options: _RegressionOptions) -> Regress
 def _decide_outcome(
     change: MetricChange, bound: float | None, within: bool, options: _RegressionOptions
 ) -> tuple[GateOutcome, str, int | None]:
-    """What the pairs that are scored on both sides say, why, and how many would tell."""
+    """Return outcome, reason and needed pairs from the pairs scored on both sides."""
     if change.difference is None:
         return "cannot tell", "no pair of traces is scored on both sides", None
     if within or change.identical:
@@ -184,7 +184,7 @@ def _decide_outcome(
 
 
 def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: float) -> str | None:
-    """What keeps a metric from passing whatever its values say."""
+    """Return the reason that keeps a metric from passing whatever its values, or None."""
     if any(change.failed):
         return (
             f"{sum(change.failed):,} scores were lost to failures ({change.failed[0]:,} of the baseline, "
@@ -201,13 +201,13 @@ def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: flo
 
 
 def _worsening(change: MetricChange) -> float:
-    """How much worse the metric got, in its units; below 0 where it got better."""
+    """Return how much worse the metric got, in its units; below 0 where it got better."""
     assert change.difference is not None
     return -change.difference.mean if change.better == "higher" else change.difference.mean
 
 
 def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool]:
-    """The worst difference that is not ruled out, and whether it lies within the margin."""
+    """Return the worst difference that is not ruled out, and whether it lies within the margin."""
     if change.difference is None:
         return None, False
     tests = equivalence_test(change.difference, change.margin, alpha)
@@ -218,7 +218,7 @@ def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool
 def _needed_pairs(
     change: MetricChange, bound: float | None, options: _RegressionOptions
 ) -> tuple[int | None, str]:
-    """About how many pairs would tell, and what they would tell.
+    """Return about how many pairs would decide, and what they would decide.
 
     Where the interval leans to the worse, those that would make it significant if it stays as it is. Else those
     that would pass the metric if it did not change; where there are as many already, those that would rule a
@@ -293,7 +293,6 @@ def _undecided_text(change: MetricChange, bound: float | None) -> str:
 
 
 def _format_value(value: float) -> str:
-    """A figure; three digits behind the point where it is small."""
     if math.isinf(value):
         return "∞"
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"

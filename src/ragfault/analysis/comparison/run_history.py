@@ -20,7 +20,7 @@ from ragfault.stats import detect_change_point, holm_adjust
 
 
 class MetricHistory(Struct, frozen=True, kw_only=True):
-    """Where one metric changed in a sequence of runs, if it did."""
+    """History of one metric over a sequence of runs, with its change point if there is one."""
 
     metric: str
     layer: Layer
@@ -43,12 +43,12 @@ class MetricHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def worsened(self) -> bool:
-        """Whether the metric changed for the worse."""
+        """Return whether the metric changed for the worse."""
         return self.state == ("dropped" if self.better == "higher" else "rose")
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
-    """A sequence of runs, metric by metric."""
+    """History of a sequence of runs, metric by metric."""
 
     runs: tuple[str, ...]
     """In the order of time."""
@@ -60,7 +60,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def broken_at(self) -> str | None:
-        """The run at which most metrics of the decision tree changed for the worse; None where none did."""
+        """Return the run at which most metrics of the decision tree got worse; None where none did."""
         places = [
             s.run
             for s in self.metrics
@@ -122,7 +122,7 @@ def history(
 def _values_by_run(
     measure: MetricInfo, matrices: Sequence[ScoreMatrix], rows: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
-    """The values of a metric, traces × runs, for the traces that are scored in all."""
+    """Return the values of a metric, traces × runs, on the traces that are scored in all."""
     columns = []
     for grid, places in zip(matrices, rows, strict=True):
         at = grid.column_index(measure.name)
@@ -134,7 +134,7 @@ def _values_by_run(
 
 
 def _common_rows(runs: Sequence[Run]) -> list[NDArray[np.int64]]:
-    """The rows of the traces that are in every run, in one order; by id, else by query."""
+    """Return the rows of the traces that are in every run, in one order; by id, else by query."""
     for key in ("id", "query"):
         texts = [run.to_arrow("traces", [key])[key].to_pylist() for run in runs]
         places = [{text: row for row, text in reversed(list(enumerate(each)))} for each in texts]

@@ -32,7 +32,7 @@ GOLD_ID_METRICS = frozenset(
 
 
 class RunProfile(Struct):
-    """What a run's traces say of the system that made them."""
+    """Properties of a RAG system that the traces of a run show."""
 
     chunks: dict[str, int]
     """Chunk id → a hash of its text."""
@@ -52,7 +52,7 @@ class RunProfile(Struct):
 
 
 def profile_run(run: Run, rows: Container[int] | None = None) -> RunProfile:
-    """Read a run's circumstances off its traces (of some rows), a bounded number in memory at a time."""
+    """Profile a run from its traces (or from some rows), reading a bounded number at a time."""
     found = RunProfile({}, set(), {}, [], [], [], [], [], set())
     for row, trace in enumerate(run.traces()):
         if rows is None or row in rows:
@@ -64,7 +64,6 @@ def profile_run(run: Run, rows: Container[int] | None = None) -> RunProfile:
 
 
 def _add_trace(profile: RunProfile, trace: Trace) -> None:
-    """Take in what one trace says."""
     if trace.chunks is not None:
         profile.chunk_counts.append(len(trace.chunks))
     for chunk in trace.chunks or ():
@@ -82,7 +81,7 @@ def _add_trace(profile: RunProfile, trace: Trace) -> None:
 
 
 def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:
-    """The share of gold chunk ids that are gone from the candidate, where its corpus was cut anew; else None.
+    """Return the share of gold chunk ids missing from a re-chunked candidate corpus; None where it is not one.
 
     Labels are void where the runs share next to no chunk ids, the gold was not renewed, and the candidate
     retrieves next to none of the ids it names.
@@ -97,7 +96,7 @@ def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:
 
 
 def compare_profiles(old: RunProfile, new: RunProfile) -> tuple[RunDifference, ...]:
-    """Every circumstance in which the runs differ enough to point somewhere."""
+    """Return every difference of the runs that points to a suspect."""
     return (
         tuple(_corpus_differences(old, new))
         + tuple(_size_differences(old, new))
@@ -158,7 +157,7 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
 
 
 def _duplicate_share(profile: RunProfile) -> float:
-    """The share of chunk ids whose text stands under another id too."""
+    """Return the share of chunk ids whose text occurs under another id too."""
     return 1 - len(set(profile.chunks.values())) / len(profile.chunks) if profile.chunks else 0.0
 
 
@@ -203,7 +202,7 @@ def _ratio_difference(
     rise_suspects: tuple[str, ...],
     fall_suspects: tuple[str, ...],
 ) -> Iterator[RunDifference]:
-    """A clue where the mean of something grew or shrank by more than `bar` times."""
+    """Yield a difference where a mean grew or shrank by at least `factor`."""
     if not old or not new:
         return
     before, after = fmean(old), fmean(new)

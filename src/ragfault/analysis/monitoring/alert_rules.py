@@ -151,8 +151,8 @@ DEFAULT_RULES: tuple[AlertRule, ...] = (
 
 RULE_KEYS = {
     "name": "name", "metric": "metric", "route": "route", "window": "window", "below": "below", "above": "above",
-    "drop": "drop", "called": "called", "severity": "severity", "for": "lasting", "clear": "clear",
-    "cooldown": "cooldown", "repeat": "repeat", "certain": "certain", "least": "least",
+    "drop": "drop", "called": "drop_detected", "severity": "severity", "for": "duration", "clear": "hysteresis",
+    "cooldown": "cooldown", "repeat": "repeat", "certain": "certain", "least": "min_values",
 }  # fmt: skip
 """Key of a [[rule]] → field of the record."""
 

@@ -150,7 +150,7 @@ def _end_pending(alert: Alert | None) -> Alert | None:
 
 def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Alert:
     """A breach: pending, then firing."""
-    found = {"value": reading.value, "traces": reading.traces, "calm": None, "rule": reading.rule}
+    found = {"value": reading.value, "traces": reading.traces, "well_since": None, "rule": reading.rule}
     if alert is not None and alert.status == "firing":
         return replace(alert, **found)
     if alert is not None and alert.status == "resolved" and now < alert.since + 60 * alert.rule.cooldown:

@@ -237,10 +237,10 @@ def compute_gains(
 def advance_test(test: SequentialTest, minute: int, n: float, total: float, squares: float) -> SequentialTest:
     """Take in one minute, later than the last: O(1), whatever its traffic. A minute without values changes nothing.
 
-    >>> made = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
+    >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
     ...     high=1.0, higher_is_better=True)
-    >>> one = advance_test(start_test(made, 9), 9, 10, 4.0, 2.5)
-    >>> one.minute, one.level > 0, advance_test(one, 10, 0, 0.0, 0.0).level == one.level
+    >>> test = advance_test(start_test(period, 9), 9, 10, 4.0, 2.5)
+    >>> test.minute, test.log_evidence > 0, advance_test(test, 10, 0, 0.0, 0.0).log_evidence == test.log_evidence
     (9, True, True)
     """
     if not n:

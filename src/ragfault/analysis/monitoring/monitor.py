@@ -205,8 +205,8 @@ def monitor(
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> seen = [Observation(metric="groundedness", trace=str(at), time=6.0 * at, value=0.9 if at < 6000 else 0.7)
     ...         for at in range(9000)]
-    >>> found = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")])
-    >>> found.incidents[0].call.began, round(found.incidents[0].difference.mean, 2)
+    >>> report = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")])
+    >>> report.incidents[0].detection.onset, round(report.incidents[0].difference.mean, 2)
     (600, -0.2)
     """
     asked, known = options or MonitorOptions(), {measure.name: measure for measure in measures}

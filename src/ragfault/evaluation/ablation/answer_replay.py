@@ -53,8 +53,8 @@ def replay(
         _load_traces(baseline, "baseline"), _load_traces(candidate, "candidate")
     )
     one, two = (None, generator) if callable(generator) else generator
-    if "orders" in options:
-        raise UsageError("replay runs what can be run; orders are for isolate.")
+    if "permutations" in options:
+        raise UsageError("replay runs every configuration it can: permutations is an option of ablate.")
     answering = _answer_part(two)
     first = _stored_answer(left) if one is None else answering if one is two else _answer_part(one)
     design = permutation_design(2, [(1, 0)]) if one is None else factorial_design(2)

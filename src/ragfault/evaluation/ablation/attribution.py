@@ -200,7 +200,7 @@ def attribute_change(
     >>> queries = rng.normal(0.5, 0.1, size=(1, 50, 1))
     >>> effects = np.array([0.0, 0.0, -0.2, -0.2])[:, None, None] + rng.normal(0, 0.01, size=(4, 50, 1))
     >>> found = attribute_change(queries + effects, [MetricInfo("m", "generation")], ["r", "g"], factorial_design(2), None)[0]
-    >>> found.made, [round(share.difference.mean, 2) for share in found.shares]
+    >>> found.moving_parts, [round(share.difference.mean, 2) for share in found.shares]
     (('g',), [0.0, -0.2])
     """
     options = options or EffectOptions()

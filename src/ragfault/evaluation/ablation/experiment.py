@@ -151,7 +151,7 @@ def ablate(  # noqa: PLR0913 - the options of one verb
     """
     parts = check_part_names(baseline, candidate)
     if permutations is not None and permutations < 1:
-        raise UsageError(f"orders is {permutations}: give at least 1, or none for all of them.")
+        raise UsageError(f"permutations is {permutations}: give at least 1, or none for all of them.")
     design = (
         factorial_design(len(parts))
         if permutations is None and len(parts) <= MAX_FACTORIAL_PARTS

@@ -87,7 +87,7 @@ def _as_tuples(items: Iterable[msgspec.Struct] | None) -> list[tuple[object, ...
     return None if items is None else [msgspec.structs.astuple(item) for item in items]
 
 
-PLAN_FILE = "isolation.json"
+PLAN_FILE = "ablation.json"
 
 
 class ExperimentPlan(Struct, frozen=True, kw_only=True):
