@@ -12,7 +12,7 @@ from ragfault.rules import RELEVANT_LEVELS, chunks_cover_query, quote_matches
 
 
 class ProblemDefinition(Struct, frozen=True):
-    """What a kind of problem is called, where it sits, and what to change."""
+    """Definition of a kind of problem: its title, its layer and its remedies."""
 
     title: str
     layer: Layer
@@ -133,7 +133,7 @@ KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
 
 
 def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
-    """What is wrong with a trace, by the verdicts on it.
+    """Diagnose a trace from its verdicts.
 
     What the judge did not look at is not a problem. A chunk is irrelevant at level none. Where the answer
     refuses, what it leaves out is not held against it; a refusal is wrong where the chunks cover what was asked
@@ -244,7 +244,7 @@ def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]
 
 
 def _response_problems(trace: Trace, verdicts: Verdicts, answer: AnswerVerdict) -> Iterator[TraceProblem]:
-    """What is wrong with an answer that does not refuse."""
+    """Yield the problems of an answer that does not refuse."""
     for aspect in answer.aspects:
         if not aspect.answered:
             yield _build_problem("unanswered_aspect", aspect.text, "the answer does not speak to it")
@@ -255,7 +255,7 @@ def _response_problems(trace: Trace, verdicts: Verdicts, answer: AnswerVerdict) 
 
 
 def _missing_facts(verdicts: Verdicts) -> Iterator[TraceProblem]:
-    """The expected facts that the answer lacks, though the chunks hold them for all that is known."""
+    """Yield the expected facts that the answer lacks, save those that no chunk covers."""
     lacking = {item.statement for item in verdicts.recall or () if not item.covered}
     for fact in verdicts.fact or ():
         if not fact.present and not fact.contradicted and fact.fact not in lacking:
@@ -263,7 +263,7 @@ def _missing_facts(verdicts: Verdicts) -> Iterator[TraceProblem]:
 
 
 def _is_all_low(verdicts: Verdicts) -> bool:
-    """Whether the chunks and the claims are poor as well."""
+    """Return whether the chunks and the claims are poor as well."""
     if not verdicts.chunk or not verdicts.claim:
         return False
     relevance = sum(chunk.relevance for chunk in verdicts.chunk) / len(verdicts.chunk)
@@ -296,7 +296,7 @@ def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProble
 
 
 def _count_checked(trace: Trace, verdicts: Verdicts) -> int:
-    """How many things were looked at."""
+    """Count the items that were checked."""
     parts = (
         trace.citations,
         verdicts.chunk,

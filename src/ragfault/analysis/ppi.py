@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LabelProvenance(Struct, frozen=True, kw_only=True):
-    """By whose labels the figures of a run were put right."""
+    """Origin of the human labels that correct a run."""
 
     labelers: str
     """Who labelled: names, a file, or the judge of another run."""
@@ -39,7 +39,7 @@ class LabelProvenance(Struct, frozen=True, kw_only=True):
 
 
 class LabelValues(NamedTuple):
-    """The values of one metric by people."""
+    """Human label values of one metric."""
 
     values: NDArray[np.float64]
     """NaN where nobody gave one."""
@@ -47,12 +47,12 @@ class LabelValues(NamedTuple):
     """With which each trace was drawn to be labelled."""
 
     def select(self, rows: Codes | NDArray[np.bool_]) -> LabelValues:
-        """Those of some traces."""
+        """Return the values of some traces."""
         return LabelValues(self.values[rows], self.probabilities[rows])
 
 
 class HumanLabels(Struct, frozen=True, kw_only=True):
-    """What people, or a stronger judge, make of a run: values of its metrics on some of its traces."""
+    """Human labels, or those of a stronger judge: metric values on some of the traces of a run."""
 
     source: LabelProvenance
     values: Mapping[str, Mapping[str, float]]
@@ -61,7 +61,7 @@ class HumanLabels(Struct, frozen=True, kw_only=True):
     """Trace → the chance with which it was drawn to be labelled; empty: any was as likely as any other."""
 
     def values_of(self, metric: str, ids: Sequence[str]) -> LabelValues | None:
-        """The values of a metric on these traces, NaN where nobody gave one; None where nobody did at all."""
+        """Return the values of a metric on these traces, NaN where there is none; None where no trace has one."""
         known = self.values.get(metric)
         if not known:
             return None
@@ -72,7 +72,7 @@ class HumanLabels(Struct, frozen=True, kw_only=True):
 
 
 def metric_bounds(measure: MetricInfo) -> tuple[float, float]:
-    """The range of a metric."""
+    """Return the range of a metric, infinite where it has no end."""
     low, high = measure.low, measure.high
     return (-math.inf if low is None else low), (math.inf if high is None else high)
 

@@ -37,7 +37,7 @@ def gate(
     labels: PairedLabels = (None, None),
     **options: Any,
 ) -> GateResult:
-    """Decide every bar on the 95 % interval of its mean, and beside a baseline whether a metric got worse.
+    """Check a run against thresholds on the 95 % interval of each mean, and against a baseline for regressions.
 
     A bar is passed where all of the interval reaches it, failed where none of it does; otherwise the run
     cannot tell, and the decision says about how many scored traces would, at the present mean and spread.
@@ -124,7 +124,7 @@ def _build_decision(
 
 
 def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
-    """The column of the bar's metric, however it is spaced."""
+    """Return the column of the threshold's metric, ignoring white space."""
     wanted = "".join(threshold.metric.split())
     for at, name in enumerate(matrix.metric_names):
         if "".join(name.split()) == wanted:
@@ -138,7 +138,7 @@ def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
 
 
 def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:
-    """Refuse a bar that no value could reach or miss, such as a percentage."""
+    """Refuse a threshold outside the metric's range, such as a percentage."""
     low = -math.inf if aggregate.low is None else aggregate.low
     high = math.inf if aggregate.high is None else aggregate.high
     if not low <= threshold.value <= high:
@@ -172,7 +172,7 @@ def _reason_text(aggregate: MetricAggregate) -> str:
 
 
 def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAggregate) -> int | None:
-    """About how many scored traces would tell.
+    """Return about how many scored traces would decide.
 
     The interval shrinks with the root of their number; where every value is at one end of the range, with
     their number.

@@ -42,14 +42,14 @@ ProblemKind = Literal[
 
 
 class FindingRecord(Struct, frozen=True, kw_only=True):
-    """The common shape of the records of findings: immutable, by keyword."""
+    """Base of the records of an analysis: immutable, keyword-only."""
 
 
 # --- over the traces -------------------------------------------------------------------------------
 
 
 class ReasonCount(FindingRecord, frozen=True):
-    """Why scores have no value, and how often."""
+    """Reason for a missing value, and its count."""
 
     text: str
     count: int
@@ -86,12 +86,12 @@ class MetricAggregate(FindingRecord, frozen=True):
 
     @property
     def decision_interval(self) -> Interval | None:
-        """The interval that decisions rest on: that put right by people where there is one, else that of the judge."""
+        """Return the interval that decisions use: the label-corrected one where there is one, else the judge's."""
         return (self.ppi and self.ppi.interval) or self.interval
 
     @property
     def traces(self) -> int:
-        """All traces, with a value or without."""
+        """Return the number of traces, with a value or without."""
         return self.scored + self.undefined + self.failed
 
 
@@ -112,7 +112,7 @@ class Scorecard(FindingRecord, frozen=True):
 
 
 class LayerHealth(FindingRecord, frozen=True):
-    """How a layer does: the mean of the means of its parts.
+    """Health of a layer: the mean of the means of its parts.
 
     Each part counts alike, however many traces it is defined on, so that the figure is the mean of
     the parts as the scorecard shows them. The interval allows for parts that move together.
@@ -129,7 +129,7 @@ class LayerHealth(FindingRecord, frozen=True):
 
 
 class HealthAlert(FindingRecord, frozen=True):
-    """A figure of RAG health on the wrong side of its limit."""
+    """RAG health figure beyond its limit."""
 
     name: Literal["LOW_RELEVANCE", "LOW_USAGE", "MISSING_CONTEXT"]
     severity: Literal["high", "medium"]
@@ -140,7 +140,7 @@ class HealthAlert(FindingRecord, frozen=True):
 
 
 class RagHealth(FindingRecord, frozen=True):
-    """RAG health: what the chunk, use and missing verdicts say of the whole run.
+    """RAG health: figures from the chunk, use and missing verdicts of the whole run.
 
     A figure is None where no trace has the verdicts for it.
     """
@@ -159,7 +159,7 @@ class RagHealth(FindingRecord, frozen=True):
 
 
 class QualityCount(FindingRecord, frozen=True):
-    """A quality level by triad, and the traces in it."""
+    """Quality level by triad, and its number of traces."""
 
     name: Literal["excellent", "good", "fair", "poor"]
     low: float
@@ -172,7 +172,7 @@ class QualityCount(FindingRecord, frozen=True):
 
 
 class TradeoffPair(FindingRecord, frozen=True):
-    """Two metrics that are bought with each other, reported together."""
+    """Two metrics that trade off against each other, reported together."""
 
     first: MetricAggregate | None
     """None where the run lacks it."""
@@ -181,7 +181,7 @@ class TradeoffPair(FindingRecord, frozen=True):
 
 
 class ChunkBucket(FindingRecord, frozen=True):
-    """The chunks that share a property, such as their position."""
+    """Chunks that share a property, such as their position."""
 
     label: str
     traces: int
@@ -190,7 +190,7 @@ class ChunkBucket(FindingRecord, frozen=True):
 
 
 class ChunkInsight(FindingRecord, frozen=True):
-    """How relevance or use goes with a property of the chunk or its trace."""
+    """Relevance or use by a property of the chunk or its trace."""
 
     measure: Literal["relevance", "use"]
     """The mean relevance of the chunks, or the share of them that the answer used."""
@@ -206,7 +206,7 @@ class ChunkInsight(FindingRecord, frozen=True):
 
 
 class TraceProblem(FindingRecord, frozen=True):
-    """One thing that is wrong with a trace."""
+    """Problem of one trace."""
 
     kind: ProblemKind
     layer: Layer
@@ -226,7 +226,7 @@ class TraceProblem(FindingRecord, frozen=True):
 
 
 class Diagnosis(FindingRecord, frozen=True):
-    """What is wrong with one trace."""
+    """Problems of one trace."""
 
     trace: str
     query: str
@@ -241,7 +241,7 @@ class Diagnosis(FindingRecord, frozen=True):
 
 
 class Remedy(FindingRecord, frozen=True):
-    """A kind of problem over the run, with what mends it."""
+    """Kind of problem over the run, with its remedies."""
 
     kind: ProblemKind
     layer: Layer
@@ -262,7 +262,7 @@ class Remedy(FindingRecord, frozen=True):
 
 
 class Findings(FindingRecord, frozen=True):
-    """All that is found in one run; what every report is made from."""
+    """All results of the analysis of one run; the data of every report."""
 
     run: str
     """The name of the run."""
@@ -291,7 +291,7 @@ class Findings(FindingRecord, frozen=True):
 
 
 class ThresholdDecision(FindingRecord, frozen=True):
-    """What a run says of one bar."""
+    """Decision on one threshold."""
 
     threshold: Threshold
     result: GateOutcome
@@ -305,7 +305,7 @@ class ThresholdDecision(FindingRecord, frozen=True):
 
 
 class RegressionDecision(FindingRecord, frozen=True):
-    """What two runs say of a drop of one metric: that there is one, that there is none, or neither.
+    """Decision on a drop of one metric: shown, ruled out, or neither.
 
     Where lower is better, a rise is what is looked for.
     """
@@ -325,13 +325,13 @@ class RegressionDecision(FindingRecord, frozen=True):
 
     @property
     def rule(self) -> str:
-        """What is asked of the metric: `groundedness>=baseline-0.02`."""
+        """Return the requirement on the metric: `groundedness>=baseline-0.02`."""
         sign, way = (">=", "-") if self.change.better == "higher" else ("<=", "+")
         return f"{self.change.metric}{sign}baseline{way}{self.change.margin:.3g}"
 
 
 class RegressionReport(FindingRecord, frozen=True):
-    """What two runs say of a drop of each metric."""
+    """Decisions on a drop of each metric between two runs."""
 
     baseline: str
     """The name of the baseline."""
@@ -349,7 +349,7 @@ class RegressionReport(FindingRecord, frozen=True):
 
 
 class GateResult(FindingRecord, frozen=True):
-    """What a run says of all bars, and beside its baseline of a drop of each metric."""
+    """Decisions on all thresholds, and beside a baseline on a drop of each metric."""
 
     run: str
     traces: int
@@ -362,12 +362,12 @@ class GateResult(FindingRecord, frozen=True):
 
     @property
     def regression_decisions(self) -> tuple[RegressionDecision, ...]:
-        """What was decided of each metric beside the baseline; none where there is no baseline."""
+        """Return the decision on each metric beside the baseline; empty without a baseline."""
         return self.regression.decisions if self.regression is not None else ()
 
     @property
     def result(self) -> GateOutcome:
-        """Fail where any bar or metric fails, else cannot tell where any cannot, else pass."""
+        """Return fail where any threshold or metric fails, else cannot tell where any cannot, else pass."""
         results = {found.result for found in self.decisions} | {
             found.result for found in self.regression_decisions
         }
@@ -375,5 +375,5 @@ class GateResult(FindingRecord, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 pass, 1 fail, 3 cannot tell."""
+        """Return the exit code: 0 pass, 1 fail, 3 cannot tell."""
         return {"pass": 0, "fail": 1, "cannot tell": 3}[self.result]

@@ -34,7 +34,7 @@ MAX_EXAMPLES = 5
 
 
 def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
-    """The diagnosis of every trace, in order, with its triad and quality level where the run has them.
+    """Diagnose every trace, in order, with its triad and quality level where the run has them.
 
     With `ids`, only those of these traces.
 
@@ -56,7 +56,7 @@ def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) ->
 
 
 def _triads_by_trace(matrix: ScoreMatrix) -> dict[str, float]:
-    """The triad of every trace that has one."""
+    """Return the triad of every trace that has one."""
     at = matrix.base_column_index("triad")
     if at is None:
         return {}
@@ -72,7 +72,7 @@ def _check_ids(run: Run, ids: Sequence[str]) -> None:
 
 
 def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
-    """The `n` traces with most to show, worst first; those without a problem are not among them.
+    """Return the `n` worst traces, worst first, without those that have no problem.
 
     Traces whose pipeline failed come first. Else a trace is as bad as 1 − its triad, or, where it has
     none, as the share of the things looked at that are problems; then by the number of problems, then in the
@@ -82,13 +82,13 @@ def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...
 
 
 def suggest_remedies(source: Run | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
-    """The kinds of problem of a run with what mends them, that on most traces first."""
+    """Return the kinds of problem of a run with their remedies, the most frequent first."""
     grid = open_matrix(source)
     return DiagnosisSummary(diagnose_run(grid), 0).suggest_remedies(grid, examples)
 
 
 def failure_score(diagnosis: Diagnosis) -> float:
-    """How bad a trace is, for ranking: in [0, 1], and above that where the pipeline failed."""
+    """Return how bad a trace is, for ranking: in [0, 1], and 2 where the pipeline failed."""
     if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
         return 2.0
     if diagnosis.triad is not None:
@@ -97,7 +97,7 @@ def failure_score(diagnosis: Diagnosis) -> float:
 
 
 class DiagnosisSummary:
-    """One walk over the diagnoses of a run, of which only the worst are kept."""
+    """Summary of the diagnoses of a run that stores only the worst ones."""
 
     def __init__(self, diagnoses: Iterator[Diagnosis], n: int) -> None:
         self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
@@ -122,13 +122,13 @@ class DiagnosisSummary:
             push_name(names, (bad, -row, diagnosis.trace))
 
     def worst_traces(self) -> tuple[Diagnosis, ...]:
-        """The worst, worst first."""
+        """Return the worst traces, worst first."""
         return tuple(
             entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True)
         )
 
     def suggest_remedies(self, matrix: ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
-        """The remedies, that of most traces first; the examples are the worst traces that show it."""
+        """Return the remedies, the most frequent first; their examples are the worst traces."""
         ranked = sorted(
             self._rows_by_kind,
             key=lambda kind: (-len(self._rows_by_kind[kind]), -self._problem_counts[kind], kind),
@@ -163,7 +163,7 @@ def analyze(
     corrected: CardChoice = False,
     labels: HumanLabels | None = None,
 ) -> Findings:
-    """Everything that is found in a run, reading it once.
+    """Analyze a run in one pass over its data.
 
     `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of
     one segment), `targets` and `routes` as `segments` takes them,
@@ -196,7 +196,7 @@ def analyze(
 
 
 def _count_injections(run: Run) -> int:
-    """How many traces hold text that looks like an order to the judge; runs of old know of none."""
+    """Count the traces with suspected prompt injections; 0 for runs without that column."""
     import pyarrow.compute as pc
 
     table = run.to_arrow("verdicts", columns=["injections"])

@@ -38,7 +38,7 @@ CodedTexts = tuple[Codes, list[str]]
 
 
 class ScoreMatrix:
-    """The scores of a run: row i is its trace i, column j its metric j; with what people said of some of them."""
+    """Scores of a run: row i is its trace i, column j its metric j; with human labels where there are any."""
 
     def __init__(self, run: Run, labels: HumanLabels | None = None) -> None:
         self.run, self.measures, self.labels = run, run.manifest.metrics, labels
@@ -49,15 +49,15 @@ class ScoreMatrix:
 
     @property
     def traces(self) -> int:
-        """How many traces there are."""
+        """Return the number of traces."""
         return len(self.status)
 
     def column_index(self, name: str) -> int | None:
-        """The column of the metric that prints so, or None."""
+        """Return the column of the metric of that text, or None."""
         return self.metric_names.index(name) if name in self.metric_names else None
 
     def base_column_index(self, name: str) -> int | None:
-        """The column of the first metric of that name, whatever its parameters."""
+        """Return the column of the first metric of that name, whatever its parameters, or None."""
         exact = self.column_index(name)
         if exact is not None:
             return exact
@@ -65,32 +65,32 @@ class ScoreMatrix:
 
     @cached_property
     def ids(self) -> list[str]:
-        """The ids of the traces."""
+        """Return the ids of the traces."""
         found: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
         return found
 
     def label_values(self, column: int) -> LabelValues | None:
-        """The values of a metric by people; None where they gave none."""
+        """Return the human label values of a metric; None where there are none."""
         return None if self.labels is None else self.labels.values_of(self.metric_names[column], self.ids)
 
     def scored_values(self, column: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
-        """The values of a metric where it has one, and the clusters of their traces."""
+        """Return the values of a metric where it is scored, and the clusters of their traces."""
         kept = self.scored_rows(column, rows)
         return self.values[kept, column], None if self.clusters is None else self.clusters[kept]
 
     def scored_rows(self, column: int, rows: Codes | None = None) -> Codes:
-        """The rows on which a metric has a value."""
+        """Return the rows on which a metric is scored."""
         states = self.status[:, column] if rows is None else self.status[rows, column]
         return np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
 
 
 def open_matrix(source: Run | ScoreMatrix, labels: HumanLabels | None = None) -> ScoreMatrix:
-    """The grid of a run; a grid is taken as it is, so that several findings can share one."""
+    """Return the score matrix of a run; a matrix is returned as it is, so that several analyses can share one."""
     return source if isinstance(source, ScoreMatrix) else ScoreMatrix(source, labels)
 
 
 def metric_name(metric: str) -> str:
-    """The name of a metric without parameters and cut-off.
+    """Return the name of a metric without parameters and cut-off.
 
     >>> metric_name("recall(relevant=2)@20")
     'recall'
@@ -103,7 +103,7 @@ def estimate_mean(
     clusters: Codes | None,
     measure: MetricInfo | None = None,
 ) -> Interval | None:
-    """The mean and interval of some values, cut at the range of their metric (else [0, 1]); None for none."""
+    """Estimate mean and interval of some values, cut at the range of their metric (else [0, 1]); None for none."""
     if not len(values):
         return None
     groups = None if clusters is None else clusters.tolist()
@@ -112,7 +112,7 @@ def estimate_mean(
 
 
 def encode_texts(column: pa.ChunkedArray | pa.Array) -> CodedTexts:
-    """A column of texts as codes; null is NONE."""
+    """Encode a column of texts as codes; null is NO_CODE."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -130,7 +130,7 @@ def _to_floats(column: pa.Array) -> Floats:
 
 
 def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
-    """States, values and reasons, traces × metrics, checked to be every one in order; and what the reasons stand for.
+    """Read statuses, values and reason codes, traces × metrics, checked to be complete and in order; and the reasons.
 
     13 bytes for each trace and metric, and no more: the file is read a piece at a time.
     """
@@ -157,7 +157,7 @@ def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
 
 
 def _in_metric_order(column: pa.Array, names: Sequence[str], start: int) -> bool:
-    """Whether the metrics of rows, from one on, are those that should stand there."""
+    """Return whether the metrics of consecutive rows are in the order of the manifest."""
     codes, found = encode_texts(column)
     wanted = np.array([found.index(name) if name in found else NO_CODE for name in names])
     return bool((codes == wanted[np.arange(start, start + len(codes)) % len(names)]).all())
@@ -171,7 +171,7 @@ def _incomplete_scores(run: Run) -> RunError:
 
 
 def conversation_codes(run: Run) -> Codes | None:
-    """A code for each trace, shared by the traces of one conversation; None where there are none."""
+    """Return a code for each trace, equal within a conversation; None where there are no conversations."""
     codes, names = encode_texts(run.to_arrow("traces", ["conversation"])["conversation"])
     if not names:
         return None
@@ -185,7 +185,7 @@ METADATA_PREFIX = "metadata."
 
 
 def segment_codes(run: Run, by: str) -> CodedTexts:
-    """The value of a field for each trace: route, conversation, model, turn, or metadata.KEY.
+    """Return the value of a field for each trace as codes: route, conversation, model, turn, or metadata.KEY.
 
     Raises UnknownName for another field, or a metadata key that no trace has.
     """
@@ -207,7 +207,7 @@ def segment_codes(run: Run, by: str) -> CodedTexts:
 
 
 def _deduplicate_codes(codes: Codes, texts: Sequence[str | None]) -> CodedTexts:
-    """Codes over texts that may repeat or lack, as codes over distinct ones."""
+    """Map codes over repeated or missing texts to codes over distinct ones."""
     names = list(dict.fromkeys(text for text in texts if text is not None))
     place = {name: at for at, name in enumerate(names)}
     table = np.array([NO_CODE if text is None else place[text] for text in texts] + [NO_CODE], dtype=np.int64)

@@ -73,7 +73,7 @@ def build_scorecard(
     corrected: CardChoice = False,
     labels: HumanLabels | None = None,
 ) -> Scorecard:
-    """Every metric over all traces of a run, in the run's order.
+    """Aggregate every metric over all traces of a run, in the run's order.
 
     The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
     traces of one conversation together. `targets` are bars, as records or texts; one for a metric's name
@@ -115,7 +115,7 @@ def build_segments(
     targets: Thresholds = TARGETS,
     routes: Mapping[str, Thresholds] | None = None,
 ) -> tuple[Scorecard, ...]:
-    """The scorecard of each part of the traces, the largest part first.
+    """Build the scorecard of each segment of the traces, the largest first.
 
     `by` is route, conversation, model, turn or metadata.KEY; the traces that lack it are a part of their
     own (`segment=None`). `routes` gives a part targets of its own by its value, which go before `targets`.
@@ -161,7 +161,7 @@ def _build_card(
 
 
 def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
-    """The target for a metric: for its exact text, else for its name."""
+    """Return the target for a metric: for its exact text, else for its name."""
     name = metric_name(metric)
     bar = targets.get("".join(metric.split())) or (targets.get(name) if name != "precision" else None)
     return None if bar is None else Threshold(metric, bar.sign, bar.value)
@@ -170,7 +170,7 @@ def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
 def aggregate_metric(
     matrix: ScoreMatrix, column: int, rows: Codes | None = None, target: Threshold | None = None
 ) -> MetricAggregate:
-    """One metric over the traces, or over some rows of them."""
+    """Aggregate one metric over all traces, or over some rows."""
     measure = matrix.measures[column]
     states = matrix.status[:, column] if rows is None else matrix.status[rows, column]
     why = matrix.reason_codes[:, column] if rows is None else matrix.reason_codes[rows, column]
@@ -212,7 +212,7 @@ def aggregate_metric(
 
 
 def pair_tradeoffs(source: Run | ScoreMatrix) -> tuple[TradeoffPair, ...]:
-    """The metrics that are bought with each other, side by side; a pair without a value is left out."""
+    """Return the metrics that trade off against each other, in pairs; pairs without a value are left out."""
     grid = open_matrix(source)
     found = []
     for names in TRADEOFF_PAIRS:
@@ -232,7 +232,7 @@ HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
 
 
 def assess_health(source: Run | ScoreMatrix) -> tuple[LayerHealth, ...]:
-    """The health of the retrieval and of the generation layer, each with its parts; there is no third, global one.
+    """Assess the health of the retrieval and of the generation layer; there is no global figure.
 
     A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that
     the run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of
@@ -256,7 +256,7 @@ def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str
 
 
 def _mean_of_parts(matrix: ScoreMatrix, columns: list[int]) -> Interval | None:
-    """The mean of the means of some metrics, by the pull of each trace on it."""
+    """Return the mean of the means of some metrics, with its linearised interval."""
     if not columns:
         return None
     values = matrix.values[:, columns]
@@ -273,7 +273,7 @@ def _mean_of_parts(matrix: ScoreMatrix, columns: list[int]) -> Interval | None:
 
 
 class QualityLevel(Struct, frozen=True):
-    """A quality level: its name, the least triad, and what to do with the answer."""
+    """Quality level: its name, the least triad, and what to do with the answer."""
 
     name: str
     low: float
@@ -293,7 +293,7 @@ ROUNDING_SLACK = 1e-9
 
 
 def quality_level(triad: float) -> QualityLevel:
-    """The quality level of a trace with this triad.
+    """Return the quality level of a triad.
 
     >>> quality_level(0.85).name, quality_level(0.4).action
     ('excellent', 'self-correct')
@@ -302,7 +302,7 @@ def quality_level(triad: float) -> QualityLevel:
 
 
 def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
-    """How many traces are in each quality level by triad, best first, and how many have no triad."""
+    """Count the traces in each quality level by triad, best first, and those without a triad."""
     grid = open_matrix(source)
     at = grid.base_column_index("triad")
     values, clusters = (np.empty(0), None) if at is None else grid.scored_values(at)
@@ -338,7 +338,7 @@ HEALTH_ALERTS = (
 
 
 def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> RagHealth:
-    """RAG health, from the verdicts on chunks, use and missing context.
+    """Assess RAG health from the verdicts on chunks, use and missing context.
 
     Alerts go by the mean: LOW_RELEVANCE below 0.6, LOW_USAGE below 0.4, MISSING_CONTEXT above 0.3; each says
     whether the whole interval is on that side.

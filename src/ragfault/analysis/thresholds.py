@@ -21,7 +21,7 @@ _OPERATORS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": opera
 
 
 class Threshold(Struct, frozen=True):
-    """What the mean of a metric is asked to reach.
+    """Threshold on the mean of a metric.
 
     >>> str(Threshold("groundedness", ">=", 0.85))
     'groundedness>=0.85'
@@ -36,7 +36,7 @@ class Threshold(Struct, frozen=True):
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Read a bar from its text: a metric with its parameters, >=, >, <= or <, and a number.
+    """Parse a threshold: a metric with its parameters, >=, >, <= or <, and a number.
 
     Raises UsageError for anything else; nothing is evaluated.
 
@@ -52,7 +52,7 @@ def parse_threshold(text: str) -> Threshold:
 
 
 def check_threshold(threshold: Threshold, interval: Interval) -> Literal["pass", "fail", "cannot tell"]:
-    """What an interval says of a bar: pass where all of it reaches the bar, fail where none of it does.
+    """Check an interval against a threshold: pass where all of it reaches it, fail where none of it does.
 
     >>> check_threshold(Threshold("groundedness", ">=", 0.85), Interval(0.9, 0.8, 1.0, n=20, clusters=20))
     'cannot tell'

@@ -37,7 +37,7 @@ _DURATION_PATTERN = re.compile(r"(\d+)\s*([mhd])")
 
 
 class AlertRule(Struct, frozen=True, kw_only=True):
-    """When somebody is told: a metric's rolling mean beyond a limit, for so long."""
+    """Alert rule: the rolling mean of a metric beyond a limit, for a duration."""
 
     name: str
     metric: str
@@ -70,7 +70,7 @@ class AlertRule(Struct, frozen=True, kw_only=True):
 
 
 class RuleReading(Struct, frozen=True, kw_only=True):
-    """What a rule sees on a route at one time."""
+    """Result of a rule on one metric and route at one time."""
 
     rule: AlertRule
     metric: str
@@ -86,7 +86,7 @@ class RuleReading(Struct, frozen=True, kw_only=True):
 
 
 def _level_rules() -> Iterator[AlertRule]:
-    """Warning and critical, by metric."""
+    """Yield a warning and a critical rule for each metric."""
     for metric, warning, critical in (
         ("context_relevance", 0.6, 0.4),
         ("groundedness", 0.7, 0.5),
@@ -106,7 +106,7 @@ def _level_rules() -> Iterator[AlertRule]:
 
 
 def _health_rules() -> Iterator[AlertRule]:
-    """LOW_RELEVANCE, LOW_USAGE and MISSING_CONTEXT."""
+    """Yield LOW_RELEVANCE, LOW_USAGE and MISSING_CONTEXT."""
     for name, severity, metric, limit in HEALTH_ALERTS:
         side = {"above": limit} if metric == "missing" else {"below": limit}
         yield AlertRule(
@@ -160,7 +160,7 @@ DURATION_KEYS = ("window", "for", "cooldown", "repeat")
 
 
 def parse_minutes(text: str) -> int:
-    """A length of time in minutes.
+    """Parse a duration into minutes.
 
     Raises UsageError for anything but a whole number of minutes, hours or days.
 
@@ -176,7 +176,7 @@ def parse_minutes(text: str) -> int:
 
 
 def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
-    """Rules from TOML: a table [[rule]] each, and `builtin = false` to leave out the built-in ones.
+    """Parse rules from TOML: one table [[rule]] each; `builtin = false` leaves out the built-in ones.
 
     Raises InputError where it is not TOML or a value is of the wrong kind, UnknownName for a key or a severity that
     does not exist, UsageError for a rule without a limit, with two, or with the name of another.
@@ -212,7 +212,7 @@ def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
 
 
 def load_rules(path: str | Path) -> tuple[AlertRule, ...]:
-    """The rules of a TOML file; raises what `read_rules` raises, and InputError where it cannot be read."""
+    """Load the rules of a TOML file. Raises what `parse_rules` raises; InputError where it cannot be read."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -223,7 +223,7 @@ def load_rules(path: str | Path) -> tuple[AlertRule, ...]:
 
 
 def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:
-    """One rule, each value checked."""
+    """Parse one rule and check each value."""
     made: dict[str, Any] = {}
     for key, value in row.items():
         if key not in RULE_KEYS:
@@ -284,7 +284,7 @@ def evaluate_rules(
     until: int,
     dropped: Iterable[tuple[str, str | None]] = (),
 ) -> tuple[RuleReading, ...]:
-    """What each rule sees on each route in the window that ends at a minute, exclusive.
+    """Evaluate each rule on each route, in the window that ends before the minute `until`.
 
     `called` names the metrics and routes on which a drop is called and not yet over. A user's rule may name a metric
     that is not there: it then sees nothing.
@@ -299,7 +299,7 @@ def evaluate_rules(
 
 
 def _applies_to(rule: AlertRule, key: SeriesKey) -> bool:
-    """Whether a rule is about a metric on a route."""
+    """Return whether a rule applies to a metric on a route."""
     if rule.route is not None and rule.route != key[1]:
         return False
     if rule.metric == "*":
@@ -336,7 +336,7 @@ def _evaluate_rule(
 
 
 def _check_limit(rule: AlertRule, series: MetricSeries, measure: MetricInfo) -> tuple[bool, bool]:
-    """Whether the mean of a window is beyond a limit, and whether it is well."""
+    """Return whether the mean of a window is beyond the limit, and whether it has recovered."""
     mean = series.mean
     assert mean is not None
     found = window_mean(series, measure) if rule.certain else None
@@ -351,7 +351,9 @@ def _check_limit(rule: AlertRule, series: MetricSeries, measure: MetricInfo) -> 
 def _check_drop(
     rule: AlertRule, before: MetricSeries, series: MetricSeries, measure: MetricInfo
 ) -> tuple[float | None, bool, bool]:
-    """By how much a window is worse than the day before it, and what that says."""
+    """Return how much worse a window is than the day before it, whether that is a breach, and whether it has
+    recovered.
+    """
     if before.mean is None or series.mean is None or before.value_count < rule.min_values:
         return None, False, False
     assert rule.drop is not None
@@ -365,5 +367,5 @@ def _check_drop(
 
 
 def worst_severity(rules: Sequence[AlertRule]) -> Severity | None:
-    """The most urgent severity among some rules; None of none."""
+    """Return the most urgent severity of some rules; None for no rule."""
     return min((rule.severity for rule in rules), key=SEVERITIES.index, default=None)

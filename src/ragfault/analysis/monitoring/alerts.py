@@ -15,7 +15,7 @@ AlertKey = tuple[str, str, str]
 
 
 class Alert(Struct, frozen=True, kw_only=True):
-    """One rule on one metric and route, from its first breach until it is over and forgotten."""
+    """Alert of one rule on one metric and route, from its first breach until its cooldown ends."""
 
     rule: AlertRule
     metric: str
@@ -36,12 +36,12 @@ class Alert(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> AlertKey:
-        """What tells it from other alerts."""
+        """Return the identity of the alert."""
         return (self.rule.name, self.metric, self.route or "")
 
 
 class AlertSilence(Struct, frozen=True, kw_only=True):
-    """Alerts of which nothing is sent for a while."""
+    """Silence: no notification of the alerts it covers until a time."""
 
     until: float
     rule: str | None = None
@@ -50,7 +50,7 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
     route: str | None = None
 
     def covers(self, alert: Alert) -> bool:
-        """Whether an alert is meant."""
+        """Return whether an alert is covered."""
         return (
             self.rule in (None, alert.rule.name)
             and self.metric in (None, alert.metric)
@@ -59,7 +59,7 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
 
 
 class AlertState(Struct, frozen=True, kw_only=True):
-    """All alerts that are not over, and all silences; it can be stored as JSON and read again."""
+    """Alerts and silences; can be stored as JSON."""
 
     alerts: tuple[Alert, ...] = ()
     """Ordered by rule, metric and route."""
@@ -67,12 +67,12 @@ class AlertState(Struct, frozen=True, kw_only=True):
 
     @property
     def firing(self) -> tuple[Alert, ...]:
-        """The alerts that fire."""
+        """Return the alerts that fire."""
         return tuple(alarm for alarm in self.alerts if alarm.status == "firing")
 
 
 class AlertTransition(Struct, frozen=True, kw_only=True):
-    """Something to send: an alert began to fire, still does, or resolved."""
+    """Notification to send: an alert began to fire, still fires, or resolved."""
 
     kind: Literal["firing", "reminder", "resolved"]
     time: float
@@ -89,7 +89,7 @@ class AlertTransition(Struct, frozen=True, kw_only=True):
 def advance_alerts(
     state: AlertState, readings: Iterable[RuleReading], now: float
 ) -> tuple[AlertState, tuple[AlertTransition, ...]]:
-    """Take in what the rules see, and say what is to be sent.
+    """Advance all alerts by one round of readings; return the new state and the notifications to send.
 
     A breach makes an alert pending, and firing once it has lasted as long as the rule asks, unless the alert resolved
     less than the rule's cooldown ago. A firing alert resolves once it has been well (beyond the limit by the rule's
@@ -124,7 +124,7 @@ def advance_alerts(
 
 
 def _next_state(alert: Alert | None, reading: RuleReading, now: float) -> Alert | None:
-    """Where an alert goes with one reading; None: there is none."""
+    """Return the alert after one reading; None where there is none."""
     if reading.value is None:
         return alert and replace(alert, well_since=None)
     if reading.breach:
@@ -142,14 +142,14 @@ def _next_state(alert: Alert | None, reading: RuleReading, now: float) -> Alert 
 
 
 def _end_pending(alert: Alert | None) -> Alert | None:
-    """What is left of a pending alert that is no longer beyond its limit: what the outside still is to be told."""
+    """Drop a pending alert that is no longer in breach; keep it as resolved where it was notified."""
     if alert is None or not alert.notified:
         return None
     return replace(alert, status="resolved")
 
 
 def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Alert:
-    """A breach: pending, then firing."""
+    """Return the alert after a breach: pending, or firing once it has lasted."""
     found = {"value": reading.value, "traces": reading.traces, "well_since": None, "rule": reading.rule}
     if alert is not None and alert.status == "firing":
         return replace(alert, **found)
@@ -167,7 +167,7 @@ def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Aler
 
 
 def _notify(alert: Alert, silenced: bool, now: float) -> tuple[Alert, AlertTransition | None]:
-    """Tell the outside what it does not know yet, unless that is silenced."""
+    """Return the alert and its notification, where its status changed since the last one and is not silenced."""
     fires = alert.status == "firing"
     again = alert.rule.repeat is not None and alert.acknowledged is None and alert.notified and fires
     kind: Literal["firing", "reminder", "resolved"] | None = None
@@ -199,7 +199,7 @@ def add_silence(
     metric: str | None = None,
     route: str | None = None,
 ) -> AlertState:
-    """Send nothing of some alerts until a time; of all of them, where nothing is named.
+    """Silence some alerts until a time; all of them where nothing is named.
 
     >>> add_silence(AlertState(), 3600.0, rule="low").silences[0].until
     3600.0
@@ -209,14 +209,14 @@ def add_silence(
 
 
 def clear_silences(state: AlertState) -> AlertState:
-    """End every silence; what it held back is told at the next step."""
+    """End every silence; pending notifications are sent in the next round."""
     return replace(state, silences=())
 
 
 def acknowledge_alert(
     state: AlertState, by: str, *, rule: str, metric: str | None = None, route: str | None = None
 ) -> AlertState:
-    """Somebody has seen the firing alerts of a rule: no reminder is sent until they have resolved.
+    """Acknowledge the firing alerts of a rule: no reminder is sent until they have resolved.
 
     >>> rule = AlertRule(name="low", metric="m", below=0.5, repeat=10)
     >>> bad = RuleReading(rule=rule, metric="m", route=None, value=0.4, breach=True)

@@ -65,7 +65,7 @@ CHANGE_POINT_BLOCKS = 160
 
 
 class ReferencePeriod(Struct, frozen=True, kw_only=True):
-    """What a metric was like before watching began."""
+    """Reference of one metric on one route: the period before monitoring began."""
 
     metric: str
     route: str | None
@@ -89,7 +89,7 @@ class ReferencePeriod(Struct, frozen=True, kw_only=True):
 
 
 class SequentialTest(Struct, frozen=True, kw_only=True):
-    """The state of a sequential test; a few numbers, however long it has run."""
+    """State of a sequential test, of constant size."""
 
     period: ReferencePeriod
     log_sums: tuple[float, ...]
@@ -105,12 +105,12 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
 
     @property
     def likely_onset(self) -> int:
-        """The likeliest beginning of a drop, by the bet that gained most."""
+        """Return the likeliest onset of a drop, by the bet that gained most."""
         return self.starts[max(range(len(self.log_peaks)), key=self.log_peaks.__getitem__)]
 
 
 class DropDetection(Struct, frozen=True, kw_only=True):
-    """A drop that was called."""
+    """Detected drop."""
 
     detected_at: int
     """The minute at which there was evidence enough."""
@@ -133,7 +133,7 @@ def measure_reference(
     rate: float = FALSE_ALARM_RATE,
     margin: float = MIN_DROP,
 ) -> ReferencePeriod | None:
-    """What a metric on a route was in a reference period; None where it has no bounded range or fewer than 30 values.
+    """Measure the reference of a series; None for an unbounded metric or fewer than 30 values.
 
     The floor is the lower limit of its mean with an error of half of `rate`, or the mean less `margin` (a share of
     the range) where that is lower; the limit allows for values that move together. Raises UsageError where the rate
@@ -169,7 +169,7 @@ def measure_reference(
 
 
 def _design_effects(series: MetricSeries) -> tuple[float, float]:
-    """The design effect by minute, and the larger of that and the one by half-hour; at least 1.
+    """Return the design effect by minute, and the larger of that and the one by half-hour; at least 1.
 
     The squared standard error of the mean with values near each other in time taken together, by that without. Fewer
     than 30 stretches do not tell.
@@ -189,7 +189,7 @@ def _design_effects(series: MetricSeries) -> tuple[float, float]:
 
 
 def _choose_bets(mean: float, floor: float, variance: float) -> tuple[float, ...]:
-    """The λ that makes most of each drop, on the scale of ξ."""
+    """Return the λ that gains most from each drop, on the scale of ξ."""
     found = []
     for drop in BET_DROPS:
         shift = max(drop - (mean - floor), drop / 4)
@@ -198,7 +198,7 @@ def _choose_bets(mean: float, floor: float, variance: float) -> tuple[float, ...
 
 
 def log_threshold(rate: float = FALSE_ALARM_RATE) -> float:
-    """The logarithm of the bar: a month of minutes over half the rate; the other half is the reference's.
+    """Return the log threshold: a month of minutes over half the rate; the other half is the reference's.
 
     >>> round(math.exp(log_threshold(0.05)))
     1728000
@@ -207,7 +207,7 @@ def log_threshold(rate: float = FALSE_ALARM_RATE) -> float:
 
 
 def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
-    """Watch anew from a minute."""
+    """Start a test after a minute."""
     none = (-math.inf,) * len(period.bets)
     return SequentialTest(
         period=period, log_sums=none, log_peaks=none, starts=(minute,) * len(none), minute=minute - 1
@@ -217,7 +217,7 @@ def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
 def compute_gains(
     period: ReferencePeriod, n: NDArray[np.float64], total: NDArray[np.float64], squares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The logarithm of what each bet's capital is multiplied with in each minute: minutes × bets.
+    """Return the log factor of each bet's capital in each minute: minutes × bets.
 
     From the count, sum and sum of squares of a minute's values, in the metric's units.
     """
@@ -235,7 +235,7 @@ def compute_gains(
 
 
 def advance_test(test: SequentialTest, minute: int, n: float, total: float, squares: float) -> SequentialTest:
-    """Take in one minute, later than the last: O(1), whatever its traffic. A minute without values changes nothing.
+    """Advance the test by one later minute, in O(1). A minute without values changes nothing.
 
     >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
     ...     high=1.0, higher_is_better=True)
@@ -264,14 +264,14 @@ def advance_test(test: SequentialTest, minute: int, n: float, total: float, squa
 
 
 def _softplus(value: float) -> float:
-    """log(exp(value) + 1)."""
+    """Return log(exp(value) + 1)."""
     return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
 
 
 def detect_drops(
     series: MetricSeries, period: ReferencePeriod, *, rate: float = FALSE_ALARM_RATE, seed: int = 0
 ) -> tuple[DropDetection, ...]:
-    """Every drop of a series after its reference, in the order of time.
+    """Detect every drop of a series after its reference, in order of time.
 
     After a call nothing is called until the mean is back at the floor, over as many minutes as the call took, at
     least 90; then watching begins anew.
@@ -294,7 +294,7 @@ def detect_drops(
 def _first_crossing(
     period: ReferencePeriod, minutes: NDArray[np.int64], log_gains: NDArray[np.float64], limit: float
 ) -> SequentialTest | None:
-    """The state in which the bar is first reached, all minutes at once; None where it never is.
+    """Return the state in which the threshold is first reached, over all minutes at once; None where it never is.
 
     The Shiryaev-Roberts sum of a bet is its capital times the sum of one over its capital at each beginning.
     """
@@ -319,7 +319,7 @@ def _first_crossing(
 
 
 def _recovery_minute(live: MetricSeries, period: ReferencePeriod, detection: DropDetection) -> int | None:
-    """When the mean is at the floor again, over as many minutes as the drop took to call, at least 90."""
+    """Return when the mean is at the floor again, over as many minutes as the detection took, at least 90."""
     window = max(RECOVERY_MINUTES, detection.detected_at - detection.onset)
     ends = np.flatnonzero((live.minutes >= detection.detected_at + window) & (live.n > 0))
     starts = np.searchsorted(live.minutes, live.minutes[ends] + 1 - window)
@@ -338,7 +338,7 @@ def _build_detection(series: MetricSeries, test: SequentialTest, seed: int) -> D
 
 
 def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) -> tuple[int, int, int]:
-    """When a drop began, and between which minutes that was at 95 %: the change point of the values around it.
+    """Estimate when a drop began, with its 95 % interval: the change point of the values around it.
 
     It is sought from three times as long before the test's own likeliest beginning as the drop has lasted.
     """
@@ -353,7 +353,7 @@ def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) ->
 
 
 def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:
-    """Stretches with about as many values each: the first minute and the mean."""
+    """Yield the first minute and the mean of stretches with about equally many values."""
     there = np.flatnonzero(series.n)
     if not there.size:
         return

@@ -38,7 +38,7 @@ BATCH_TRACES = 256
 
 
 class ScoreDrift(Struct, frozen=True, kw_only=True):
-    """One metric of the evaluation set beside live traffic."""
+    """Drift of one metric: the evaluation set against live traffic."""
 
     metric: str
     difference: Difference
@@ -52,7 +52,7 @@ class ScoreDrift(Struct, frozen=True, kw_only=True):
 
 
 class TopicDrift(Struct, frozen=True, kw_only=True):
-    """How far the words of the queries have moved."""
+    """Drift of the topics of the queries."""
 
     distance: float
     """The Jensen-Shannon distance between the two distributions of stems, from 0 (alike) to 1 (none in common)."""
@@ -68,7 +68,7 @@ class TopicDrift(Struct, frozen=True, kw_only=True):
 
 
 class TrafficDrift(Struct, frozen=True, kw_only=True):
-    """Live traffic beside the set that a system was evaluated on."""
+    """Drift of live traffic from the evaluation set."""
 
     run: str
     scores: tuple[ScoreDrift, ...]
@@ -77,7 +77,7 @@ class TrafficDrift(Struct, frozen=True, kw_only=True):
 
 
 def build_evaluation_series(run: Run) -> dict[SeriesKey, MetricSeries]:
-    """The scores of an evaluation set as series; its times, if it has any, do not matter."""
+    """Build series from the scores of evaluation runs; their times are ignored."""
     size, scores = len(run.manifest.metrics), run.scores()
     measures = (*run.manifest.metrics, *DERIVED_METRICS)
     start = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,7 +99,7 @@ def measure_drift(
     queries: Iterable[str],
     seed: int = 0,
 ) -> TrafficDrift:
-    """How far live traffic has moved from an evaluation set: metric by metric over all routes, and in topics.
+    """Measure the drift of live traffic from an evaluation set: metric by metric over all routes, and in topics.
 
     Raises UsageError where the two share no metric.
     """
@@ -119,7 +119,7 @@ def measure_score_drift(
     live: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
 ) -> tuple[ScoreDrift, ...]:
-    """Each metric of an evaluation set beside live traffic over all routes, from their roll-ups.
+    """Compare each metric of an evaluation set with live traffic over all routes, from their roll-ups.
 
     The difference of the means with Welch's interval, and the two-sample Kolmogorov-Smirnov distance of the
     histograms with its limiting p (Smirnov 1948), corrected by Holm.
@@ -141,7 +141,6 @@ def measure_score_drift(
 
 
 def _concatenate(parts: Sequence[MetricSeries]) -> MetricSeries:
-    """Series one after the other; the minutes of all."""
     return MetricSeries(
         np.concatenate([part.minutes for part in parts]),
         np.concatenate([part.n for part in parts]),
@@ -156,7 +155,7 @@ def _concatenate(parts: Sequence[MetricSeries]) -> MetricSeries:
 def _kolmogorov_smirnov(
     baseline_bins: NDArray[np.int64], live_bins: NDArray[np.int64]
 ) -> tuple[float, float]:
-    """The distance of two histograms' distribution functions and its p."""
+    """Return the Kolmogorov-Smirnov distance of two histograms and its p."""
     n, m = int(baseline_bins.sum()), int(live_bins.sum())
     far = float(np.abs(np.cumsum(baseline_bins) / n - np.cumsum(live_bins) / m).max())
     scale = math.sqrt(n * m / (n + m)) * far
@@ -167,7 +166,7 @@ def _kolmogorov_smirnov(
 
 
 def measure_topic_drift(before: Sequence[str], live: Sequence[str], seed: int = 0) -> TopicDrift | None:
-    """How far the words of live queries have moved from those of the evaluation set.
+    """Measure how far the words of live queries have moved from those of the evaluation set.
 
     The Jensen-Shannon distance (Lin 1991) between how often each stem occurs that is in three queries or more, counted
     once a query, beside its permutation distribution: the same queries divided at random into two sides as large.
@@ -215,7 +214,7 @@ def _sample_queries(words: list[set[str]], rng: np.random.Generator) -> list[set
 
 
 def _jensen_shannon(stems: NDArray[np.int64], in_baseline: NDArray[np.bool_], size: int) -> float:
-    """The Jensen-Shannon distance of the stems of one side and the other."""
+    """Compute the Jensen-Shannon distance of the stems of the two sides."""
     counts = [np.bincount(stems[side], minlength=size).astype(float) for side in (in_baseline, ~in_baseline)]
     if not counts[0].sum() or not counts[1].sum():
         return 0.0
@@ -228,7 +227,7 @@ def _jensen_shannon(stems: NDArray[np.int64], in_baseline: NDArray[np.bool_], si
 def _distinctive_stems(
     stems: NDArray[np.int64], in_baseline: NDArray[np.bool_], names: Sequence[str], sizes: tuple[int, int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The stems whose share of queries rose and fell most, by their standard errors."""
+    """Return the stems whose share of queries rose and fell most, in standard errors."""
     old, new = (np.bincount(stems[side], minlength=len(names)) for side in (in_baseline, ~in_baseline))
     both = (old + new) / sum(sizes)
     error = np.sqrt(np.maximum(both * (1 - both), 1e-9) * (1 / sizes[0] + 1 / sizes[1]))

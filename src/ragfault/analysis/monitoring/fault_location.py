@@ -19,7 +19,7 @@ from ragfault.stats.distributions import t_cdf
 
 
 class FaultLocation(Struct, frozen=True, kw_only=True):
-    """What the decision tree says of two windows of one route."""
+    """Result of the decision tree on two windows of one route."""
 
     fault: LayerFault | None
     """None where no branch matches."""
@@ -29,7 +29,7 @@ class FaultLocation(Struct, frozen=True, kw_only=True):
 
 
 class _WindowComparison(Struct, frozen=True, kw_only=True):
-    """Two windows as a comparison that shares no traces."""
+    """Two windows as a comparison without shared traces."""
 
     changes: tuple[MetricChange, ...]
     pairs: int
@@ -46,7 +46,7 @@ def locate_fault(
     alpha: float = ALPHA,
     margin: float = MATTERS,
 ) -> FaultLocation:
-    """Walk the decision tree on two windows of a route, each from a minute to before another.
+    """Walk the decision tree on two windows of a route.
 
     The windows share no traces: changes are tested by Welch's t, corrected by Holm, and "steady" is shown by an
     equivalence test within the margin. Relevance at equal depth is that of the first three chunks; where nobody
@@ -81,7 +81,7 @@ def locate_fault(
 def _tree_metrics(
     series_by_key: Mapping[SeriesKey, MetricSeries], measures: Mapping[str, MetricInfo], route: str | None
 ) -> list[str]:
-    """The metrics of the tree that are watched on a route, one of each name."""
+    """Select the tree's metrics with values on a route, one of each name."""
     chosen: dict[str, str] = {}
     for name in measures:
         key = name if name == EQUAL_DEPTH else metric_name(name)
@@ -91,7 +91,6 @@ def _tree_metrics(
 
 
 def _welch_p(gap: Difference) -> float:
-    """Of Welch's test of no difference."""
     return 2 * t_cdf(-abs(gap.center) / gap.error, gap.df) if 0 < gap.error < float("inf") else 1.0
 
 

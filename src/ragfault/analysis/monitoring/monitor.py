@@ -49,7 +49,7 @@ from ragfault.stats import Difference
 
 
 class MonitorMark(Struct, frozen=True, kw_only=True):
-    """Something that happened at a time."""
+    """Event on the timeline, such as a release."""
 
     time: datetime
     text: str
@@ -59,13 +59,13 @@ class MonitorMark(Struct, frozen=True, kw_only=True):
 
     @property
     def minute(self) -> int:
-        """Minutes since 1970."""
+        """Return the time in minutes since 1970."""
         moment = self.time if self.time.tzinfo else self.time.replace(tzinfo=UTC)
         return int(moment.timestamp() // 60)
 
 
 def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
-    """The marks of a JSONL file, a line each: `{"time": "2026-11-02T09:30:00Z", "text": "release 7"}`.
+    """Load marks from JSONL, one a line: `{"time": "2026-11-02T09:30:00Z", "text": "release 7"}`.
 
     A time without a zone is UTC. Raises InputError with the line where one is not a mark.
     """
@@ -109,7 +109,7 @@ CHUNK_COHORTS = ("position=", "chunks=")
 
 
 class MonitorOptions(Struct, frozen=True, kw_only=True):
-    """On what terms traffic is watched."""
+    """Options of the monitor."""
 
     windows: tuple[int, ...] = WINDOW_MINUTES
     """Of the rolling means, in minutes; lines over time have the first."""
@@ -123,7 +123,7 @@ class MonitorOptions(Struct, frozen=True, kw_only=True):
 
 
 class RollingLine(Struct, frozen=True, kw_only=True):
-    """The rolling mean of a metric on a route over time, with its 95 % interval."""
+    """Rolling mean of a metric on a route over time, with its 95 % interval."""
 
     metric: str
     route: str | None
@@ -137,7 +137,7 @@ class RollingLine(Struct, frozen=True, kw_only=True):
 
 
 class DropIncident(Struct, frozen=True, kw_only=True):
-    """A drop that the sequential test called, with its size, its beginning, and the layer to blame."""
+    """Detected drop, with its size, its onset and the layer at fault."""
 
     reference: ReferencePeriod
     detection: DropDetection
@@ -153,7 +153,7 @@ class DropIncident(Struct, frozen=True, kw_only=True):
 
 
 class MonitorReport(Struct, frozen=True, kw_only=True):
-    """Traffic over time; what every report of it is made from."""
+    """Live traffic over time; the data of every monitor report."""
 
     first: int
     last: int
@@ -181,7 +181,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
 
     @property
     def fired(self) -> tuple[AlertTransition, ...]:
-        """The alerts that fired."""
+        """Return the alerts that fired."""
         return tuple(event for event in self.events if event.kind == "firing")
 
 
@@ -194,7 +194,7 @@ def monitor(
     drift: TrafficDrift | None = None,
     options: MonitorOptions | None = None,
 ) -> MonitorReport:
-    """Watch traffic from its roll-ups, as if minute by minute, up to the last.
+    """Monitor traffic from its roll-ups, as if minute by minute, up to the last.
 
     Rolling means over each window of `terms`, drops called by the sequential test with their beginning and the layer
     to blame, and alerts by rule, replayed over time. The figures of cohorts, distributions, correlations and
@@ -246,7 +246,7 @@ def monitor(
 
 
 def select_watched(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[SeriesKey]:
-    """The series on which drops are looked for: one of each name of WATCHED on each route, in its order."""
+    """Select the series to test for drops: one of each name of WATCHED_METRICS on each route, in that order."""
     chosen: dict[tuple[str, str | None], SeriesKey] = {}
     for key in sorted(series_by_key, key=_series_order):
         if key[2] is None and metric_name(key[0]) in WATCHED_METRICS and series_by_key[key].value_count:
@@ -255,7 +255,7 @@ def select_watched(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[Seri
 
 
 def _series_order(key: SeriesKey) -> tuple[bool, str, int, str, str]:
-    """All traces before cohorts, route by route, in the order of the tree."""
+    """Sort all traces before cohorts, route by route, in the order of the tree."""
     name = metric_name(key[0])
     return (
         key[2] is not None,
@@ -267,7 +267,7 @@ def _series_order(key: SeriesKey) -> tuple[bool, str, int, str, str]:
 
 
 def _reference_length(options: MonitorOptions, span: int) -> int:
-    """How long the reference is, in minutes."""
+    """Return the length of the reference in minutes."""
     length = min(MAX_REFERENCE, span // 3) if options.reference is None else options.reference
     if length >= span or length < 1:
         raise UsageError(
@@ -283,7 +283,7 @@ def _detect_incidents(
     options: MonitorOptions,
     times: tuple[int, int, int],
 ) -> tuple[tuple[DropIncident, ...], tuple[tuple[str, str | None], ...]]:
-    """Every drop that is called, and what could not be watched."""
+    """Detect every drop; return the incidents and the series that could not be tested."""
     first, until, last = times
     found, silent = [], []
     for key in select_watched(series_by_key):
@@ -309,7 +309,7 @@ def _describe_incident(
     detection: DropDetection,
     last: int,
 ) -> DropIncident:
-    """A call, with its size and the layer to blame."""
+    """Describe a detection by its size and the layer at fault."""
     each = series_by_key[period.metric, period.route, None]
     before, after = (
         (period.first, min(period.last, detection.onset)),
@@ -335,7 +335,7 @@ def _replay_alerts(
     incidents: Sequence[DropIncident],
     times: tuple[int, int],
 ) -> tuple[tuple[AlertTransition, ...], AlertState]:
-    """What the rules would have sent, had they been looked at all along."""
+    """Replay the alert rules over the past."""
     first, last = times
     every = max(REPLAY_MINUTES, (last - first) // MAX_REPLAY_STEPS)
     state, events = AlertState(), list[AlertTransition]()
@@ -359,7 +359,6 @@ def _rolling_line(
     window: int,
     times: tuple[int, int],
 ) -> RollingLine:
-    """The rolling mean of a series over time."""
     ends = np.unique(np.linspace(times[0], times[1], LINE_POINTS + 1).round().astype(int)[1:]).tolist()
     found = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]
     return RollingLine(

@@ -31,7 +31,7 @@ BetterDirection = Literal["higher", "lower"]
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """One value, or the lack of one, seen at a time in live traffic."""
+    """Value of a metric, or the lack of one, at a time in live traffic."""
 
     metric: str
     trace: str
@@ -48,7 +48,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class WorstTrace(Struct, frozen=True, order=True):
-    """A trace with its value; the worse sorts first."""
+    """Trace with its value; the worse sorts first."""
 
     badness: float
     """The value where lower is better, negated: the least of these is the worst."""
@@ -57,7 +57,7 @@ class WorstTrace(Struct, frozen=True, order=True):
 
 
 class Rollup(Struct, frozen=True, kw_only=True):
-    """The values of one metric on one route within a minute, or within any stretch of minutes that was merged."""
+    """Summary of the values of one metric on one route within a minute, or within any merged stretch."""
 
     metric: str
     route: str | None = None
@@ -79,12 +79,12 @@ class Rollup(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What tells it from other roll-ups; None and the empty text are one."""
+        """Return the identity of the roll-up; None and the empty text are equal."""
         return (self.metric, self.route or "", self.cohort or "", self.minute)
 
 
 class ProductSums(Struct, frozen=True, kw_only=True):
-    """The sums of products of two metrics within a minute, over the traces on which both have a value."""
+    """Sums of products of two metrics within a minute, over the traces on which both have a value."""
 
     first: str
     second: str
@@ -99,7 +99,7 @@ class ProductSums(Struct, frozen=True, kw_only=True):
 
 
 def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
-    """Two roll-ups of one metric, route and cohort as one.
+    """Merge two roll-ups of one metric, route and cohort.
 
     Associative and commutative: exactly so for values from 0 to 1, to rounding for others. Raises ValueError for
     roll-ups of different things.
@@ -130,7 +130,7 @@ def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
 
 
 def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
-    """Sums of products of the same two metrics on one route as one."""
+    """Merge sums of products of the same two metrics on one route."""
     sums = {name: getattr(first, name) + getattr(second, name) for name in ("n", "x", "y", "xx", "yy", "xy")}
     return ProductSums(
         first=first.first,
@@ -142,7 +142,7 @@ def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
 
 
 def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
-    """Roll-ups with those of one key made one, ordered by key."""
+    """Merge roll-ups with equal keys; ordered by key."""
     found: dict[tuple[str, str, str, int], Rollup] = {}
     for each in rollups:
         there = found.get(each.key)
@@ -151,7 +151,7 @@ def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
 
 
 def bin_edges(low: float | None, high: float | None) -> tuple[float, ...]:
-    """Where the bins of a metric's histogram begin and the last one ends.
+    """Return the 21 edges of a metric's histogram.
 
     Twenty equal bins over a bounded range; powers of two from 1 where the range has no end. What lies outside is
     counted in the first or the last bin.
@@ -165,7 +165,7 @@ def bin_edges(low: float | None, high: float | None) -> tuple[float, ...]:
 
 
 def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] = ()) -> tuple[Rollup, ...]:
-    """Observations as roll-ups, a minute each, ordered by key.
+    """Roll observations up by minute, ordered by key.
 
     `measures` say each metric's range and which way is better; a metric that is not among them has values from 0
     to 1, of which higher is better. Rolling up parts and merging them is the same as rolling up the whole.
@@ -191,7 +191,7 @@ def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] 
 
 
 class _RollupBuilder:
-    """A roll-up in the making."""
+    """Builder of one roll-up."""
 
     __slots__ = ("bins", "high", "low", "n", "sign", "squares", "status_counts", "sum", "worst")
 
@@ -232,7 +232,6 @@ class _RollupBuilder:
 
 
 def _bin_index(value: float, low: float | None, high: float | None) -> int:
-    """The bin of a value."""
     if low is not None and high is not None and high > low:
         return min(BINS - 1, max(0, math.floor((value - low) / (high - low) * BINS)))
     return 0 if value < 1 else min(BINS - 1, math.floor(math.log2(value)) + 1)
@@ -241,7 +240,7 @@ def _bin_index(value: float, low: float | None, high: float | None) -> int:
 def sum_products(
     observations: Iterable[Observation], pairs: Iterable[tuple[str, str]]
 ) -> tuple[ProductSums, ...]:
-    """The sums of products of pairs of metrics, a minute each.
+    """Sum the products of pairs of metrics by minute.
 
     >>> seen = [Observation(metric=m, trace="a", time=0.0, value=v) for m, v in (("m", 0.5), ("k", 0.25))]
     >>> sum_products(seen, [("m", "k")])[0].xy
@@ -290,7 +289,7 @@ the first three chunks, and chunks per trace."""
 
 
 def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
-    """The metrics of some runs, and what is derived, each once."""
+    """Return the metrics of some runs and the derived ones, each once."""
     found = {measure.name: measure for run in runs for measure in run.manifest.metrics}
     return (*found.values(), *DERIVED_METRICS)
 
@@ -298,7 +297,7 @@ def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
 def observe_trace(
     trace: Trace, verdicts: Verdicts | None, scores: Iterable[Score], by: Sequence[str] = ()
 ) -> Iterator[Observation]:
-    """What one judged trace adds; nothing where it has no time.
+    """Yield the observations of one judged trace; none where it has no time.
 
     Every score; of the verdicts the figures of `DERIVED`, those of chunks also by the chunk's position and by the
     number of chunks. `by` names the fields whose values are cohorts.
@@ -336,7 +335,7 @@ def observe_trace(
 
 
 def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
-    """The cohorts of a trace by some fields: "release=7"; those it has no value for are left out."""
+    """Return the cohorts of a trace by some fields, such as "release=7"; fields without a value are left out."""
     found = []
     for field in by:
         if field in ("route", "model"):
@@ -350,7 +349,7 @@ def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
 
 
 def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[str, float, tuple[str, ...]]]:
-    """Metric, value and cohorts of its own of what is derived."""
+    """Yield metric, value and own cohorts of each derived value."""
     size = None if trace.chunks is None else len(trace.chunks)
     count = f"chunks={_size_bucket(size)}" if size else None
     if size is not None:
@@ -379,7 +378,7 @@ def _size_bucket(size: int) -> str:
 
 
 def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Observation]:
-    """What all timed traces of some runs add, in the order of time.
+    """Yield the observations of all timed traces of some runs, in order of time.
 
     Routes are told apart where `by` names route; its other fields are those of cohorts.
 

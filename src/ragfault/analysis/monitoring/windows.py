@@ -30,7 +30,7 @@ SeriesKey = tuple[str, str | None, str | None]
 
 
 class MetricSeries(Struct, frozen=True, eq=False):
-    """The roll-ups of one metric, route and cohort in the order of time, as columns."""
+    """Roll-ups of one metric, route and cohort in order of time, as columns."""
 
     minutes: NDArray[np.int64]
     n: NDArray[np.float64]
@@ -42,7 +42,7 @@ class MetricSeries(Struct, frozen=True, eq=False):
     worst: tuple[tuple[WorstTrace, ...], ...]
 
     def between(self, first: int, last: int) -> MetricSeries:
-        """The minutes from `first` to before `last`."""
+        """Return the minutes from `first` to before `last`."""
         a, b = np.searchsorted(self.minutes, [first, last]).tolist()
         return MetricSeries(
             self.minutes[a:b],
@@ -56,28 +56,28 @@ class MetricSeries(Struct, frozen=True, eq=False):
 
     @property
     def value_count(self) -> int:
-        """Values in all."""
+        """Return the number of values."""
         return int(self.n.sum())
 
     @property
     def mean(self) -> float | None:
-        """The mean of all values; None where there is none."""
+        """Return the mean of all values; None where there is none."""
         n = float(self.n.sum())
         return float(self.sum.sum()) / n if n else None
 
     @property
     def variance(self) -> float:
-        """The variance of the values, 0 for fewer than two."""
+        """Return the variance of the values; 0 for fewer than two."""
         n = float(self.n.sum())
         return max(0.0, float(self.squares.sum() - self.sum.sum() ** 2 / n) / (n - 1)) if n > 1 else 0.0
 
     def worst_traces(self, size: int) -> tuple[WorstTrace, ...]:
-        """The worst traces of all minutes, the worst first."""
+        """Return the worst traces of all minutes, the worst first."""
         return tuple(sorted(each for minute in self.worst for each in minute)[:size])
 
 
 def build_series(rollups: Iterable[Rollup]) -> dict[SeriesKey, MetricSeries]:
-    """Roll-ups by metric, route and cohort; those of one minute need not be merged before."""
+    """Build series by metric, route and cohort; roll-ups of one minute are merged."""
     groups: defaultdict[SeriesKey, list[Rollup]] = defaultdict(list)
     for each in rollups:
         groups[each.metric, each.route, each.cohort].append(each)
@@ -101,7 +101,7 @@ def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
 
 @lru_cache(maxsize=4)  # a window is asked for its mean, and again for its difference to the one before
 def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float, float, float, float]:
-    """Count, mean, standard error and degrees of freedom.
+    """Return count, mean, standard error and degrees of freedom.
 
     The values of a minute are taken together, or apart where that gives the larger error. Where they are all alike,
     or at an end of a bounded range, one value at each end is added.
@@ -126,7 +126,7 @@ def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float,
 
 
 def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0.95) -> Interval | None:
-    """The mean of a window and its interval, from the sums of its minutes alone; None where it has no value.
+    """Return the mean of a window and its interval, from the sums of its minutes; None where it has no value.
 
     Student's t with the standard error by minute (Liang & Zeger 1986), or without where that is larger, cut at the
     metric's range. Assumes that minutes are independent: the turns of a conversation that goes on for longer are not.
@@ -150,7 +150,8 @@ def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0
 def window_difference(
     before: MetricSeries, after: MetricSeries, measure: MetricInfo, confidence: float = 0.95
 ) -> Difference | None:
-    """The mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
+    """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one
+    is empty.
 
     Degrees of freedom are rounded down.
 
@@ -181,7 +182,7 @@ def window_difference(
 
 
 class RollingMean(Struct, frozen=True, kw_only=True):
-    """The rolling mean of one metric on one route, and how it moved against the window before."""
+    """Rolling mean of one metric on one route, and its change from the window before."""
 
     metric: str
     route: str | None
@@ -204,7 +205,7 @@ def rolling_means(
     until: int,
     windows: Sequence[int] = WINDOW_MINUTES,
 ) -> tuple[RollingMean, ...]:
-    """The rolling mean and its delta of every series, over each window that ends at a minute."""
+    """Compute the rolling mean and its change for every series, over each window that ends before a minute."""
     return tuple(
         _rolling_mean(key, each, measures[key[0]], until, window)
         for key, each in series_by_key.items()
@@ -234,7 +235,7 @@ def _rolling_mean(
 
 
 class MetricDistribution(Struct, frozen=True, kw_only=True):
-    """How the values of a metric on a route lie in a window, from the histogram of its roll-ups."""
+    """Distribution of a metric on a route in a window, from the histogram of its roll-ups."""
 
     metric: str
     route: str | None
@@ -252,7 +253,7 @@ class MetricDistribution(Struct, frozen=True, kw_only=True):
 def describe_distribution(
     key: SeriesKey, series: MetricSeries, measure: MetricInfo
 ) -> MetricDistribution | None:
-    """How the values of a window lie, and the traces beyond Tukey's fence; None where there are no values."""
+    """Describe the values of a window, and the traces beyond Tukey's fence; None where there are no values."""
     bins = series.bins.sum(axis=0)
     if not series.value_count:
         return None
@@ -280,7 +281,7 @@ def describe_distribution(
 
 
 def _histogram_quantile(bins: NDArray[np.int64], edges: Sequence[float], share: float) -> float:
-    """A quantile from a histogram, as if the values of a bin were spread evenly over it."""
+    """Interpolate a quantile from a histogram, with values spread evenly over each bin."""
     below = np.concatenate([[0], np.cumsum(bins)])
     wanted = share * below[-1]
     at = min(len(bins) - 1, int(np.searchsorted(below[1:], wanted)))
@@ -289,7 +290,7 @@ def _histogram_quantile(bins: NDArray[np.int64], edges: Sequence[float], share: 
 
 
 class MetricCorrelation(Struct, frozen=True, kw_only=True):
-    """How two metrics move together over the traces of a window."""
+    """Correlation of two metrics over the traces of a window."""
 
     first: str
     second: str
@@ -303,7 +304,7 @@ class MetricCorrelation(Struct, frozen=True, kw_only=True):
 def compute_correlations(
     products: Iterable[ProductSums], first: int, last: int
 ) -> tuple[MetricCorrelation, ...]:
-    """Pearson's correlation of pairs of metrics from `first` to before `last`, with Fisher's interval.
+    """Compute Pearson's correlation of pairs of metrics from `first` to before `last`, with Fisher's interval.
 
     Pairs with fewer than four traces, or of which one metric is always the same, are left out.
     """
@@ -332,7 +333,7 @@ _BUCKET_ORDER = {name: at for at, name in enumerate(["1–3", "4–6", "7–10",
 def window_insights(
     series_by_key: Mapping[SeriesKey, MetricSeries], first: int, last: int
 ) -> tuple[ChunkInsight, ...]:
-    """Relevance and use of chunks by position and by the number of chunks, from the roll-ups of a window."""
+    """Summarize relevance and use of chunks by position and by number of chunks, from the roll-ups of a window."""
     found = []
     for metric, name in _INSIGHT_METRICS:
         for by in ("position", "chunks"):

@@ -81,7 +81,7 @@ def _stored_system(traces: Mapping[str, Trace], answering: SystemPart) -> System
 
 
 def _stored_retrieval(traces: Mapping[str, Trace]) -> SystemPart:
-    """The part that retrieves what was retrieved."""
+    """Return the part that retrieves the stored chunks."""
 
     def retrieval(trace: Trace) -> Trace:
         stored = traces[trace.id]
@@ -93,7 +93,7 @@ def _stored_retrieval(traces: Mapping[str, Trace]) -> SystemPart:
 
 
 def _stored_answer(traces: Mapping[str, Trace]) -> SystemPart:
-    """The part that answers what was answered, which is true of the chunks of its own side only."""
+    """Return the part that gives the stored answer, which is valid for the chunks of its own side only."""
 
     def recorded(trace: Trace) -> Trace:
         stored = traces[trace.id]
@@ -122,7 +122,7 @@ def _load_traces(source: StoredTraces, side: str) -> list[Trace]:
 def _pair_traces(
     baseline: Sequence[Trace], candidate: Sequence[Trace]
 ) -> tuple[dict[str, Trace], dict[str, Trace], int]:
-    """The traces that pair, under the baseline's ids, and how many do not; those of one query pair in order."""
+    """Pair the traces under the baseline's ids, and count those without a partner; repeated queries pair in order."""
     for key in ("id", "query"):
         there: defaultdict[str, deque[Trace]] = defaultdict(deque)
         for trace in candidate:

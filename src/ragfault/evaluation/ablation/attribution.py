@@ -35,7 +35,7 @@ from ragfault.stats.significance import RESAMPLES as FLIPS
 
 
 def add_verdict(attribution: MetricAttribution) -> MetricAttribution:
-    """The attribution with its verdict."""
+    """Add the verdict in words to an attribution."""
     return replace(attribution, verdict=f"{'. '.join(_verdict_sentences(attribution))}.")
 
 
@@ -58,7 +58,6 @@ def _verdict_sentences(attribution: MetricAttribution) -> list[str]:
 
 
 def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) -> str:
-    """Who moved it, the strongest first."""
     assert attribution.total is not None
     order = sorted(movers, key=lambda share: -abs(share.difference.mean))
     pieces = []
@@ -71,7 +70,6 @@ def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) ->
 
 
 def _undecided_text(shares: Sequence[PartEffect]) -> str:
-    """For whom it cannot be told, and how many queries would tell."""
     names = _join_names([share.parts[0] for share in shares])
     needs = [share.needed for share in shares]
     known = [need for need in needs if need is not None]
@@ -85,7 +83,7 @@ def _interaction_text(pair: PartEffect) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """Names in a row.
+    """Join names with commas and "and".
 
     >>> _join_names(["a"]), _join_names(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -98,7 +96,7 @@ ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"}
 
 
 def hash_retrieval(traces: Sequence[Trace]) -> tuple[int, ...]:
-    """What was retrieved for every query, and what should have been, as hashes."""
+    """Hash the chunks and the gold of every query."""
     return tuple(
         hash(repr(([(chunk.id, chunk.text) for chunk in trace.chunks or ()], trace.gold))) for trace in traces
     )
@@ -110,7 +108,7 @@ def list_fixed_parts(
     candidate: System,
     retrieval_hashes: Mapping[int, tuple[int, ...]],
 ) -> list[list[int]]:
-    """For each metric the parts that cannot move it.
+    """Return for each metric the parts that cannot move it.
 
     A part that is one and the same callable in both systems moves nothing. A part whose swap never changed a
     chunk moves no metric that reads query, chunks and answer key alone.
@@ -121,7 +119,7 @@ def list_fixed_parts(
 
 
 def _ignores_answer(metric: Metric) -> bool:
-    """Whether a metric reads nothing of the answer."""
+    """Return whether a metric reads nothing of the answer."""
     kind = metric.definition
     return (
         kind.layer == "retrieval"
@@ -131,7 +129,7 @@ def _ignores_answer(metric: Metric) -> bool:
 
 
 def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) -> bool:
-    """Whether swapping a part left the chunks of every query as they were, in all configurations run."""
+    """Return whether swapping a part never changed a chunk, in all configurations run."""
     bit = 1 << part
     return all(
         retrieval_hashes[mask] == retrieval_hashes.get(mask | bit, retrieval_hashes[mask])
@@ -146,7 +144,7 @@ Mask = NDArray[np.bool_]
 
 
 class EffectTest(Struct, frozen=True):
-    """An effect with its interval and its test."""
+    """Effect with its interval and its test."""
 
     difference: Difference
     sign_flip: SignificanceTest
@@ -155,7 +153,7 @@ class EffectTest(Struct, frozen=True):
 
 
 class EffectOptions(Struct, frozen=True, kw_only=True):
-    """On what terms effects are told."""
+    """Options of the effect tests."""
 
     confidence: float = 0.95
     resamples: int | None = None
@@ -165,11 +163,11 @@ class EffectOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def alpha(self) -> float:
-        """The level of the tests."""
+        """Return the level of the tests."""
         return 1 - self.confidence
 
     def margin_for(self, measure: MetricInfo, mean: float) -> float:
-        """The smallest effect that matters for a metric, in its units."""
+        """Return the smallest effect that matters for a metric, in its units."""
         if measure.low is not None and measure.high is not None:
             return self.margin * (measure.high - measure.low)
         return max(RELATIVE_MARGIN * abs(mean), 1e-9)
@@ -254,7 +252,7 @@ def _build_attribution(
 
 
 def _null_effects(groups: Sequence[tuple[int, ...]], fixed: set[int], k: int) -> list[bool]:
-    """Which effects are nothing for certain: a part of them (for the whole change: every part) cannot move it."""
+    """Return which effects are certainly zero: a part of them (for the whole change: every part) is fixed."""
     return [any(part in fixed for part in group) if group else len(fixed) == k for group in groups]
 
 
@@ -266,7 +264,7 @@ def _test_effects(
     clusters: Clusters | None,
     options: EffectOptions,
 ) -> list[list[EffectTest | None]]:
-    """Metric by metric, each effect with its interval and its test."""
+    """Test each effect of each metric."""
     count = len(weights)
     after = np.einsum("ec,cqm->qme", np.maximum(weights, 0), values)
     before = np.einsum("ec,cqm->qme", np.maximum(-weights, 0), values)
@@ -305,13 +303,13 @@ def _test_effects(
 
 
 def _count_resamples(moved: Mask, options: EffectOptions) -> int | None:
-    """Random sign patterns enough for the smallest p to stay below the level after correction; None: the usual."""
+    """Return enough random sign patterns for the smallest p to survive correction; None for the default."""
     least = math.ceil(2 * int(moved.any(axis=0).sum()) / options.alpha)
     return None if least <= FLIPS or len(moved) > MAX_PERMUTATION_CLUSTERS else least
 
 
 def _adjust_p(tests: list[list[EffectTest | None]]) -> list[list[float]]:
-    """Holm's p for every effect: one family for the whole changes, one for all else."""
+    """Correct the p of every effect by Holm: one family for the whole changes, one for all else."""
     adjusted = [[1.0] * len(row) for row in tests]
     for inner in (False, True):
         places = [
@@ -354,7 +352,7 @@ def _build_effect(
 
 
 def _needed_queries(difference: Difference, margin: float, options: EffectOptions, family: int) -> int | None:
-    """About how many queries would tell an effect of the margin, corrected, from none, at the present spread."""
+    """Return about how many queries would separate an effect of the margin, corrected, from none."""
     spread, size = difference.deviation, difference.cluster_size
     if not math.isfinite(spread) or spread <= 0:
         return None

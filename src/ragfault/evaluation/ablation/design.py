@@ -23,7 +23,7 @@ MAX_FACTORIAL_PARTS = 4
 
 
 class ExperimentDesign(Struct, frozen=True, kw_only=True):
-    """The configurations of an experiment and the weights of its effects on them."""
+    """Configurations of an experiment and the weights of its effects on them."""
 
     masks: tuple[int, ...]
     """The configurations, by how many parts they take from the candidate."""
@@ -38,7 +38,7 @@ class ExperimentDesign(Struct, frozen=True, kw_only=True):
 
 
 def factorial_design(k: int) -> ExperimentDesign:
-    """The design that runs every configuration of k parts once (Fisher 1935; Yates 1937).
+    """Return the design that runs every configuration of k parts once (Fisher 1935; Yates 1937).
 
     A part's share is its Shapley value (Shapley 1953): the mean, over all orders in which the parts may be
     swapped, of what swapping it changes. The interaction of two parts is the Shapley interaction index
@@ -70,7 +70,7 @@ def factorial_design(k: int) -> ExperimentDesign:
 
 
 def permutation_design(k: int, permutations: Sequence[Sequence[int]]) -> ExperimentDesign:
-    """The design that swaps the parts in these orders only, and takes the mean over them.
+    """Return the design that swaps the parts in these orders only, and takes the mean over them.
 
     The shares still sum to the whole change, and a part without effect has none (Castro, Gómez & Tejada 2009).
 
@@ -95,7 +95,7 @@ def permutation_design(k: int, permutations: Sequence[Sequence[int]]) -> Experim
 
 
 def draw_permutations(k: int, count: int, seed: int) -> list[tuple[int, ...]]:
-    """Random orders of k parts in which each part comes about equally often at each place.
+    """Draw random orders of k parts in which each part comes about equally often at each place.
 
     Orders are drawn in blocks: a random one and its rotations.
 
@@ -115,7 +115,7 @@ def _sort_masks(masks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _shapley_weight(before: int, k: int) -> float:
-    """The share of the orders of k parts in which given `before` parts come first and a given one next."""
+    """Return the share of the orders of k parts in which given `before` parts come first and a given one next."""
     return factorial(before) * factorial(k - before - 1) / factorial(k)
 
 

@@ -61,11 +61,11 @@ DEFAULT_METRICS = (
 
 
 def _ignore(*_: object) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class AblationOptions:
-    """How an experiment is conducted; `isolate` says what each of them means."""
+    """Options of an experiment; see `ablate`."""
 
     def __init__(  # noqa: PLR0913 - the options of one verb
         self,
@@ -174,7 +174,7 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
-    """The queries as traces that no part has touched; texts are numbered."""
+    """Return the queries as traces without outputs; plain texts are numbered."""
     starts = [
         Trace(id=str(at), query=given) if isinstance(given, str) else strip_outputs(given)
         for at, given in enumerate(queries, 1)
@@ -202,7 +202,7 @@ def run_experiment(
     sources: Iterable[Trace] = (),
     warnings: tuple[str, ...] = (),
 ) -> Ablation:
-    """Run the configurations of a design, and divide the change; `material` is what else the result rests on."""
+    """Run the configurations of a design and divide the change; `sources` are further inputs of the fingerprint."""
     plan = _build_plan(baseline, candidate, (*queries, *sources), options)
     with tempfile.TemporaryDirectory() if options.out is None else nullcontext(options.out) as place:
         folder = ExperimentFolder.open(Path(place), plan)
@@ -255,7 +255,7 @@ def _failure_warnings(configurations: Iterable[SystemConfiguration], queries: in
 
 
 class _ConfigurationRuns:
-    """Makes the run of one configuration after the other."""
+    """Runs of the configurations, made or reused one after the other."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class _ConfigurationRuns:
         self._done_steps = 0
 
     def ensure_run(self, mask: int) -> SystemConfiguration:
-        """The configuration, made now or found finished."""
+        """Return the configuration, evaluated now or reused."""
         parts = tuple(name for at, name in enumerate(self.runner.names) if mask >> at & 1)
         whole = len(parts) == len(self.runner.names)
         name = "candidate" if whole else "+".join(parts) or "baseline"
@@ -316,7 +316,7 @@ class _ConfigurationRuns:
 
 
 def _query_clusters(queries: Sequence[Trace]) -> list[tuple[str, str]]:
-    """What ties queries together: the conversation, else the same words."""
+    """Return the cluster of each query: its conversation, else its words."""
     return [
         ("query", start.query) if start.conversation is None else ("talk", start.conversation)
         for start in queries

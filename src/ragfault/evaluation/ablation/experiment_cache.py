@@ -23,7 +23,7 @@ ANSWER_FREE_VERDICTS: tuple[VerdictKind, ...] = ("chunk", "missing", "recall")
 
 
 class CachedJudge:
-    """A judge that asks another one, once for each query, chunks and answer.
+    """Judge that asks another one once for each query, chunks and answer.
 
     Verdicts on the chunks are made without sight of the answer, so those on the same query and chunks are
     kept across answers: a judge that is noisy adds no noise to what a generator cannot change. A verdict
@@ -37,16 +37,16 @@ class CachedJudge:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """What the judge that is asked offers."""
+        """Return the verdicts that the wrapped judge offers."""
         return self.judge.offers
 
     @property
     def fingerprint(self) -> str:
-        """That of the judge that is asked."""
+        """Return the fingerprint of the wrapped judge."""
         return self.judge.fingerprint
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace: remembered, or asked for."""
+        """Return the verdicts on each trace, cached or new."""
         found = [self._by_answer.get(_verdict_key(trace)) for trace in traces]
         new = [trace for trace, seen in zip(traces, found, strict=True) if seen is None]
         asked = iter(observe_traces(self.judge, new)) if new else iter(())
@@ -56,12 +56,12 @@ class CachedJudge:
         ]
 
     def add_run(self, run: Run) -> None:
-        """Take in the verdicts of a run."""
+        """Add the verdicts of a run to the cache."""
         for trace, seen in zip(run.traces(), run.verdicts(), strict=True):
             self._remember(trace, seen)
 
     def _remember(self, trace: Trace, verdicts: Verdicts) -> Verdicts:
-        """The verdicts with those on the chunks that are known already, taken into memory."""
+        """Cache verdicts; known verdicts on the same chunks replace theirs."""
         known = self._by_chunks.get(_verdict_key(trace, with_answer=False))
         if known is not None:
             parts = {part: getattr(known, part) for part in ANSWER_FREE_VERDICTS}
@@ -74,7 +74,7 @@ class CachedJudge:
 
 
 def _verdict_key(trace: Trace, *, with_answer: bool = True) -> bytes:
-    """What the verdicts on a trace are made from, as a hash; without the answer, what those on its chunks are."""
+    """Hash the input of the verdicts on a trace; without the answer, that of the verdicts on its chunks."""
     chunks = trace.chunks and [(chunk.id, chunk.text, chunk.kind, chunk.document) for chunk in trace.chunks]
     parts: list[object] = [trace.id, trace.query, chunks, trace.reference, trace.facts, trace.gold]
     if with_answer:
@@ -91,7 +91,7 @@ PLAN_FILE = "ablation.json"
 
 
 class ExperimentPlan(Struct, frozen=True, kw_only=True):
-    """What must be equal for an experiment to be taken up again."""
+    """Inputs that must be equal for an experiment to be resumed."""
 
     ragfault: str
     parts: tuple[str, ...]
@@ -104,14 +104,14 @@ class ExperimentPlan(Struct, frozen=True, kw_only=True):
 
 
 class ExperimentFolder:
-    """A folder that holds the runs of one experiment and nothing else."""
+    """Folder that holds the runs of one experiment and nothing else."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def open(cls, path: Path, plan: ExperimentPlan) -> Self:
-        """Begin an experiment, or take up the one that was begun here with the same plan.
+        """Begin an experiment, or resume the one with the same plan.
 
         Raises OutputError where the folder holds something else or cannot be written, RunError where it
         holds another experiment.
@@ -139,20 +139,20 @@ class ExperimentFolder:
         return cls(path)
 
     def run_path(self, name: str) -> Path:
-        """Where the run of a configuration stands."""
+        """Return the path of the run of a configuration."""
         return self.path / name
 
     @property
     def calls_path(self) -> Path:
-        """Where every call of a part is written down."""
+        """Return the path of the log of part calls."""
         return self.path / "calls.jsonl"
 
     def open_run(self, name: str) -> Run:
-        """The run of a configuration."""
+        """Open the run of a configuration."""
         return Run.open(self.run_path(name))
 
     def finished_run(self, name: str, traces: int) -> Run | None:
-        """The run of a configuration if it is finished; RunError where another stands in its place."""
+        """Return the run of a configuration if it is finished. Raises RunError where another run has its place."""
         if not self.run_path(name).exists():
             return None
         run = self.open_run(name)

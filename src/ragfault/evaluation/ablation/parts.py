@@ -35,7 +35,7 @@ RESERVED_NAMES = ("baseline", "candidate", "made")
 
 
 def retriever(function: Callable[[str], Iterable[Chunk | str]]) -> SystemPart:
-    """The part that retrieves: a function from a query to chunks, as a part of a system.
+    """Wrap a function from a query to chunks as a part of a system.
 
     Chunks may be plain strings; their id is then made from their text.
 
@@ -51,7 +51,7 @@ def retriever(function: Callable[[str], Iterable[Chunk | str]]) -> SystemPart:
 
 
 def generator(function: AnswerFunction) -> SystemPart:
-    """The part that answers: a function from query and chunks to an answer, as a part of a system.
+    """Wrap a function from query and chunks to an answer as a part of a system.
 
     It may return a trace instead of a text; answer, citations, model, latency, tokens and error are taken
     from it.
@@ -81,7 +81,7 @@ def generator(function: AnswerFunction) -> SystemPart:
 
 
 def check_part_names(baseline: System, candidate: System) -> tuple[str, ...]:
-    """The names of the parts of two systems, which must be the same in the same order.
+    """Return the part names of two systems, which must be equal and in the same order.
 
     Raises UsageError where they are not, or cannot name a folder.
 
@@ -108,7 +108,7 @@ def check_part_names(baseline: System, candidate: System) -> tuple[str, ...]:
 
 
 def part_label(step: object) -> str:
-    """What a part calls itself, as far as it does."""
+    """Return the qualified name of a part."""
     return str(getattr(step, "__qualname__", type(step).__qualname__))
 
 
@@ -121,7 +121,7 @@ def _as_chunk(given: Chunk | str) -> Chunk:
 
 
 def strip_outputs(trace: Trace) -> Trace:
-    """A trace as it is before any part ran: the query, its answer key and its circumstances.
+    """Return a trace without outputs: the query, its answer key and its context.
 
     >>> trace = strip_outputs(Trace(id="1", query="When?", answer="At noon.", reference="At noon."))
     >>> trace.answer, trace.reference
@@ -133,7 +133,7 @@ def strip_outputs(trace: Trace) -> Trace:
 
 
 class _PartCall(Struct, frozen=True):
-    """A call of a part, as it is written down."""
+    """Call of a part, as stored in the log."""
 
     part: str
     side: int
@@ -142,7 +142,7 @@ class _PartCall(Struct, frozen=True):
 
 
 class PartRunner:
-    """Runs the parts of two systems, and writes down what each part made of what.
+    """Runner of the parts of two systems, with a log of each call.
 
     A part that gets the same trace in another configuration is not run again, nor when an experiment that
     was killed goes on: parts that draw at random draw the same there, so that they add no noise to the
@@ -178,7 +178,7 @@ class PartRunner:
         self._file.close()
 
     def run(self, mask: int, start: Trace) -> Trace:
-        """Fold a query through the parts of a configuration; a part that fails leaves a trace that says so."""
+        """Fold a query through the parts of a configuration; a part that fails leaves a trace with its error."""
         trace = start
         for at, name in enumerate(self.names):
             trace = self._run_part(name, mask >> at & 1, trace)
@@ -187,7 +187,7 @@ class PartRunner:
         return _finish_trace(trace, start)
 
     def _run_part(self, name: str, side: int, trace: Trace) -> Trace:
-        """What a part makes of a trace: remembered, or made now."""
+        """Return the output of a part, from the log or from a call."""
         step = self._systems[side][name]
         digest = _input_digest(trace)
         key = (name, 0 if step is self._systems[0][name] else side, digest or "")
@@ -211,7 +211,7 @@ class PartRunner:
 
 
 def _call_part(name: str, step: SystemPart, trace: Trace) -> Trace:
-    """What a part makes of a trace; of a failure, a trace that says so."""
+    """Call a part; return a trace with the error where it fails."""
     try:
         made = step(trace)
         if not isinstance(made, Trace):
@@ -222,7 +222,7 @@ def _call_part(name: str, step: SystemPart, trace: Trace) -> Trace:
 
 
 def _input_digest(trace: Trace) -> str | None:
-    """Stands for the input of a part; None where it holds what cannot be written down."""
+    """Hash the input of a part; None where it cannot be serialized."""
     try:
         coded = msgspec.msgpack.encode(trace, order="deterministic")
     except (TypeError, ValueError, OverflowError):
@@ -231,7 +231,7 @@ def _input_digest(trace: Trace) -> str | None:
 
 
 def _finish_trace(trace: Trace, start: Trace) -> Trace:
-    """The trace as it is judged: of the user's query, and as it can be written down."""
+    """Return the trace as it is judged: with the user's query, and serializable."""
     try:
         whole = normalize_trace(replace(trace, id=start.id, query=start.query), check=True)
         return msgspec.json.decode(msgspec.json.encode(whole), type=Trace)
@@ -247,7 +247,7 @@ def run_configuration(
     threads: int = 1,
     advance: Callable[[int], None],
 ) -> list[Trace]:
-    """The traces of a configuration, in the order of the queries."""
+    """Yield the traces of a configuration, in the order of the queries."""
     made = []
     for trace in _map_threads(lambda start: runner.run(mask, start), queries, threads):
         made.append(trace)
@@ -256,7 +256,7 @@ def run_configuration(
 
 
 def _map_threads(function: SystemPart, items: Sequence[Trace], threads: int) -> Iterator[Trace]:
-    """The results in order, made on some threads."""
+    """Map over threads, results in order."""
     if threads == 1:
         yield from map(function, items)
         return

@@ -12,7 +12,7 @@ from ragfault.stats import Difference
 
 
 class SystemConfiguration(Struct, frozen=True, kw_only=True):
-    """A system put together from parts of the baseline and of the candidate, and how it ran."""
+    """System of parts from the baseline and the candidate, and how it ran."""
 
     name: str
     """"baseline", "candidate", or the parts taken from the candidate joined by "+"."""
@@ -29,7 +29,7 @@ class SystemConfiguration(Struct, frozen=True, kw_only=True):
 
 
 class PartEffect(Struct, frozen=True, kw_only=True):
-    """What some parts do to a metric, over the queries that are scored in every configuration."""
+    """Effect of some parts on a metric, over the queries that are scored in every configuration."""
 
     parts: tuple[str, ...]
     """One part: its share of the change. Two: their interaction. None: the whole change."""
@@ -49,12 +49,12 @@ class PartEffect(Struct, frozen=True, kw_only=True):
 
     @property
     def moved(self) -> bool:
-        """Whether it is shown to have raised or lowered the metric."""
+        """Return whether the effect is shown to be a rise or a drop."""
         return self.state in ("dropped", "rose")
 
 
 class MetricAttribution(Struct, frozen=True, kw_only=True):
-    """One metric: its change from baseline to candidate, divided among the parts."""
+    """Change of one metric from baseline to candidate, divided among the parts."""
 
     metric: str
     layer: Layer
@@ -78,21 +78,21 @@ class MetricAttribution(Struct, frozen=True, kw_only=True):
 
     @property
     def moving_parts(self) -> tuple[str, ...]:
-        """The parts that are shown to have moved the metric."""
+        """Return the parts that are shown to have moved the metric."""
         return tuple(share.parts[0] for share in self.shares if share.moved)
 
     @property
     def result(self) -> ChangeState:
-        """What became of the whole: dropped, rose, steady or cannot tell."""
+        """Return the state of the whole change: dropped, rose, steady or cannot tell."""
         return "cannot tell" if self.total is None else self.total.state
 
     def share_of(self, part: str) -> PartEffect | None:
-        """The share of a part; None where no query counts or there is no such part."""
+        """Return the share of a part; None where no query counts or there is no such part."""
         return next((found for found in self.shares if found.parts == (part,)), None)
 
 
 class Ablation(Struct, frozen=True, kw_only=True):
-    """Which part made the change between two systems: every metric, divided among the parts."""
+    """Change between two systems, every metric divided among the parts."""
 
     parts: tuple[str, ...]
     """In the order in which they run."""
@@ -112,7 +112,7 @@ class Ablation(Struct, frozen=True, kw_only=True):
 
     @property
     def worsened_by(self) -> dict[str, tuple[str, ...]]:
-        """For each part, the metrics that it is shown to have made worse."""
+        """Return for each part the metrics that it is shown to have worsened."""
         return {part: tuple(self._worsened_metrics(part)) for part in self.parts}
 
     def _worsened_metrics(self, part: str) -> list[str]:
@@ -124,5 +124,5 @@ class Ablation(Struct, frozen=True, kw_only=True):
         ]
 
     def attribution_of(self, metric: str) -> MetricAttribution | None:
-        """What was found of the metric that prints so; None where it was not asked for."""
+        """Return the attribution of the metric of that text; None where it was not asked for."""
         return next((found for found in self.attributions if found.metric == metric), None)

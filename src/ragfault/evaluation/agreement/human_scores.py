@@ -84,7 +84,9 @@ def load_paired_scores(
     A file of both may tell of one of them only. Raises what `people` raises; UsageError for more than two files.
     """
     if len(sources) > 2:
-        raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or once for each.")
+        raise UsageError(
+            f"--human-labels was given {len(sources)} times: once for both runs, or once for each."
+        )
     if len(sources) == 2:
         return load_human_scores(sources[0], runs[0], notice=notice), load_human_scores(
             sources[1], runs[1], notice=notice
