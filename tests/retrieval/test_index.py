@@ -107,7 +107,7 @@ def test_permissions_and_validity_hold_in_the_search():
 
 def test_several_forms_of_a_query_are_fused(index: ChunkIndex):
     """A decomposed query finds what each of its parts finds."""
-    both = found(index, "?", "sparse", forms=("dogs on a lead", "harbour office"))
+    both = found(index, "?", "sparse", variants=("dogs on a lead", "harbour office"))
     assert set(both[:2]) == {"dogs", "office"}
 
 

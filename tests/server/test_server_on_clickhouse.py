@@ -110,9 +110,9 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
     try:
         for minute in range(-80, FAULT_START + 60, 10):
             traces = [trace for at in range(10) for trace in streamer.make_minute(minute + at)]
-            state.server.store.append(traces).result()
+            state.server.store.append_traces(traces).result()
             state.server.scoring_workers.called(len(traces))
-            while state.server.store.totals().waiting:
+            while state.server.store.compute_totals().waiting:
                 time.sleep(0.02)
             moment[0] = begin + 60 * (minute + 10)
             sent += state.scheduler.round()
@@ -125,5 +125,5 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
     assert all(notice.traces for notice in drops)
     desk = opened().collector
     assert {alarm.rule.name for alarm in desk.alarms().alarms} >= {"DROP"}
-    assert {event.kind for event in desk.store.events()} >= {"firing"}
+    assert {event.kind for event in desk.store.read_events()} >= {"firing"}
     desk.store.close()

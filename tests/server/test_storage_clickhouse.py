@@ -17,9 +17,6 @@ from msgspec.structs import replace
 pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
-from test_store import *  # noqa: F403 - its laws, which hold here under the places of this module
-from test_store import METRICS, Place, measures, pages
-
 from ragfault.errors import OutputError, RunError, UsageError
 from ragfault.evaluation.online.sampling import SamplingDraw
 from ragfault.records import Trace
@@ -31,14 +28,8 @@ from ragfault.server.storage.clickhouse.connection import (
 )
 from ragfault.server.storage.clickhouse.schema import MIGRATIONS
 from ragfault.server.storage.clickhouse.store import ClickHouseStore
-
-for own in (  # laws that are stated for this store below, in its own terms
-    "test_a_trace_is_there_once_however_often_it_is_sent",
-    "test_what_was_acknowledged_survives_kills",
-    "test_one_process_owns_a_store",
-    "test_a_store_of_a_later_version_is_refused",
-):
-    del globals()[own]
+from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
+from storage_laws import METRICS, Place, measures, pages
 
 ALL = 2**31 - 1
 
@@ -183,17 +174,17 @@ def test_a_store_of_a_later_version_is_refused(at: Place, tmp_path: Path):
 KILLED = """
 import sys
 from ragfault.records import Trace
-from ragfault.server.storage import Wanted, open_store
+from ragfault.server.storage import TraceSelection, open_store
 store = open_store(sys.argv[1])
-print("there", *(line.id for line in store.find(Wanted(limit=1000)).lines), flush=True)
+print("there", *(line.id for line in store.list_traces(TraceSelection(limit=1000)).lines), flush=True)
 at = 0
 while len(sys.argv) > 2:
     batch = [Trace(id=f"{sys.argv[2]}-{at}-{n}", query="q" * 200) for n in range(5)]
-    number = store.hold("spans", [b"held"]).result()
-    store.append(batch, release=number).result()
+    number = store.add_pending("spans", [b"held"]).result()
+    store.append_traces(batch, released=number).result()
     print(*(trace.id for trace in batch), flush=True)
     at += 1
-print("held", len(store.held("spans")))
+print("held", len(store.list_pending("spans")))
 store.close()
 """
 
@@ -252,7 +243,7 @@ def test_what_breaks_off_in_counting_is_made_up_for(held, at: Place, tmp_path: P
     assert store.read_rollups(0, ALL, **same) == whole.read_rollups(0, ALL, **same)
     assert store.read_products(0, ALL) == whole.read_products(0, ALL)
     for name in METRICS:
-        assert store.read_worst_traces(name, 0, ALL) == whole.worst(name, 0, ALL)
+        assert store.read_worst_traces(name, 0, ALL) == whole.read_worst_traces(name, 0, ALL)
     store.close()
 
 
@@ -411,7 +402,7 @@ def _check(each, n: int) -> SpotCheck:
 
 def _places(sample) -> tuple:
     """A sample with its columns as rows; conversations by whether there is one, for codes are each store's own."""
-    named, rest, columns = sample[:5], sample.rest, sample[6:]
+    named, rest, columns = sample[:5], sample.remainder, sample[6:]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     plain = ((*(-1.0 if value != value else value for value in row[:-1]), row[-1] > 0) for row in rows)
     return (named, tuple(round(each, 9) for each in rest), sorted(plain))

@@ -17,22 +17,13 @@ import pytest
 pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
-from test_store import *  # noqa: F403 - its laws, which hold here under the places of this module
-from test_store import Place, measures, pages
-
 from clicking import PASSWORD, USER, fronted
 from ragfault.errors import OutputError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, HumanVerdicts
 from ragfault.records import Trace
 from ragfault.server.storage import EventCount, TimelineMark, TraceSelection, TraceStore, open_store
-
-for own in (  # laws that `test_store_clickhouse` states in its own terms
-    "test_a_trace_is_there_once_however_often_it_is_sent",
-    "test_what_was_acknowledged_survives_kills",
-    "test_one_process_owns_a_store",
-    "test_a_store_of_a_later_version_is_refused",
-):
-    del globals()[own]
+from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
+from storage_laws import Place, measures, pages
 
 
 @pytest.fixture(scope="module")

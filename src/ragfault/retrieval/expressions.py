@@ -29,8 +29,8 @@ def parse_expression(text: str) -> CallExpression:
     Raises UsageError where it does not follow the grammar.
 
     >>> parse_expression("hybrid(k=50, method=rrf)")
-    Call(name='hybrid', values=(), options={'k': 50, 'method': 'rrf'})
-    >>> parse_expression("sentence:acme/e5(256)").values
+    CallExpression(name='hybrid', arguments=(), options={'k': 50, 'method': 'rrf'})
+    >>> parse_expression("sentence:acme/e5(256)").arguments
     (256,)
     """
     shape = EXPRESSION_PATTERN.fullmatch(text)

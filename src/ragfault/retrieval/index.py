@@ -35,7 +35,7 @@ class BM25Index:
     Raises MissingExtra without the extra `retrieval`.
 
     >>> lexicon = BM25Index().fit(["The ferry leaves at ten.", "Dogs need a lead."])
-    >>> [bool(score > 0) for score in lexicon.scores("When do ferries leave?")]
+    >>> [bool(score > 0) for score in lexicon.score_texts("When do ferries leave?")]
     [True, False]
     """
 

@@ -53,7 +53,7 @@ class Query(Struct, frozen=True, kw_only=True):
     def with_failure(self, note: str) -> Query:
         """The query with a note that a stage failed.
 
-        >>> Query(text="?").failing("no answer").notes
+        >>> Query(text="?").with_failure("no answer").notes
         ('no answer',)
         """
         return replace(self, notes=(*self.notes, note), failures=(*self.failures, note))

@@ -240,7 +240,7 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
     """
     if not 0 <= threshold <= 1 or neighbors < 0:
         raise UsageError(
-            f"bar is from 0 to 1 and beside at least 0, got bar={threshold}, beside={neighbors}."
+            f"threshold is from 0 to 1 and neighbors at least 0, got threshold={threshold}, neighbors={neighbors}."
         )
     bearing: RelevanceScorer = reranker.relevance if reranker is not None else _score_overlap
 

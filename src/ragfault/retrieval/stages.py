@@ -29,7 +29,7 @@ StageKind = Literal["query", "filter", "retrieve", "rerank", "select", "reorder"
 """What a stage is for; written in the order in which they should follow each other."""
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 
-RERANK_SERVICES = {"cohere": "Cohere", "voyage": "Voyage", "vertex": "Vertex"}
+RERANK_SERVICES = {"cohere": "CohereReranker", "voyage": "VoyageReranker", "vertex": "VertexReranker"}
 RERANKERS = (
     "embedded",
     "lexical",
@@ -188,14 +188,14 @@ STAGES: dict[str, StageFactory] = {
     ),
     "top": StageFactory("select", lambda _, k=10: select_top(k), "keeps the first"),
     "adaptive": StageFactory(
-        "select", lambda _, bar=0.5: select_adaptive(bar), "keeps as many as the query calls for"
+        "select", lambda _, threshold=0.5: select_adaptive(threshold), "keeps as many as the query calls for"
     ),
     "diverse": StageFactory("select", _make_diverse, "keeps hits that repeat each other least"),
     "budget": StageFactory(
         "select", lambda _, tokens: select_within_budget(tokens), "keeps what fits into so many tokens"
     ),
     "reorder": StageFactory(
-        "reorder", lambda _, manner="ends": reorder(manner), "puts the best at both ends"
+        "reorder", lambda _, strategy="ends": reorder(strategy), "puts the best at both ends"
     ),
     "compress": StageFactory("compress", _make_compress, "keeps the sentences that bear on the query"),
 }

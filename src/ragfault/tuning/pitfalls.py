@@ -84,7 +84,7 @@ def lint(target: PipelineConfig | Run | str | Path, index: str | Path | None = N
     evidence says so. Raises InputError where a file is no pipeline, RunError where a folder is no run and no index.
 
     >>> found = lint(PipelineConfig(chunker="fixed(512)", embedder="latent", stages={"find": "dense(k=20)"}))
-    >>> [one.name for one in found if one.found]
+    >>> [one.name for one in found if one.detected]
     ['lost in the middle', 'static chunk size', 'dense only']
     """
     if isinstance(target, (str, Path)):

@@ -113,7 +113,7 @@ class Chunker:
     def expression(self) -> str:
         """The chunker as it is written; `chunker(text)` makes it anew.
 
-        >>> Chunker("pairs", 384, 48).text
+        >>> Chunker("pairs", 384, 48).expression
         'pairs(384, overlap=48)'
         """
         said = {"overlap": self.overlap, "apart": self.apart, "embedder": self.model}
@@ -270,7 +270,7 @@ def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = N
 
     Raises UnknownName for a kind or parameter that does not exist, UsageError for what cannot be read or cannot be.
 
-    >>> load_chunker("fixed(512, overlap=64)").text, load_chunker("faq").text, load_chunker("legal(800)").text
+    >>> load_chunker("fixed(512, overlap=64)").expression, load_chunker("faq").expression, load_chunker("legal(800)").expression
     ('fixed(512, overlap=64)', 'pairs(384, overlap=48)', 'clauses(800, overlap=180)')
     >>> load_chunker("recursiv(800)")
     Traceback (most recent call last):

@@ -52,7 +52,7 @@ def make_semantic_divider(
     Equal breaks: the later one; no break in the second half: the last before; none at all: when it is full.
 
     >>> make_semantic_divider([3, 5, 6, 9], {3: 0.1, 5: 0.4, 6: 0.2, 9: 0.3}, 6)(TokenSpan(0, 12))
-    [Piece(start=0, end=5), Piece(start=5, end=9), Piece(start=9, end=12)]
+    [TokenSpan(start=0, end=5), TokenSpan(start=5, end=9), TokenSpan(start=9, end=12)]
     """
     known = make_break_finder(breaks)
 

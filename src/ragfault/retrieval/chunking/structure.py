@@ -41,7 +41,7 @@ def parse_blocks(text: str) -> TextBlocks:
     """The blocks of a text, by the marks of Markdown (also `Title` over a rule, and `== Title ==`).
 
     >>> parse_blocks("# Fares\\n\\nBy length.\\n\\n| Car | 20 |\\n|---|---|\\n| Van | 30 |\\n\\n- dogs\\n- cats\\n")
-    Blocks(headings=[(0, 1)], paragraphs=[0, 21, 58], items=[58, 65], tables=[(21, 56)])
+    TextBlocks(headings=[(0, 1)], paragraphs=[0, 21, 58], items=[58, 65], tables=[(21, 56)])
     """
     reader = _BlockReader()
     for place, line in iterate_lines(text):

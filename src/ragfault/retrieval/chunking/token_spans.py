@@ -116,7 +116,7 @@ def make_divider(finders: Sequence[BreakFinder], max_tokens: int) -> Callable[[T
     after the last one anywhere.
 
     >>> make_divider([make_break_finder([4, 6]), make_break_finder([2, 9])], 5)(TokenSpan(0, 12))
-    [Piece(start=0, end=4), Piece(start=4, end=6), Piece(start=6, end=9), Piece(start=9, end=12)]
+    [TokenSpan(start=0, end=4), TokenSpan(start=4, end=6), TokenSpan(start=6, end=9), TokenSpan(start=9, end=12)]
     """
 
     def parts(piece: TokenSpan, depth: int) -> list[TokenSpan]:

@@ -81,7 +81,7 @@ def build_outcome_rows(
 
     >>> from ragfault.evaluation.online import score_response
     >>> found = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
-    >>> [(each.state, each.values, len(each.seen)) for each in build_outcome_rows([found, found])]
+    >>> [(each.state, each.values, len(each.observations)) for each in build_outcome_rows([found, found])]
     [('scored', (('groundedness', 1.0),), 8)]
     """
     first: dict[str, TraceOutcome] = {}

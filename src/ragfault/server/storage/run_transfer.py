@@ -42,14 +42,14 @@ def export_run(
 
     It is what `evaluate` makes of the same traces with the same judge and metrics. Traces that wait to be judged are
     left out, with a notice. Raises UsageError where the selection is empty, or was judged by several judges (name one
-    with `Wanted.judge`), OutputError where the place is taken, or traces were forgotten meanwhile.
+    with `TraceSelection.judge`), OutputError where the place is taken, or traces were forgotten meanwhile.
 
     >>> import tempfile
     >>> from ragfault.evaluation.online import score_response
     >>> from ragfault.server.storage import open_store
     >>> store = open_store(tempfile.mkdtemp())
     >>> found = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
-    >>> _ = store.append([found.trace]).result(), store.score([found], []).result()
+    >>> _ = store.append_traces([found.trace]).result(), store.add_outcomes([found], []).result()
     >>> export_run(store, TraceSelection(), tempfile.mkdtemp() + "/run").manifest.traces
     1
     >>> store.close()

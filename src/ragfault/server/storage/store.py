@@ -274,7 +274,7 @@ def open_store(place: str | Path) -> TraceStore:
 
     >>> import tempfile
     >>> store = open_store(tempfile.mkdtemp())
-    >>> store.totals().traces
+    >>> store.compute_totals().traces
     0
     >>> store.close()
     """

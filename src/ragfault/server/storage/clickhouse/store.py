@@ -285,7 +285,7 @@ class ClickHouseStore:
 
     def _disconnect(self) -> None:
         """Give up the claim, and the connections."""
-        owned = getattr(self, "_owned", None)
+        owned = getattr(self, "_lease", None)
         if owned is not None:
             with contextlib.suppress(OutputError):  # a server that does not answer: the claim lapses
                 owned.release()

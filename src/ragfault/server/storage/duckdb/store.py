@@ -61,9 +61,9 @@ class DuckDBStore:
 
     >>> import tempfile
     >>> store = DuckDBStore(Path(tempfile.mkdtemp()))
-    >>> store.append([Trace(id="1", query="When?"), Trace(id="1", query="When?")]).result()
-    Appended(taken=1, repeated=1)
-    >>> store.trace("1").state
+    >>> store.append_traces([Trace(id="1", query="When?"), Trace(id="1", query="When?")]).result()
+    AppendResult(added=1, duplicates=1)
+    >>> store.get_trace("1").state
     'waiting'
     >>> store.close()
     """

@@ -1,0 +1,431 @@
+"""Laws of every store, whatever its engine; a test module imports them and provides the fixture `at`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault import evaluate
+from ragfault.analysis.monitoring.rollups import DERIVED_METRICS, Rollup, merge_by_key
+from ragfault.errors import OutputError, UsageError
+from ragfault.evaluation.agreement.human_labels import AnswerLabel, HumanLabel, HumanVerdicts
+from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.io.datasets import load_handbook
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Trace
+from ragfault.server.storage import (
+    AccessToken,
+    AlertEvent,
+    EventCount,
+    TimelineMark,
+    TraceSelection,
+    TraceStore,
+    export_run,
+    import_run,
+    open_store,
+)
+
+duckdb = pytest.importorskip("duckdb", reason="the store needs the extra `server`")
+
+METRICS = ("context_relevance", "groundedness", "answer_relevance", "latency")
+SCORING = TraceScorer("lexical", metrics=METRICS)
+
+
+def judged(count: int = 40) -> list:
+    """Some traces of the demo, judged."""
+    return [SCORING(trace) for trace in load_handbook().traces["v1"][:count]]
+
+
+def filled(place: str | Path, found: list) -> TraceStore:
+    """A store that holds these."""
+    store = open_store(place)
+    store.append_traces([each.trace for each in found]).result()
+    store.add_outcomes(found, measures(), cohort_fields=("model",)).result()
+    return store
+
+
+def measures():
+    from ragfault.evaluation.evaluator import describe_metric
+
+    return tuple(map(describe_metric, SCORING.metrics))
+
+
+Place = Callable[[Path], str | Path]
+"""Where a store is, for a folder of a test."""
+
+
+@pytest.fixture(scope="module")
+def held(at: Place, tmp_path_factory: pytest.TempPathFactory):
+    found = judged()
+    store = filled(at(tmp_path_factory.mktemp("store") / "s"), found)
+    yield store, found
+    store.close()
+
+
+def pages(store: TraceStore, wanted: TraceSelection) -> list[str]:
+    """The ids of a selection, walked page by page."""
+    found: list[str] = []
+    while True:
+        page = store.list_traces(wanted)
+        found += [line.id for line in page.lines]
+        if page.next is None:
+            return found
+        wanted = replace(wanted, after=page.next)
+
+
+# --- once each -------------------------------------------------------------------------------------
+
+
+def test_what_was_taken_first_stays(at: Place, tmp_path: Path):
+    """A second trace of the same id changes nothing of the first, also after the store was opened anew."""
+    store = open_store(at(tmp_path))
+    store.append_traces([Trace(id="a", query="first")]).result()
+    store.close()
+    store = open_store(at(tmp_path))
+    assert store.append_traces([Trace(id="a", query="second")]).result().duplicates == 1
+    assert store.get_trace("a").trace.query == "first"
+    store.close()
+
+
+def test_a_trace_comes_back_whole(held):
+    """Trace, verdicts and scores are what went in."""
+    store, found = held
+    for each in found[:10]:
+        whole = store.get_trace(each.trace.id)
+        assert (whole.trace, whole.verdicts, whole.scores) == (each.trace, each.verdicts, each.scores)
+        assert whole.state == "scored"
+    assert store.get_trace("nobody") is None
+
+
+def test_judging_twice_counts_once(at: Place, tmp_path: Path):
+    """Outcomes that come again change no score and no roll-up."""
+    found = judged(10)
+    store = filled(at(tmp_path), found)
+    before = store.read_rollups(0, 2**31 - 1, cohort=None)
+    assert store.add_outcomes(found, measures()).result() == 0
+    assert store.read_rollups(0, 2**31 - 1, cohort=None) == before
+    store.close()
+
+
+def test_a_fault_of_one_deed_costs_no_other(at: Place, tmp_path: Path):
+    """Where one of several deeds of a transaction fails, the others are done."""
+    store = open_store(at(tmp_path))
+    bad = Trace(id="bad", query="\ud800")
+    futures = [
+        store.append_traces([trace]) for trace in (Trace(id="a", query="q"), bad, Trace(id="b", query="q"))
+    ]
+    assert futures[0].result().added == futures[2].result().added == 1
+    assert futures[1].exception() is not None
+    assert sorted(pages(store, TraceSelection())) == ["a", "b"]
+    store.close()
+
+
+# --- what waits --------------------------------------------------------------------------------------
+
+
+def test_what_waits_is_found_again(at: Place, tmp_path: Path):
+    """A store that was closed before its traces were judged gives them out in the order of arrival."""
+    found = judged(6)
+    store = open_store(at(tmp_path))
+    store.append_traces([each.trace for each in found]).result()
+    store.add_outcomes(found[:2], measures()).result()
+    store.close()
+    store = open_store(at(tmp_path))
+    kept = store.list_unscored()
+    assert [each.trace for each in kept] == [each.trace for each in found[2:]]
+    assert [each.trace.id for each in store.list_unscored(after=kept[0].number, limit=2)] == [
+        each.trace.id for each in found[3:5]
+    ]
+    assert store.compute_totals().waiting == 4
+    store.close()
+
+
+def test_what_is_held_goes_with_its_trace(at: Place, tmp_path: Path):
+    """What is held survives closing, and is let go of in the breath that takes its trace."""
+    store = open_store(at(tmp_path))
+    numbers = store.add_pending("spans", [b"one", b"two"]).result()
+    store.close()
+    store = open_store(at(tmp_path))
+    assert [each.body for each in store.list_pending("spans")] == [b"one", b"two"]
+    store.append_traces([Trace(id="a", query="q")], released=numbers[:1]).result()
+    assert [each.body for each in store.list_pending("spans")] == [b"two"]
+    store.close()
+
+
+# --- pages -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sort", ["time", "groundedness", "context_relevance"])
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_pages_meet_everything_once(held, sort, order, limit):
+    """Whatever the sorting and the length of a page, walking meets each trace of the selection once, in order."""
+    store, _ = held
+    ids = pages(store, TraceSelection(sort=sort, order=order, limit=limit))
+    assert len(ids) == len(set(ids)) > 30
+    lines = {line.id: line for line in store.list_traces(TraceSelection(limit=1000)).lines}
+    keys = [lines[name].time if sort == "time" else lines[name].values[sort] for name in ids]
+    assert keys == sorted(keys, reverse=order == "descending")
+
+
+def test_a_trace_that_comes_meanwhile_disturbs_no_page(at: Place, tmp_path: Path):
+    """What comes in while pages are walked makes none of the others be met twice or not at all."""
+    store = open_store(at(tmp_path))
+    store.append_traces(
+        [Trace(id=str(n), query="q", time=datetime.fromtimestamp(n, UTC)) for n in range(9)]
+    ).result()
+    page = store.list_traces(TraceSelection(limit=4))
+    store.append_traces([Trace(id="new", query="q", time=datetime.fromtimestamp(99, UTC))]).result()
+    rest = pages(store, TraceSelection(limit=4, after=page.next))
+    assert [line.id for line in page.lines] + rest == [str(n) for n in range(8, -1, -1)]
+    store.close()
+
+
+def test_filters_are_those_of_the_traces(held):
+    """Each filter finds what looking at every trace finds."""
+    store, found = held
+    route = found[0].trace.route
+    checks = {
+        TraceSelection(route=route): lambda each: each.trace.route == route,
+        TraceSelection(text="FERRY"): lambda each: (
+            "ferry" in (each.trace.query + (each.trace.answer or "")).lower()
+        ),
+        TraceSelection(metric="groundedness", high=0.5): lambda each: (
+            each.values.get("groundedness", 1) <= 0.5
+        ),
+        TraceSelection(metric="groundedness", low=1.0): lambda each: each.values.get("groundedness", 0) >= 1,
+        TraceSelection(state="waiting"): lambda each: False,
+        TraceSelection(judge=SCORING.judge.fingerprint): lambda each: True,
+        TraceSelection(ids=(found[3].trace.id, "nobody")): lambda each: each.trace.id == found[3].trace.id,
+        TraceSelection(until=found[5].trace.time.timestamp()): lambda each: (
+            each.trace.time < found[5].trace.time
+        ),
+    }
+    for wanted, keep in checks.items():
+        there = {each.trace.id for each in found if keep(each)}
+        assert set(pages(store, replace(wanted, limit=9))) == there, wanted
+        assert store.count_traces(wanted) == len(there)
+
+
+@pytest.mark.parametrize("key", ["", "x", "AAAA", "W10", "bnVsbA", "WzFlOTk5LDFd", "é"])
+def test_a_key_that_is_none_is_refused(held, key):
+    """What is not the key of a page is a usage error, and nothing else."""
+    store, _ = held
+    if key:
+        with pytest.raises(UsageError):
+            store.list_traces(TraceSelection(after=key))
+    with pytest.raises(UsageError):
+        store.list_traces(TraceSelection(limit=0))
+
+
+# --- roll-ups ----------------------------------------------------------------------------------------
+
+
+def test_rollups_are_sums_over_their_traces(held):
+    """For every metric and route, count and sum are those of the scores, at any grain, tidied or not."""
+    store, found = held
+    for grain in (1, 60, 2**31 - 1):
+        made = store.read_rollups(0, 2**31 - 1, grain=grain)
+        for name in METRICS:
+            values = [each.values[name] for each in found if name in each.values]
+            assert sum(each.n for each in made if each.metric == name) == len(values)
+            total = sum(each.sum for each in made if each.metric == name)
+            assert total == pytest.approx(sum(values), rel=1e-4, abs=1e-3)
+    before = store.read_rollups(0, 2**31 - 1, cohort=None)
+    store.compact().result()
+    assert store.read_rollups(0, 2**31 - 1, cohort=None) == before
+    assert {each.cohort for each in store.read_rollups(0, 2**31 - 1, cohort="*")} > {"model=gpt-4o-mini"}
+
+
+def test_rollups_do_not_depend_on_batches(at: Place, held, tmp_path: Path):
+    """Judged one by one, in the other order, with tidying in between, the roll-ups are the same."""
+    store, found = held
+    other = open_store(at(tmp_path))
+    other.append_traces([each.trace for each in found]).result()
+    for at, each in enumerate(reversed(found)):
+        other.add_outcomes([each], measures(), cohort_fields=("model",)).result()
+        if at % 9 == 0:
+            other.compact().result()
+    for grain in (1, 15):
+        one, two = (each.read_rollups(0, 2**31 - 1, grain=grain, cohort=None) for each in (store, other))
+        assert [_plain(each) for each in one] == [_plain(each) for each in two]
+    other.close()
+
+
+def _plain(each: Rollup) -> tuple:
+    return (each.key, each.n, round(each.sum, 6), each.bins, each.undefined, each.failed)
+
+
+def test_rollups_come_merged(held):
+    """No two roll-ups have one key."""
+    store, _ = held
+    found = store.read_rollups(0, 2**31 - 1, cohort=None, grain=15)
+    assert len(merge_by_key(found)) == len(found)
+
+
+def test_the_worst_are_the_worst(held):
+    """The worst traces of a metric are those of the least values, or the greatest where lower is better."""
+    store, found = held
+    for name, sign in (("groundedness", 1), ("latency", -1)):
+        values = sorted(sign * each.values[name] for each in found if name in each.values)
+        assert [each.badness for each in store.read_worst_traces(name, 0, 2**31 - 1, limit=7)] == values[:7]
+    assert store.read_worst_traces("nothing", 0, 9) == ()
+
+
+def test_measures_are_those_that_were_met(held):
+    """Metrics are known by name, range and direction, those that are derived too."""
+    store, _ = held
+    assert store.read_measures() == (*measures(), *DERIVED_METRICS)
+
+
+# --- the rest ----------------------------------------------------------------------------------------
+
+
+def test_small_things_are_kept(at: Place, tmp_path: Path):
+    """Marks, events, labels, settings, tokens and counts are there when the store is opened anew."""
+    store = open_store(at(tmp_path))
+    mark = TimelineMark(text="release 7", time=datetime(2031, 5, 4, tzinfo=UTC))
+    assert [store.add_marks([mark], 0.0).result() for _ in range(2)] == [1, 0]
+    store.add_events([AlertEvent(alert="a", time=1.0, kind="firing")], {"alarms": {"x": 1}}).result()
+    label = HumanLabel(trace="t", by="ann", verdicts=HumanVerdicts(answer=AnswerLabel(refused=False)))
+    store.add_label(label).result()
+    store.save_setting("theme", "dark").result()
+    token = AccessToken(name="ci", role="ingest", hash="00", created=1.0)
+    store.save_token(token).result()
+    store.save_token(replace(token, role="read")).result()
+    store.add_counts([EventCount("dropped", 5, 2), EventCount("dropped", 5, 3)]).result()
+    store.close()
+    store = open_store(at(tmp_path))
+    assert [each.text for each in store.read_marks()] == ["release 7"]
+    assert [each.kind for each in store.read_events("a")] == ["firing"]
+    assert store.read_labels("t") == (label,)
+    assert (store.read_setting("theme"), store.read_setting("alarms"), store.read_setting("none", 3)) == (
+        "dark",
+        {"x": 1},
+        3,
+    )
+    assert [each.role for each in store.read_tokens()] == ["read"]
+    assert store.read_counts() == (EventCount("dropped", 5, 5),)
+    store.delete_token("ci").result()
+    store.save_setting("theme", None).result()
+    assert (store.read_tokens(), store.read_setting("theme")) == ((), None)
+    store.close()
+
+
+def test_the_old_are_forgotten(at: Place, tmp_path: Path):
+    """By age all older ones go, by size the oldest; their roll-ups stay, and what went can come again."""
+    found = judged(30)
+    store = filled(at(tmp_path), found)
+    rolled = store.read_rollups(0, 2**31 - 1)
+    bound = found[10].trace.time.timestamp()
+    assert store.delete_expired(before=bound).result() == 10
+    assert set(pages(store, TraceSelection())) == {each.trace.id for each in found[10:]}
+    assert store.read_rollups(0, 2**31 - 1) == rolled
+    assert store.append_traces([found[0].trace]).result().added == 1
+    before = store.compute_totals().traces
+    assert 0 < store.delete_expired(max_bytes=store.compute_totals().bytes * 2 // 3).result() < before
+    assert store.delete_expired(max_bytes=10**12).result() == 0
+    store.close()
+
+
+# --- runs --------------------------------------------------------------------------------------------
+
+
+def test_an_export_is_the_run_that_evaluate_makes(held, tmp_path: Path):
+    """The same traces, judge and metrics give the same run, whether they came live or from a file."""
+    store, found = held
+    one = export_run(store, TraceSelection(), tmp_path / "live")
+    two = evaluate([each.trace for each in found], tmp_path / "made", judge="lexical", metrics=list(METRICS))
+    for name in ("traces", "verdicts", "scores"):
+        assert one.to_arrow(name).equals(two.to_arrow(name))
+    same = ("judge", "metrics", "fingerprint", "traces", "scored", "undefined", "failed")
+    assert all(getattr(one.manifest, each) == getattr(two.manifest, each) for each in same)
+
+
+def test_an_export_of_a_part_is_that_part(held, tmp_path: Path):
+    """A selection is exported as it is found; an empty one is refused; what waits is told."""
+    store, found = held
+    route = found[0].trace.route
+    run = export_run(store, TraceSelection(route=route), tmp_path / "part")
+    assert [trace.id for trace in run.traces()] == [e.trace.id for e in found if e.trace.route == route]
+    with pytest.raises(UsageError, match="nothing to export"):
+        export_run(store, TraceSelection(route="nowhere"), tmp_path / "none")
+    with pytest.raises(OutputError):
+        export_run(store, TraceSelection(), tmp_path / "part")
+
+
+def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
+    """What is judged while an export is written is not in it; where something is forgotten meanwhile, that is told."""
+    found = judged()[:5]
+    store = open_store(at(tmp_path / "s"))
+    store.append_traces([each.trace for each in found]).result()
+    store.add_outcomes(found[1:], measures()).result()
+
+    def late(_: str) -> None:
+        store.add_outcomes(found[:1], measures()).result()
+
+    run = export_run(store, TraceSelection(), tmp_path / "run", notice=late)
+    ids = [each.trace.id for each in found[1:]]
+    assert [trace.id for trace in run.traces()] == ids == [each.trace for each in run.verdicts()]
+    assert [score.trace for score in run.scores()] == [each for each in ids for _ in run.manifest.metrics]
+    store.append_traces([Trace(id="waits", query="q")]).result()
+    with pytest.raises(OutputError, match="forgotten"):
+        export_run(
+            store,
+            TraceSelection(),
+            tmp_path / "gone",
+            notice=lambda _: store.delete_expired(before=2.0**40).result(),
+        )
+    assert not (tmp_path / "gone").exists()
+    store.close()
+
+
+def test_an_import_is_undone_by_an_export(at: Place, held, tmp_path: Path):
+    """A run that is taken in and exported again is the same run; a prefix keeps two of them apart."""
+    store, _ = held
+    run = export_run(store, TraceSelection(), tmp_path / "run")
+    other = open_store(at(tmp_path / "other"))
+    assert import_run(other, run).added == run.manifest.traces
+    assert import_run(other, run).duplicates == run.manifest.traces
+    back = export_run(other, TraceSelection(), tmp_path / "back")
+    for name in ("traces", "verdicts", "scores"):
+        assert back.to_arrow(name).equals(run.to_arrow(name))
+    assert import_run(other, Run.open(run.path), prefix="again/").added == run.manifest.traces
+    other.close()
+
+
+def test_two_judges_are_not_mixed(at: Place, tmp_path: Path):
+    """A selection that two judges saw is exported only when one is named; what still waits is told of."""
+    chunk = Chunk(id="c", text="At noon the ferry leaves.")
+    traces = [Trace(id=n, query="When?", chunks=(chunk,), answer="At noon.") for n in "abc"]
+    store = open_store(at(tmp_path / "s"))
+    store.append_traces(traces).result()
+    none = TraceScorer("none", metrics=METRICS)
+    store.add_outcomes([SCORING(traces[0]), none(traces[1])], measures()).result()
+    with pytest.raises(UsageError, match="several judges"):
+        export_run(store, TraceSelection(), tmp_path / "run")
+    told: list[str] = []
+    run = export_run(
+        store, TraceSelection(judge=none.judge.fingerprint), tmp_path / "run", notice=told.append
+    )
+    assert [trace.id for trace in run.traces()] == ["b"]
+    assert "2 traces are left out" in told[0]
+    store.close()
+
+
+def test_readers_do_not_wait_for_the_writer(at: Place, tmp_path: Path):
+    """While batches are written, pages are read, and each shows whole batches only."""
+    store = open_store(at(tmp_path))
+    end = time.monotonic() + 1.0
+    futures = []
+    while time.monotonic() < end:
+        at = len(futures)
+        futures.append(store.append_traces([Trace(id=f"{at}-{n}", query="q") for n in range(10)]))
+        assert store.compute_totals().traces % 10 == 0
+    assert sum(future.result().added for future in futures) == store.compute_totals().traces
+    store.close()
