@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_JUDGE", "JUDGES", "apply_profile", "load_judge"]
 
 DEFAULT_JUDGE = "embedded"
-"""The judge where none is named."""
+"""The judge if none is named."""
 
 JUDGES = {
     "embedded": "ragfault.judges.embedded.judge:EmbeddedJudge",
@@ -23,21 +23,22 @@ JUDGES = {
     "minilm": "ragfault.judges.minilm.judge:MiniLMJudge",
     "none": "ragfault.judges.observation:NullJudge",
 }
-"""Name → where the judge is made; imported only when asked for."""
+"""Name → class of the judge, imported on demand."""
 ONNX_PREFIX = "onnx"
-"""Before a colon: a model on this machine, which stands behind it."""
+"""Before a colon: a model on this machine, whose path follows."""
 LLM_PREFIX = "llm"
-"""Alone or before a colon: a language model that is asked over the network."""
+"""Alone or before a colon: a language model behind an API."""
 
 
 def load_judge(
     name: str = DEFAULT_JUDGE, *, profile: str | Path | DomainProfile = "general", **options: Any
 ) -> Judge:
-    """The judge of a name, made with its options, and looking through a lens (see `load_lens`).
+    """Load a judge by its name, with its options and a domain profile (see `load_profile`).
 
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.
     "llm:MODEL" and "llm:PROVIDER/MODEL" ask a language model; their options are the fields of
-    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these.
+    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. Raises UnknownName for an unknown
+    judge, UsageError for wrong options.
 
     >>> load_judge("lexical").fingerprint.split()[0]
     'lexical/2'
@@ -47,28 +48,28 @@ def load_judge(
     """
     from importlib import import_module
 
-    given: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     kind, colon, address = name.partition(":")
     if colon and kind == ONNX_PREFIX:
-        made, given = "ragfault.judges.onnx.judge:OnnxJudge", (address,)
+        target, arguments = "ragfault.judges.onnx.judge:OnnxJudge", (address,)
     elif kind == LLM_PREFIX:
-        made, given = "ragfault.judges.llm.judge:LLMJudge", (address,)
+        target, arguments = "ragfault.judges.llm.judge:LLMJudge", (address,)
     elif name in JUDGES:
-        made = JUDGES[name]
+        target = JUDGES[name]
     else:
         raise UnknownName("judge", name, [*JUDGES, f"{LLM_PREFIX}:MODEL", f"{ONNX_PREFIX}:PATH"])
-    room, _, maker = made.partition(":")
+    module, _, class_name = target.partition(":")
     try:
-        judge: Judge = getattr(import_module(room), maker)(*given, **options)
+        judge: Judge = getattr(import_module(module), class_name)(*arguments, **options)
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
     return apply_profile(judge, profile)
 
 
 def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:
-    """A judge that looks through a lens; the general lens adds nothing.
+    """Apply a domain profile to a judge; the general profile changes nothing.
 
-    Raises UsageError for a judge that is neither made from a scorer nor asks a model: there is nothing to look through.
+    Raises UsageError for a judge that is neither made from a scorer nor asks a model.
     """
     from ragfault.judges.domain.profile import load_profile
 

@@ -42,13 +42,13 @@ OFFERED_PARTS: frozenset[VerdictKind] = frozenset(VERDICT_KINDS) - {"harm"}
 SUPPORTING_LABELS = ("supported", "inferred")
 DEFAULT_LEVELS = RelevanceLevels()
 MIN_OWN_SHARE = 0.3
-"""A chunk that a claim is drawn from is used where it holds so much of what the claim says beyond the query."""
+"""A chunk that a claim comes from is used if it has this share of the claim's words beyond the query."""
 MIN_TOPIC_COVERAGE = 0.6
-"""Words as general as small talk are meant where one sentence of the chunks says so much of them."""
+"""General words are on topic if one sentence of the chunks covers this share of them."""
 
 
 def assemble_verdicts(trace: Trace, scorer: Scorer, levels: RelevanceLevels = DEFAULT_LEVELS) -> Verdicts:
-    """All verdicts on one trace; what a scorer cannot cope with costs this trace alone."""
+    """Assemble all verdicts on one trace; an error of the scorer fails this trace alone."""
     try:
         parts = _assemble_parts(trace, scorer, levels)
     except Exception as error:  # noqa: BLE001 - the one door: a fault in one trace must not take the batch
@@ -58,7 +58,7 @@ def assemble_verdicts(trace: Trace, scorer: Scorer, levels: RelevanceLevels = DE
 
 
 def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) -> RelevanceLevel:
-    """Relevance in words, by the levels of a lens.
+    """Grade a relevance by the levels of a domain profile.
 
     >>> grade_relevance(0.75), grade_relevance(0.74), grade_relevance(0.3), grade_relevance(0.1)
     ('high', 'medium', 'low', 'none')
@@ -75,43 +75,45 @@ def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) 
 
 
 def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> dict[str, Any]:
-    """Every part whose inputs are there."""
+    """Assemble every part whose inputs are present."""
     chunks = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
-    reading = scorer.open_session(trace.query)
+    session = scorer.open_session(trace.query)
     parts: dict[str, Any] = {}
-    known: list[Entailment] = []
-    said = (
-        extract_claims(trace.answer, make_topic_check(trace.query, chunks, reading))
+    entailments: list[Entailment] = []
+    claims = (
+        extract_claims(trace.answer, make_topic_check(trace.query, chunks, session))
         if trace.answer is not None
         else []
     )
-    reading.prefetch(_collect_groups(trace, chunks, said))
+    session.prefetch(_collect_groups(trace, chunks, claims))
     if trace.chunks is not None and not lack_text(chunks):
-        parts["chunk"] = _judge_chunks(trace.query, chunks, reading, levels)
-        parts["missing"] = list_missing(trace.query, chunks, reading)
+        parts["chunk"] = _judge_chunks(trace.query, chunks, session, levels)
+        parts["missing"] = list_missing(trace.query, chunks, session)
         if trace.facts is not None or trace.references:
-            parts["recall"] = _judge_recall(trace, chunks, reading)
+            parts["recall"] = _judge_recall(trace, chunks, session)
         if trace.answer is not None:
-            known = list(reading.score_entailment([claim.text for claim in said], chunks))
-            parts["claim"] = tuple(map(_build_claim_verdict, said, known))
-            parts["use"] = _judge_use(trace.query, chunks, said, known)
+            entailments = list(session.score_entailment([claim.text for claim in claims], chunks))
+            parts["claim"] = tuple(map(_build_claim_verdict, claims, entailments))
+            parts["use"] = _judge_use(trace.query, chunks, claims, entailments)
         if trace.citations is not None:
-            parts["citation"] = _judge_citations(trace, chunks, reading)
+            parts["citation"] = _judge_citations(trace, chunks, session)
     if trace.answer is not None:
         verdict = _judge_focused_answer(
-            trace.query, trace.answer, chunks, said, known, parts.get("chunk", ()), reading
+            trace.query, trace.answer, chunks, claims, entailments, parts.get("chunk", ()), session
         )
         if "claim" in parts:
-            sure = reading.score_groundedness(trace.answer, [claim.text for claim in said], known)
-            verdict = replace(verdict, grounded=sure)
+            groundedness = session.score_groundedness(
+                trace.answer, [claim.text for claim in claims], entailments
+            )
+            verdict = replace(verdict, grounded=groundedness)
         parts["answer"] = verdict
         if trace.facts is not None:
-            parts["fact"] = _judge_facts(trace.facts, trace.answer, trace.query, reading)
+            parts["fact"] = _judge_facts(trace.facts, trace.answer, trace.query, session)
         if trace.facts or trace.references:
-            parts["truth"] = judge_truth(trace.query, said, _get_references(trace), reading)
+            parts["truth"] = judge_truth(trace.query, claims, _get_references(trace), session)
         if trace.references:
             parts["similarity"] = max(
-                reading.measure_similarity(trace.answer, one) for one in trace.references
+                session.measure_similarity(trace.answer, reference) for reference in trace.references
             )
     return parts
 
@@ -119,11 +121,11 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
 def _collect_groups(
     trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim]
 ) -> list[EntailmentGroup]:
-    """What will be held against what."""
+    """Collect the claims that will be compared with passages."""
     groups: list[EntailmentGroup] = []
     texts = [claim.text for claim in claims]
     if trace.chunks is not None and not lack_text(chunks):
-        groups += [(texts, chunks)] + [(stated, chunks) for stated in _get_statements(trace)]
+        groups += [(texts, chunks)] + [(statements, chunks) for statements in _get_statements(trace)]
         groups += [
             ([claim], [chunk]) for _, claim, chunk in _resolve_citations(trace, chunks) if chunk and claim
         ]
@@ -134,12 +136,12 @@ def _collect_groups(
 
 
 def _get_references(trace: Trace) -> tuple[str, ...]:
-    """What is known to be right."""
+    """Return the references and expected facts."""
     return (*trace.references, *(trace.facts or ()))
 
 
 def lack_text(chunks: Sequence[Passage]) -> bool:
-    """Whether something was retrieved and none of its text is there, as in a TREC run: nothing can be judged."""
+    """Return whether no retrieved chunk has text, as in a TREC run: nothing can be judged."""
     return bool(chunks) and not any(chunk.text.strip() for chunk in chunks)
 
 
@@ -152,38 +154,48 @@ def _judge_chunks(
     return tuple(
         ChunkVerdict(
             chunk=chunk.name,
-            relevance=seen.value,
-            level=grade_relevance(seen.value, levels),
-            reason=seen.reason,
+            relevance=score.value,
+            level=grade_relevance(score.value, levels),
+            reason=score.reason,
         )
-        for chunk, seen in zip(chunks, session.score_relevance(query, chunks), strict=True)
+        for chunk, score in zip(chunks, session.score_relevance(query, chunks), strict=True)
     )
 
 
 def _judge_recall(
     trace: Trace, chunks: Sequence[Passage], session: ScorerSession
 ) -> tuple[RecallVerdict, ...]:
-    """Expected facts, else the sentences of the reference that the chunks cover best."""
-    each = [_judge_coverage(stated, chunks, session) for stated in _get_statements(trace)]
-    return max(each, key=lambda seen: sum(one.covered for one in seen) / max(1, len(seen)))
+    """Judge the expected facts, else the sentences of the reference that the chunks cover best."""
+    candidates = [_judge_coverage(statements, chunks, session) for statements in _get_statements(trace)]
+    return max(
+        candidates, key=lambda verdicts: sum(verdict.covered for verdict in verdicts) / max(1, len(verdicts))
+    )
 
 
 def _get_statements(trace: Trace) -> list[Sequence[str]]:
-    """Expected facts, else the sentences of each reference."""
-    return [trace.facts] if trace.facts is not None else [split_statements(one) for one in trace.references]
+    """Return the expected facts, else the sentences of each reference."""
+    return (
+        [trace.facts]
+        if trace.facts is not None
+        else [split_statements(reference) for reference in trace.references]
+    )
 
 
 def _judge_coverage(
     statements: Sequence[str], chunks: Sequence[Passage], session: ScorerSession
 ) -> tuple[RecallVerdict, ...]:
     return tuple(
-        RecallVerdict(statement=statement, covered=seen.support in SUPPORTING_LABELS, evidence=seen.evidence)
-        for statement, seen in zip(statements, session.score_entailment(statements, chunks), strict=True)
+        RecallVerdict(
+            statement=statement, covered=entailment.support in SUPPORTING_LABELS, evidence=entailment.evidence
+        )
+        for statement, entailment in zip(
+            statements, session.score_entailment(statements, chunks), strict=True
+        )
     )
 
 
 def split_statements(reference: str) -> list[str]:
-    """The sentences of a reference that say something."""
+    """Return the sentences of a reference with content."""
     spans = (reference[start:end] for start, end in split_sentences(reference))
     return [span for span in spans if split_content_words(span)]
 
@@ -192,21 +204,24 @@ def split_statements(reference: str) -> list[str]:
 
 
 def make_topic_check(query: str, chunks: Sequence[Passage], session: ScorerSession) -> Callable[[str], bool]:
-    """Whether a sentence that sounds like small talk is what the query or a chunk is about."""
+    """Make the check whether a sentence that sounds like small talk is about the query or a chunk."""
 
-    def subject(text: str) -> bool:
+    def is_on_topic(text: str) -> bool:
         if (
             not is_personal(text)
             and session.score_coverage(query, [Passage("claim", text)])[0].value >= MIN_TOPIC_COVERAGE
         ):
             return True
-        seen = session.score_entailment([text], chunks)[0] if chunks else None
-        return seen is not None and (
-            seen.support == "supported"
-            or (max(seen.shares, default=0.0) >= MIN_TOPIC_COVERAGE and len(split_content_words(text)) > 2)
+        entailment = session.score_entailment([text], chunks)[0] if chunks else None
+        return entailment is not None and (
+            entailment.support == "supported"
+            or (
+                max(entailment.shares, default=0.0) >= MIN_TOPIC_COVERAGE
+                and len(split_content_words(text)) > 2
+            )
         )
 
-    return subject
+    return is_on_topic
 
 
 def _judge_focused_answer(
@@ -218,8 +233,8 @@ def _judge_focused_answer(
     chunk_verdicts: Sequence[ChunkVerdict],
     session: ScorerSession,
 ) -> AnswerVerdict:
-    """How the answer stands to the query: what it covers of it, times how much of it keeps to it."""
-    relevance = [one.relevance for one in chunk_verdicts]
+    """Judge the relevance of the answer: what it covers of the query, times its focus on it."""
+    relevance = [chunk_verdict.relevance for chunk_verdict in chunk_verdicts]
     verdict = judge_answer(
         query, answer, _join_evidence(entailments, chunks), max(relevance, default=1.0), session
     )
@@ -247,40 +262,43 @@ def _build_claim_verdict(claim: Claim, entailment: Entailment) -> ClaimVerdict:
 def _judge_use(
     query: str, chunks: Sequence[Passage], claims: Sequence[Claim], entailments: Sequence[Entailment]
 ) -> tuple[UseVerdict, ...]:
-    """A chunk is used where a claim is drawn from it, beyond the words of the query."""
-    asked = frozenset(split_content_words(query))
-    told = [frozenset(split_content_words(claim.text)) for claim in claims]
-    whole = frozenset().union(*told)
+    """Judge which chunks are used: a claim comes from them, with words beyond the query."""
+    query_words = frozenset(split_content_words(query))
+    claim_words = [frozenset(split_content_words(claim.text)) for claim in claims]
+    answer_words = frozenset().union(*claim_words)
     sources = [
-        (words - asked, select_source_chunks(seen)) for words, seen in zip(told, entailments, strict=True)
+        (words - query_words, select_source_chunks(entailment))
+        for words, entailment in zip(claim_words, entailments, strict=True)
     ]
     verdicts = []
-    for place, chunk in enumerate(chunks):
-        held = frozenset().union(*(sentence.content for sentence in split_passage(chunk.text)))
+    for position, chunk in enumerate(chunks):
+        chunk_words = frozenset().union(*(sentence.content for sentence in split_passage(chunk.text)))
         used = any(
-            place in places and (not own or _measure_share(own & held, own) >= MIN_OWN_SHARE)
-            for own, places in sources
+            position in positions
+            and (not own_words or _measure_share(own_words & chunk_words, own_words) >= MIN_OWN_SHARE)
+            for own_words, positions in sources
         )
         verdicts.append(
-            UseVerdict(chunk=chunk.name, used=used, overlap=measure_chunk_overlap(chunk.text, whole))
+            UseVerdict(chunk=chunk.name, used=used, overlap=measure_chunk_overlap(chunk.text, answer_words))
         )
     return tuple(verdicts)
 
 
 def measure_chunk_overlap(text: str, answer_words: frozenset[str]) -> float:
-    """The share of the best sentence of a chunk whose words are among those that were told."""
+    """Return the share of a chunk's best sentence that is in the answer, by rarity."""
     return max(
         (
-            _measure_share(shared, one.content)
-            for one in split_passage(text)
-            if len(one.content) > 2 and len(shared := one.content & answer_words) * 3 > len(one.content)
+            _measure_share(shared, sentence.content)
+            for sentence in split_passage(text)
+            if len(sentence.content) > 2
+            and len(shared := sentence.content & answer_words) * 3 > len(sentence.content)
         ),
         default=0.0,
     )
 
 
 def _measure_share(part: frozenset[str], total: frozenset[str]) -> float:
-    """The share of the weight of some words."""
+    """Return the share of some words in the total rarity."""
     if not part:
         return 0.0
     table = load_rarity()
@@ -288,13 +306,13 @@ def _measure_share(part: frozenset[str], total: frozenset[str]) -> float:
 
 
 def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage]) -> str:
-    """The best stretches of the chunks for the claims of an answer."""
+    """Join the best evidence of the supported claims."""
     texts = {chunk.name: chunk.text for chunk in chunks}
     spans = {
-        (one.chunk, one.start, one.end): None
-        for seen in entailments
-        if seen.support in SUPPORTING_LABELS
-        for one in seen.evidence[:1]
+        (evidence.chunk, evidence.start, evidence.end): None
+        for entailment in entailments
+        if entailment.support in SUPPORTING_LABELS
+        for evidence in entailment.evidence[:1]
     }
     return " ".join(texts[name][start:end] for name, start, end in spans)
 
@@ -302,45 +320,48 @@ def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage])
 def _judge_facts(
     facts: Sequence[str], answer: str, query: str, session: ScorerSession
 ) -> tuple[FactVerdict, ...]:
-    """Expected facts, looked for in the answer."""
-    seen = session.score_entailment(facts, [Passage("answer", answer)])
+    """Judge which expected facts the answer has."""
+    entailments = session.score_entailment(facts, [Passage("answer", answer)])
     return tuple(
         FactVerdict(
             fact=fact,
-            present=contains_fact(fact, answer, query) or one.support in SUPPORTING_LABELS,
-            contradicted=one.support == "contradicted",
+            present=contains_fact(fact, answer, query) or entailment.support in SUPPORTING_LABELS,
+            contradicted=entailment.support == "contradicted",
         )
-        for fact, one in zip(facts, seen, strict=True)
+        for fact, entailment in zip(facts, entailments, strict=True)
     )
 
 
 def _judge_citations(
     trace: Trace, chunks: Sequence[Passage], session: ScorerSession
 ) -> tuple[CitationVerdict, ...]:
-    """Whether each cited chunk supports the claim it stands by; a chunk that is not there supports nothing."""
+    """Judge whether each cited chunk supports its claim; a chunk that was not retrieved supports nothing."""
     verdicts = []
     for citation, claim, chunk in _resolve_citations(trace, chunks):
-        seen = session.score_entailment([claim], [chunk])[0] if chunk and claim else None
+        entailment = session.score_entailment([claim], [chunk])[0] if chunk and claim else None
         verdicts.append(
             CitationVerdict(
                 chunk=citation.chunk,
                 claim=claim,
-                supports=seen is not None and seen.support in SUPPORTING_LABELS,
-                p=seen.p if seen else 0.0,
-                unsure=seen is not None and seen.unsure,
+                supports=entailment is not None and entailment.support in SUPPORTING_LABELS,
+                p=entailment.p if entailment else 0.0,
+                unsure=entailment is not None and entailment.unsure,
             )
         )
     return tuple(verdicts)
 
 
 def _resolve_citations(trace: Trace, chunks: Sequence[Passage]) -> list[tuple[Citation, str, Passage | None]]:
-    """Each citation with the claim it stands by and the chunk it names."""
+    """Return each citation with its claim and the chunk it names."""
     named = {chunk.name: chunk for chunk in chunks}
     return [
         (
-            one,
-            one.claim or locate_citing_sentence(one, place, trace.answer or "") or one.quote or "",
-            named.get(one.chunk),
+            citation,
+            citation.claim
+            or locate_citing_sentence(citation, position, trace.answer or "")
+            or citation.quote
+            or "",
+            named.get(citation.chunk),
         )
-        for place, one in enumerate(trace.citations or ())
+        for position, citation in enumerate(trace.citations or ())
     ]

@@ -15,7 +15,7 @@ from ragfault.records import Trace, Verdicts
 
 
 class NullJudge:
-    """A judge that offers no verdict: every metric that would read one is undefined.
+    """A judge without verdicts: every metric that needs one is undefined.
 
     >>> NullJudge().observe([Trace(id="1", query="q")])[0].chunk is None
     True
@@ -25,19 +25,19 @@ class NullJudge:
     fingerprint = "none"
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """Verdicts without any part."""
+        """Return verdicts without any part."""
         return [Verdicts(trace=trace.id, judge=self.fingerprint) for trace in traces]
 
 
 def observe_traces(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
-    """Ask a judge, and keep its failures apart: a batch that fails is asked again trace by trace.
+    """Observe traces with a judge and isolate its failures: a batch that fails is retried trace by trace.
 
-    A trace on which it fails alone gets verdicts that say so (`failures={"*": reason}`). Raises Stopped where it
-    cannot go on with any trace.
+    A trace on which the judge fails alone gets verdicts with `failures={"*": reason}`. Raises JudgeStopped if
+    the judge cannot go on with any trace.
     """
     try:
-        seen = list(judge.observe(traces))
-        _check_order(traces, seen)
+        results = list(judge.observe(traces))
+        _check_order(traces, results)
     except JudgeStopped:
         raise
     except Exception as error:  # noqa: BLE001 - the door to judges that users write: one bad trace, not a lost run
@@ -49,17 +49,17 @@ def observe_traces(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
                 trace=traces[0].id, judge=judge.fingerprint, failures={"*": f"the judge failed: {reason}"}
             )
         ]
-    return seen
+    return results
 
 
 def _check_order(traces: Sequence[Trace], results: Sequence[Verdicts]) -> None:
-    """Refuse verdicts that are not one for each trace, in order."""
+    """Raise JudgeError unless there is one result for each trace, in order."""
     if [verdicts.trace for verdicts in results] != [trace.id for trace in traces]:
         raise JudgeError(f"it returned {len(results)} verdicts for {len(traces)} traces, or in another order")
 
 
 def prepare_worker() -> None:
-    """Make a worker process ready: leave Ctrl-C to the parent, and end when the parent does."""
+    """Prepare a worker process: ignore Ctrl-C, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -1,7 +1,6 @@
 """Protocols of a scorer: relevance and entailment, from which `assembly` makes all verdicts.
 
-A `Scorer` reads one trace at a time; what it says within that `Reading` depends on nothing else.
-`assemble` makes all verdicts from the two.
+A `Scorer` opens a session for each trace; scores within a `ScorerSession` depend on nothing outside it.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from ragfault.records import ClaimSupport, Evidence
 
 
 class RelevanceScore(NamedTuple):
-    """How much a passage says about a query."""
+    """The relevance of a passage to a query."""
 
     value: float
     """In [0, 1]."""
     reason: str | None = None
     is_other_subject: bool = False
-    """Whether the passage speaks about another thing than the one the query asks for: another section or version."""
+    """True if the passage is about another section, version or code than the query asks for."""
 
 
 EntailmentGroup = tuple[Sequence[str], Sequence[Passage]]
-"""Claims, and the passages they are held against."""
+"""Claims, and the passages they are compared with."""
 
 
 class Entailment(NamedTuple):
-    """How passages stand to a claim."""
+    """The support of a claim by passages."""
 
     support: ClaimSupport
     p: float
@@ -38,47 +37,47 @@ class Entailment(NamedTuple):
     shares: tuple[float, ...] = ()
     """For each passage the share of the claim that its best sentence covers."""
     unsure: bool = False
-    """Whether `p` lies so near the bar that the scorer is often wrong there."""
+    """True if `p` is so near the threshold that the scorer is often wrong there."""
 
 
 class ScorerSession(Protocol):
-    """A trace as a scorer reads it."""
+    """The scores of one trace."""
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
-        """How much each passage says about the query; blind to anything else."""
+        """Return the relevance of each passage to the query; each depends on that passage alone."""
         ...
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> Sequence[RelevanceScore]:
-        """How much of what a query asks each text takes up, by its words; of answers and parts of queries, too."""
+        """Return how much of a query each text covers, by its words; for answers and parts of queries, too."""
         ...
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Be told what entailment will be asked, to look at it all at once; it changes nothing of what is said."""
+        """Prepare the groups that entailment will be asked for, all at once; scores do not change by it."""
         ...
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> Sequence[Entailment]:
-        """How the passages, taken together, stand to each claim."""
+        """Return the support of each claim by the passages together."""
         ...
 
     def score_groundedness(
         self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
     ) -> float:
-        """The probability that the passages support all claims of an answer, of which each was `seen` so."""
+        """Return the probability that the passages support all claims of an answer."""
         ...
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """How alike two texts are, in [0, 1]."""
+        """Return the similarity of two texts in [0, 1]."""
         ...
 
 
 class Scorer(Protocol):
-    """Whoever can tell relevance and entailment: word statistics, or a model."""
+    """Relevance and entailment from word statistics or a model."""
 
     @property
     def fingerprint(self) -> str:
-        """What must be equal for two readings to be comparable."""
+        """Identity of the scores: scores of equal fingerprints are comparable."""
         ...
 
     def open_session(self, query: str = "") -> ScorerSession:
-        """Begin the reading of one trace, which has this query."""
+        """Open a session for one trace with this query."""
         ...

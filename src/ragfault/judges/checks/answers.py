@@ -24,7 +24,7 @@ from ragfault.text import (
 )
 
 MAX_SHORT_FACT = 6
-"""A fact of at most so many words beyond the query is looked for word by word."""
+"""A fact of at most this many words beyond the query is matched literally."""
 MIN_ANSWERED = 0.5
 """A part of the query with this relevance in the answer counts as answered."""
 
@@ -32,62 +32,64 @@ MIN_ANSWERED = 0.5
 def judge_answer(
     query: str, answer: str, evidence: str, best_relevance: float, session: ScorerSession
 ) -> AnswerVerdict:
-    """How an answer stands to the query: part by part, in its own words or in those of its evidence.
+    """Return how relevant an answer is to the query, part by part, in its own words or with its evidence.
 
-    A terse answer repeats nothing of the question; then the stretch of the chunks that it was drawn
-    from shows what it is about, measured by `best`, the relevance of the best chunk. A refusal answers
-    nothing, and what speaks about another section or version than was asked for, next to nothing.
+    A terse answer repeats nothing of the question; then the stretch of the chunks that supports it shows its
+    subject, scaled by `best_relevance`, the relevance of the best chunk. A refusal keeps a tenth of its
+    relevance, and an answer about another section or version keeps its own low score.
     """
     if not answer.strip():
         return AnswerVerdict(
-            relevance=0.0, aspects=tuple(Aspect(text=one, answered=False) for one in split_query(query))
+            relevance=0.0, aspects=tuple(Aspect(text=part, answered=False) for part in split_query(query))
         )
-    turned = is_refusal(answer)
-    found = []
+    refused = is_refusal(answer)
+    scores = []
     for part in split_query(query):
         passages = [Passage("answer", answer), Passage("evidence", evidence)]
-        own, drawn = session.score_coverage(part, passages)
-        value = max(own.value, 0.9 * min(1.0, drawn.value / max(best_relevance, MIN_ANSWERED)))
+        answer_score, evidence_score = session.score_coverage(part, passages)
+        value = max(
+            answer_score.value, 0.9 * min(1.0, evidence_score.value / max(best_relevance, MIN_ANSWERED))
+        )
         kind = classify_answer_kind(part)
-        if own.is_other_subject:
-            value = own.value
+        if answer_score.is_other_subject:
+            value = answer_score.value
         elif kind and KIND_PATTERNS[kind].search(answer):
             value = max(value, 0.4 + 0.6 * value)
-        found.append((part, 0.1 * value if turned else value))
+        scores.append((part, 0.1 * value if refused else value))
     return AnswerVerdict(
-        relevance=min(1.0, sum(value for _, value in found) / len(found)),
-        aspects=tuple(Aspect(text=part, answered=value >= MIN_ANSWERED) for part, value in found),
-        refused=turned,
+        relevance=min(1.0, sum(value for _, value in scores) / len(scores)),
+        aspects=tuple(Aspect(text=part, answered=value >= MIN_ANSWERED) for part, value in scores),
+        refused=refused,
     )
 
 
 def contains_fact(fact: str, answer: str, query: str) -> bool:
-    """Whether a short fact stands in the answer as it is; what the query says need not be said again.
+    """Return whether an answer states a short fact literally; words of the query need not be repeated.
 
     >>> contains_fact("30 days", "You have thirty days to return it.", "How long can I return it?")
     True
     """
-    asked = frozenset(split_content_words(fact)) - frozenset(split_words(query))
+    fact_words = frozenset(split_content_words(fact)) - frozenset(split_words(query))
     exact, bare = extract_entities(fact), normalize_answer(fact)
-    denied = collect_negated_words(split_words(fact))
+    negated = collect_negated_words(split_words(fact))
     for start, end in split_sentences(answer):
-        said = answer[start:end]
-        tokens = split_words(said)
-        if bool(denied) != bool(
+        sentence = answer[start:end]
+        tokens = split_words(sentence)
+        if bool(negated) != bool(
             collect_negated_words(tokens, reach=2) & frozenset(split_content_words(fact))
         ):
             continue
-        if bare and f" {bare} " in f" {normalize_answer(said)} ":
+        if bare and f" {bare} " in f" {normalize_answer(sentence)} ":
             return True
-        if asked and len(asked) <= MAX_SHORT_FACT and asked <= frozenset(tokens):
-            stock = EntityIndex(said)
-            if all(item in stock for item in exact):
+        if fact_words and len(fact_words) <= MAX_SHORT_FACT and fact_words <= frozenset(tokens):
+            entities = EntityIndex(sentence)
+            if all(item in entities for item in exact):
                 return True
     return False
 
 
 def locate_citing_sentence(citation: Citation, position: int, answer: str) -> str | None:
-    """The sentence of an answer that holds the quote of a citation, or its mark.
+    """Return the sentence of an answer with the quote or the mark of a citation, None if there is none.
 
     >>> locate_citing_sentence(Citation(chunk="c7"), 0, "Oslo is old [c7]. Bergen is wet [c8].")
     'Oslo is old [c7].'
@@ -105,32 +107,38 @@ def locate_citing_sentence(citation: Citation, position: int, answer: str) -> st
                 return span
     else:
         return next((span for span in spans if marks[2] in span), None)
-    wanted = frozenset(split_words(quote)) - STOP_WORDS
-    best = max(spans, key=lambda span: len(wanted & frozenset(split_words(span))), default="")
-    return best if wanted and len(wanted & frozenset(split_words(best))) >= 0.5 * len(wanted) else None
+    quote_words = frozenset(split_words(quote)) - STOP_WORDS
+    best = max(spans, key=lambda span: len(quote_words & frozenset(split_words(span))), default="")
+    return (
+        best
+        if quote_words and len(quote_words & frozenset(split_words(best))) >= 0.5 * len(quote_words)
+        else None
+    )
 
 
 MIN_SOURCE_SHARE = 0.5
-"""A claim is drawn from a chunk one of whose sentences covers so much of it, and no other chunk clearly more."""
+"""A claim comes from a chunk if one sentence of the chunk covers this share of it, and no other chunk clearly
+more.
+"""
 MIN_RELEVANCE_RATIO = 0.6
-"""A chunk with this share of the relevance of the best one speaks to the query."""
+"""A chunk is on topic with this share of the relevance of the best chunk."""
 MIN_QUERY_COVERAGE = 0.25
-"""A claim speaks to the query itself if it covers so much of a part of it."""
+"""A claim is on topic if it covers this share of a part of the query."""
 FREE_WORDS = 4
-"""So many words of courtesy or digression cost nothing."""
+"""This many words of courtesy or digression are not penalized."""
 
 
 def select_source_chunks(entailment: Entailment) -> list[int]:
-    """The places of the chunks that a claim is drawn from.
+    """Return the positions of the chunks that a claim comes from.
 
     >>> select_source_chunks(Entailment("supported", 0.9, shares=(0.2, 0.8, 0.75)))
     [1, 2]
     """
-    most = max(entailment.shares, default=0.0)
+    best = max(entailment.shares, default=0.0)
     return [
-        place
-        for place, share in enumerate(entailment.shares)
-        if share >= MIN_SOURCE_SHARE and share >= 0.9 * most
+        position
+        for position, share in enumerate(entailment.shares)
+        if share >= MIN_SOURCE_SHARE and share >= 0.9 * best
     ]
 
 
@@ -142,29 +150,33 @@ def measure_focus(
     relevance: Sequence[float],
     session: ScorerSession,
 ) -> float:
-    """The share of an answer's words that do not lead away from the query.
+    """Return the share of an answer's words that stay on the query.
 
-    Small talk leads away, and so does a claim drawn from a chunk that is not about the query, unless it
-    speaks to the query itself or another claim from that chunk does. What was drawn from nowhere is
-    for groundedness to blame; headings and words about missing sources are neither.
+    Small talk digresses, and so does a claim from a chunk that is off topic, unless the claim or another
+    claim from that chunk covers part of the query. Claims without a source are left to groundedness; headings
+    and words about missing sources do not count.
     """
-    astray = {claim.start for claim in _collect_digressions(query, claims, entailments, relevance, session)}
+    digressions = {
+        claim.start for claim in _collect_digressions(query, claims, entailments, relevance, session)
+    }
     ends = {claim.end: claim.start for claim in claims}
-    kept = lost = 0
+    on_topic = off_topic = 0
     for start, end in split_sentences(answer):
         size = len(split_content_words(answer[start:end]))
         if end in ends:
-            wanders = ends[end] in astray
+            digresses = ends[end] in digressions
         else:
-            wanders = _is_courtesy(answer[start:end])
-            if not wanders:
+            digresses = _is_courtesy(answer[start:end])
+            if not digresses:
                 continue
-        kept, lost = (kept, lost + size) if wanders else (kept + size, lost)
-    return kept / (kept + max(0, lost - FREE_WORDS)) if kept else 1.0
+        on_topic, off_topic = (on_topic, off_topic + size) if digresses else (on_topic + size, off_topic)
+    return on_topic / (on_topic + max(0, off_topic - FREE_WORDS)) if on_topic else 1.0
 
 
 def _is_courtesy(text: str) -> bool:
-    """Whether a sentence that claims nothing is small talk; not so a heading, a refusal, a question in general."""
+    """Return whether a sentence without a claim is small talk, and not a heading, a refusal or a general
+    question.
+    """
     text = text.strip(" *_\"'")
     if text[:1] == "#" or text[-1:] == ":" or text[-1:].isalnum() or is_refusal_sentence(text):
         return False
@@ -178,24 +190,27 @@ def _collect_digressions(
     relevance: Sequence[float],
     session: ScorerSession,
 ) -> list[Claim]:
-    """The claims that were drawn from chunks on something else."""
-    bar = MIN_RELEVANCE_RATIO * max(relevance, default=0.0)
-    sources = [select_source_chunks(seen) for seen in entailments]
-    far = [bool(places) and max(relevance[place] for place in places) < bar for places in sources]
-    if not any(far):
+    """Return the claims that come from off-topic chunks only."""
+    threshold = MIN_RELEVANCE_RATIO * max(relevance, default=0.0)
+    sources = [select_source_chunks(entailment) for entailment in entailments]
+    off_topic = [
+        bool(chunk_positions) and max(relevance[position] for position in chunk_positions) < threshold
+        for chunk_positions in sources
+    ]
+    if not any(off_topic):
         return []
     parts = split_query(query)
-    near: set[int] = set()
-    for claim, places in zip(claims, sources, strict=True):
+    on_topic: set[int] = set()
+    for claim, chunk_positions in zip(claims, sources, strict=True):
         passage = [Passage("claim", claim.text)]
-        if places and any(
+        if chunk_positions and any(
             session.score_coverage(part, passage)[0].value >= MIN_QUERY_COVERAGE for part in parts
         ):
-            near.update(places)
+            on_topic.update(chunk_positions)
     return [
         claim
-        for claim, places, away in zip(claims, sources, far, strict=False)
-        if away and near.isdisjoint(places)
+        for claim, chunk_positions, is_off_topic in zip(claims, sources, off_topic, strict=False)
+        if is_off_topic and on_topic.isdisjoint(chunk_positions)
     ]
 
 
@@ -206,40 +221,51 @@ STATUS_BY_SUPPORT: dict[str, TruthStatus] = {
     "contradicted": "contradicted",
 }
 MAX_TERSE_WORDS = 6
-"""A reference of at most so many words of content is an answer to the query, not a statement."""
+"""A reference of at most this many content words is an answer to the query, not a statement."""
 MIN_SHARED_WORDS = 3
-"""A claim that has all words of a short statement but its figures, and so many, is about the same thing."""
+"""A claim with all words of a short statement except its figures, at least this many, has the same subject.
+"""
 MIN_QUERY_SHARE = 0.75
-"""The share of the query that a claim must cover to give another answer to it."""
+"""The share of the query that a claim must cover to be another answer to it."""
 
 
 def judge_truth(
     query: str, claims: Sequence[Claim], references: Sequence[str], session: ScorerSession
 ) -> tuple[TruthVerdict, ...]:
-    """One verdict for each claim: against statements by entailment, against terse answers by their items."""
+    """Return one verdict for each claim: by entailment against statements, by their items against terse
+    answers.
+    """
     if not claims:
         return ()
-    seen = session.score_entailment([claim.text for claim in claims], build_reference_passages(references))
-    status: list[TruthStatus] = [STATUS_BY_SUPPORT.get(one.support, "unknown") for one in seen]
-    terse = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
-    if terse:
-        short = [_judge_terse(query, claim.text, terse, session) for claim in claims]
-        told = "supported" in short
-        status = [_combine_statuses(one, two, told) for one, two in zip(status, short, strict=True)]
+    entailments = session.score_entailment(
+        [claim.text for claim in claims], build_reference_passages(references)
+    )
+    statuses: list[TruthStatus] = [
+        STATUS_BY_SUPPORT.get(verdict.support, "unknown") for verdict in entailments
+    ]
+    terse_answers = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
+    if terse_answers:
+        terse_statuses = [_judge_terse(query, claim.text, terse_answers, session) for claim in claims]
+        is_answered = "supported" in terse_statuses
+        statuses = [
+            _combine_statuses(verdict, terse_status, is_answered)
+            for verdict, terse_status in zip(statuses, terse_statuses, strict=True)
+        ]
     return tuple(
-        TruthVerdict(claim=claim.text, status=one) for claim, one in zip(claims, status, strict=True)
+        TruthVerdict(claim=claim.text, status=verdict)
+        for claim, verdict in zip(claims, statuses, strict=True)
     )
 
 
 def build_reference_passages(references: Sequence[str]) -> list[Passage]:
-    """What is known, as passages."""
-    return [Passage(f"key {place}", text) for place, text in enumerate(references)]
+    """Return the references as passages."""
+    return [Passage(f"key {number}", text) for number, text in enumerate(references)]
 
 
 def _combine_statuses(
     statement_status: TruthStatus, terse_status: TruthStatus, is_answered: bool
 ) -> TruthStatus:
-    """Support wins; once the answer is told, the rest of it is no other answer."""
+    """Combine two statuses: support wins; once a claim gives the answer, no other claim is another answer."""
     if "supported" in (statement_status, terse_status):
         return "supported"
     return (
@@ -250,53 +276,64 @@ def _combine_statuses(
 
 
 def _judge_terse(query: str, claim: str, answers: Sequence[str], session: ScorerSession) -> TruthStatus:
-    """How a claim stands to terse answers to the query."""
+    """Return the status of a claim against terse answers to the query."""
     claim = strip_marks(claim)
     if any(contains_fact(answer, claim, query) for answer in answers):
         return "supported"
-    brief = len(split_content_words(claim)) <= MAX_TERSE_WORDS
+    is_short = len(split_content_words(claim)) <= MAX_TERSE_WORDS
     if any(_restates_differently(query, claim, answer) for answer in answers):
         agrees = any(
             extract_literals(claim).keys() & extract_literals(answer).keys() - extract_entities(query)
             for answer in answers
         )
         return "unknown" if agrees else "contradicted"
-    if not brief and session.score_coverage(query, [Passage("claim", claim)])[0].value < MIN_QUERY_SHARE:
+    if not is_short and session.score_coverage(query, [Passage("claim", claim)])[0].value < MIN_QUERY_SHARE:
         return "unknown"
     return "contradicted" if all(_is_other_answer(query, claim, answer) for answer in answers) else "unknown"
 
 
 def _restates_differently(query: str, claim: str, answer: str) -> bool:
-    """Whether a claim says all that a short statement says, but for a figure that it gives otherwise."""
-    asked = extract_entities(query)
-    stated = {item: forms for item, forms in extract_literals(answer).items() if item not in asked}
-    if not stated:
+    """Return whether a claim says all that a short statement says, except for a different figure."""
+    query_entities = extract_entities(query)
+    literals = {item: forms for item, forms in extract_literals(answer).items() if item not in query_entities}
+    if not literals:
         return False
-    rest = frozenset(split_content_words(answer)) - {form for forms in stated.values() for form in forms}
+    other_words = frozenset(split_content_words(answer)) - {
+        form for forms in literals.values() for form in forms
+    }
     return (
-        len(rest) >= MIN_SHARED_WORDS
-        and rest <= frozenset(split_content_words(claim))
+        len(other_words) >= MIN_SHARED_WORDS
+        and other_words <= frozenset(split_content_words(claim))
         and any(
-            are_rival_quantities(one, two) for one in extract_literals(claim).keys() - asked for two in stated
+            are_rival_quantities(claim_item, answer_item)
+            for claim_item in extract_literals(claim).keys() - query_entities
+            for answer_item in literals
         )
     )
 
 
 def _is_other_answer(query: str, claim: str, answer: str) -> bool:
-    """Whether a claim gives another answer of the same kind: another number, date or name."""
-    asked = extract_entities(query)
-    ours, theirs = extract_entities(claim) - asked, extract_entities(answer) - asked
-    if ours & theirs:
+    """Return whether a claim gives another answer of the same kind: another number, date or name."""
+    query_entities = extract_entities(query)
+    claim_entities, answer_entities = (
+        extract_entities(claim) - query_entities,
+        extract_entities(answer) - query_entities,
+    )
+    if claim_entities & answer_entities:
         return False
-    counted = extract_literals(answer).keys() & theirs
-    if counted:
+    literals = extract_literals(answer).keys() & answer_entities
+    if literals:
         return any(
-            are_rival_quantities(one, two) for one in extract_literals(claim).keys() & ours for two in counted
+            are_rival_quantities(claim_item, answer_item)
+            for claim_item in extract_literals(claim).keys() & claim_entities
+            for answer_item in literals
         )
-    held = {word[:5] for word in split_content_words(claim)}
+    claim_prefixes = {word[:5] for word in split_content_words(claim)}
     if any(
-        word[:5] in held
+        word[:5] in claim_prefixes
         for word in frozenset(split_content_words(answer)) - frozenset(split_content_words(query))
     ):
         return False
-    return bool(theirs) and any(not any(sign.isdigit() for sign in one) for one in ours)
+    return bool(answer_entities) and any(
+        not any(character.isdigit() for character in claim_item) for claim_item in claim_entities
+    )

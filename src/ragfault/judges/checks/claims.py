@@ -48,14 +48,14 @@ treasure treat trip try turn useful usual valuable various view wait want way we
 wherever whole wide wisdom wonderful word world write year young
 """
 CONVERSATION_STEMS = frozenset(map(stem_word, CONVERSATION_WORDS.split()))
-"""Words of asking, answering, thinking and courtesy."""
+"""Stems of asking, answering, thinking and courtesy."""
 GENERAL_STEMS = frozenset(map(stem_word, GENERAL_WORDS.split())) | CONVERSATION_STEMS
-"""Those, and words so general that with them alone nothing can be checked."""
+"""Those, and stems so general that a sentence of them alone cannot be checked."""
 FIRST_PERSON = frozenset(("i", "me", "my", "myself", "us", "let"))
 SHARED_PERSON = frozenset(("we", "our", "ours", "ourselves", "you", "your", "yours", "yourself"))
 THIRD_PERSON = frozenset(("he", "him", "his", "she", "her", "hers"))
 RULE_WORDS = NEGATIONS | frozenset(("must", "shall", "should", "only"))
-"""Words that make a rule or a denial of a sentence."""
+"""Words that make a sentence a rule or a denial."""
 COURTESY_OPENING = re.compile(
     r"(?:(?:i |we )?(?:really |truly |sincerely |greatly |very much )?(?:thank|appreciate)|(?:many )?thanks)\b"
     r"|as an? (?:\w+ )?(?:ai|assistant|language model|chatbot|virtual)\b"
@@ -63,21 +63,20 @@ COURTESY_OPENING = re.compile(
     r"|rest assured|(?:that|this) brings (?:us|me)\b|before (?:i|we) \w+|it goes without saying",
     re.IGNORECASE,
 )
-"""How a sentence of courtesy begins."""
+"""The opening of a sentence of courtesy."""
 CLAUSE_BOUNDARY = re.compile(
     r"[:;]|\bthat (?!is\b)(?:the|an?|it|this|they|there|all|\w+s)\b|\bbecause\b", re.IGNORECASE
 )
-"""Where something is said beside."""
+"""The start of a clause that may say something checkable."""
 MAX_TALK_WORDS = 25
-"""A sentence with more words of content is no mere talk."""
+"""A sentence with more content words is not small talk."""
 
 
 def is_small_talk(text: str) -> bool:
-    """Whether a sentence speaks of the answering, or so generally that nothing in it could be checked.
+    """Return whether a sentence is about answering itself, or so general that nothing in it can be checked.
 
-    It names nothing, gives no figure and lays down no rule, and its words are those of asking, answering
-    and courtesy. Beside "I" a third of them may be others, beside "we" and "you", who may do things
-    elsewhere too, a quarter.
+    It has no name, no figure and no rule, and its words are those of asking, answering and courtesy. With "I"
+    a third of the words may be others; with "we" and "you", who may act elsewhere too, a quarter.
 
     >>> is_small_talk("Let me gather my thoughts first."), is_small_talk("There are many sides to consider.")
     (True, True)
@@ -85,41 +84,43 @@ def is_small_talk(text: str) -> bool:
     (False, False, False)
     """
     tokens = split_words(text)
-    held = [word for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS]
-    if not held or len(held) > MAX_TALK_WORDS or not THIRD_PERSON.isdisjoint(tokens):
+    content_words = [word for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS]
+    if not content_words or len(content_words) > MAX_TALK_WORDS or not THIRD_PERSON.isdisjoint(tokens):
         return False
-    strange = sum(word not in GENERAL_STEMS for word in held)
-    if 2 * strange > len(held) or (strange and CLAUSE_BOUNDARY.search(text)):
+    specific_count = sum(word not in GENERAL_STEMS for word in content_words)
+    if 2 * specific_count > len(content_words) or (specific_count and CLAUSE_BOUNDARY.search(text)):
         return False
     return (
-        COURTESY_OPENING.match(text) is not None or _is_general(tokens, held, strange)
-    ) and not _has_specifics(text, held)
+        COURTESY_OPENING.match(text) is not None or _is_general(tokens, content_words, specific_count)
+    ) and not _has_specifics(text, content_words)
 
 
 def _is_general(tokens: Sequence[str], content_words: Sequence[str], specific_count: int) -> bool:
-    """Whether the words of a sentence, so many of them strange, are those of asking and answering."""
-    told = any(word in CONVERSATION_STEMS for word in content_words)
-    mine = any(word.partition("'")[0] in FIRST_PERSON for word in tokens)
-    if not (mine or told):
+    """Return whether the words of a sentence, `specific_count` of them specific, are those of asking and
+    answering.
+    """
+    has_conversation = any(word in CONVERSATION_STEMS for word in content_words)
+    is_first_person = any(word.partition("'")[0] in FIRST_PERSON for word in tokens)
+    if not (is_first_person or has_conversation):
         return False
     if (
-        not (mine and told)
+        not (is_first_person and has_conversation)
         and (specific_count or len(content_words) < 3)
         and not RULE_WORDS.isdisjoint(tokens)
     ):
         return False
     if not specific_count:
-        return mine or len(content_words) > 1
-    ours = told and any(word.partition("'")[0] in SHARED_PERSON for word in tokens)
+        return is_first_person or len(content_words) > 1
+    is_shared = has_conversation and any(word.partition("'")[0] in SHARED_PERSON for word in tokens)
     return (
         specific_count * 3 <= len(content_words)
-        if mine
-        else ours and specific_count * 4 <= len(content_words)
+        if is_first_person
+        else is_shared and specific_count * 4 <= len(content_words)
     )
 
 
 def is_personal(text: str) -> bool:
-    """Whether a sentence speaks of who answers or of who asked.
+    """Return whether a sentence is about its speaker or addressee.
 
     >>> is_personal("Let us begin."), is_personal("Patience is a virtue.")
     (True, False)
@@ -128,7 +129,7 @@ def is_personal(text: str) -> bool:
 
 
 def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
-    """Whether anything is named or counted."""
+    """Return whether a sentence has a name or a number."""
     if any(word[0].isdigit() for word in content_words):
         return True
     return any(
@@ -157,7 +158,7 @@ SOURCE_NOUNS = (
     r"(?:handbooks?|documentation|manuals?|guides?|materials?|sections?|documents?|sources?|passages?|context"
     r"|texts?)"
 )
-"""What an answer calls the texts it was given."""
+"""Nouns with which an answer refers to the texts it was given."""
 REFUSAL_PHRASE = re.compile(
     r"\b(?:unable|not able|not possible|impossible|difficult) to"
     r" (?:answer|determine|provide|find|say|tell|confirm|give|help|assist)"
@@ -177,11 +178,11 @@ REFUSAL_PHRASE = re.compile(
     r"(?:information|mention|details?|data|answer|context|evidence) "
     r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b",
 )
-"""How a sentence in lower case says that something cannot be told."""
+"""Phrases of a sentence in lower case that cannot answer."""
 REFUSAL_HINTS = (
     "not", "n't", "n’t", "no ", "have no", "sorry", "able", "possible", "difficult", "sufficient", "lack", "without"
 )  # fmt: skip
-"""What such a sentence holds somewhere."""
+"""A sentence without any of these is no refusal: cheaper than the pattern."""
 REFUSAL_SUBJECT = re.compile(
     rf"\b{SOURCE_NOUNS}\b|\b(?:article|information|excerpts?|chunks?|question|search results"
     r"|provided|given|data|i|we|sorry|details?|it is)\b"
@@ -195,11 +196,11 @@ SOURCE_REFERENCE = re.compile(
     re.IGNORECASE,
 )
 SOURCE_NUMBER = re.compile(r"(?:passage|document|source|context|excerpt|chunk)s? #?\d")
-"""What a text in lower case holds that says where it was read."""
+"""A text in lower case that refers to a numbered source."""
 
 
 class Claim(NamedTuple):
-    """A checkable sentence and where it stands in the answer."""
+    """A checkable sentence with its span in the answer."""
 
     text: str
     start: int
@@ -207,36 +208,37 @@ class Claim(NamedTuple):
 
 
 def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None) -> list[Claim]:
-    """The checkable sentences of an answer.
+    """Return the checkable sentences of an answer.
 
-    Questions, greetings, headings, offers of help and refusals claim nothing. Nor does small talk, unless it
-    is `meant`, because words so general are the very subject of the query or of a source, or is all there is.
+    Questions, greetings, headings, offers of help and refusals are no claims. Small talk is none either,
+    unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
+    answer has nothing else.
 
     >>> [claim.text for claim in extract_claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
     ['Oslo is old.', 'It was founded in 1040 [1].']
     """
-    found: list[Claim] = []
+    claims: list[Claim] = []
     talk: list[Claim] = []
     for start, end in split_sentences(answer):
-        lead = LIST_MARKER.match(answer, start, end)
-        begin = lead.end() if lead else start
+        marker = LIST_MARKER.match(answer, start, end)
+        begin = marker.end() if marker else start
         text = answer[begin:end]
         if answer[start] == "#" or not _is_claim(text):
             continue
-        small = not lead and is_small_talk(strip_marks(text)) and not (is_on_topic and is_on_topic(text))
-        (talk if small else found).append(Claim(text, begin, end))
+        is_talk = not marker and is_small_talk(strip_marks(text)) and not (is_on_topic and is_on_topic(text))
+        (talk if is_talk else claims).append(Claim(text, begin, end))
     if (
         talk
-        and not found
+        and not claims
         and not any(is_refusal_sentence(answer[start:end]) for start, end in split_sentences(answer))
     ):
         return talk
-    return found
+    return claims
 
 
 @lru_cache(maxsize=1 << 12)
 def strip_marks(text: str) -> str:
-    """A claim without citation marks, emphasis, and words about where it was read.
+    """Return a claim without citation marks, emphasis and references to its source.
 
     >>> strip_marks("It was **founded** in 1040 [1, 2].")
     'It was founded in 1040.'
@@ -251,7 +253,7 @@ def strip_marks(text: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def is_refusal_sentence(sentence: str) -> bool:
-    """Whether a sentence says that the question cannot be answered, or that the sources are silent.
+    """Return whether a sentence says that the question cannot be answered, or that the sources are silent.
 
     >>> is_refusal_sentence("The passages do not mention a deadline."), is_refusal_sentence("Dogs cannot provide wool.")
     (True, False)
@@ -267,7 +269,7 @@ def is_refusal_sentence(sentence: str) -> bool:
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether an answer as a whole is a refusal: it says so first, and claims next to nothing beside.
+    """Return whether an answer as a whole is a refusal: it refuses first and claims next to nothing else.
 
     >>> is_refusal("I'm sorry, I don't have information about that."), is_refusal("Oslo was founded in 1040.")
     (True, False)
@@ -276,21 +278,24 @@ def is_refusal(answer: str) -> bool:
     refusing = [is_refusal_sentence(answer[start:end]) for start, end in spans]
     if not any(refusing):
         return False
-    said = len(extract_claims(answer))
-    return said <= 1 if refusing[0] or said == 0 else False
+    claim_count = len(extract_claims(answer))
+    return claim_count <= 1 if refusing[0] or claim_count == 0 else False
 
 
 def _is_claim(text: str) -> bool:
-    """Whether a sentence claims something that can be checked."""
+    """Return whether a sentence claims something that can be checked."""
     plain = strip_marks(text).strip(" *_\"'")
     if not plain or plain.endswith("?") or FILLER_PHRASE.match(plain) or is_refusal_sentence(plain):
         return False
     if plain.endswith(":") and len(plain) < 120:
         return False
-    held = split_content_words(plain)
-    if not held:
+    content_words = split_content_words(plain)
+    if not content_words:
         return False
-    heading = (
-        len(held) <= 6 and plain[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")
+    is_heading = (
+        len(content_words) <= 6
+        and plain[-1].isalnum()
+        and text.startswith("**")
+        and text.rstrip().endswith("**")
     )
-    return not heading
+    return not is_heading

@@ -44,9 +44,9 @@ AUXILIARIES = frozenset({"was", "were", "is", "are", "be", "been", "being", "got
 
 AdjacencyCheck = Callable[[str, str], bool]
 MIN_OVERLAP = 0.5
-"""The share of the sentence that the claim must say for a difference to be meant of the same thing."""
+"""The share of the sentence that the claim must repeat for a difference to be about the same thing."""
 NEAR_IDENTICAL_OVERLAP = 0.75
-"""The share from which claim and sentence say the same but for one point."""
+"""From this share on, claim and sentence are the same except for one point."""
 
 
 def detect_contradiction(
@@ -56,94 +56,106 @@ def detect_contradiction(
     source: str,
     are_adjacent: AdjacencyCheck | None,
 ) -> str | None:
-    """Why a claim contradicts a sentence it is well aligned with, stems in <>; None where it does not.
+    """Return why a claim contradicts a sentence that it is well aligned with, stems in <>; None if it does
+    not.
 
-    `known` tells whether two words stand side by side in any passage: a number that the passages
-    give elsewhere is no contradiction unless claim and sentence say the same otherwise.
+    `are_adjacent` tells if two words are neighbours in any passage: a number that the passages give elsewhere
+    is no contradiction unless claim and sentence are the same otherwise.
 
     >>> from ragfault.judges.checks.passages import split_passage
     >>> source = "Aspirin reduces the risk of stroke."
     >>> claim = ("aspirin", "increas", "the", "risk", "of", "stroke")
-    >>> detect_contradiction("", claim, split_passage(source)[0], source, lambda one, two: False)
+    >>> detect_contradiction("", claim, split_passage(source)[0], source, lambda left, right: False)
     '<increas> against <reduc>'
     """
-    same = measure_overlap(tokens, sentence)
-    if same < MIN_OVERLAP:
+    overlap = measure_overlap(tokens, sentence)
+    if overlap < MIN_OVERLAP:
         return None
-    turned, denied = _detect_antonym(tokens, sentence), _detect_negation_mismatch(tokens, sentence)
-    if turned and denied:
+    antonym, negation = _detect_antonym(tokens, sentence), _detect_negation_mismatch(tokens, sentence)
+    if antonym and negation:
         return None
-    swapped = (
-        _detect_swap(tokens, sentence.tokens) if same >= NEAR_IDENTICAL_OVERLAP and not sentence.key else None
+    swap = (
+        _detect_swap(tokens, sentence.tokens)
+        if overlap >= NEAR_IDENTICAL_OVERLAP and not sentence.key
+        else None
     )
-    are_adjacent = are_adjacent if same < NEAR_IDENTICAL_OVERLAP else None
+    are_adjacent = are_adjacent if overlap < NEAR_IDENTICAL_OVERLAP else None
     return (
-        turned or denied or swapped or _detect_quantity_mismatch(text, tokens, sentence, source, are_adjacent)
+        antonym or negation or swap or _detect_quantity_mismatch(text, tokens, sentence, source, are_adjacent)
     )
 
 
 def measure_overlap(tokens: Sequence[str], sentence: PassageSentence) -> float:
-    """The share of the sentence's words of content that the claim has too; opposites and numbers left out."""
-    held = sentence.content.difference(select_contested(sentence.content))
-    return len(held.intersection(tokens)) / len(held) if held else 0.0
+    """Return the share of the sentence's content words that the claim has; opposites and numbers are left
+    out.
+    """
+    words = sentence.content.difference(select_contested(sentence.content))
+    return len(words.intersection(tokens)) / len(words) if words else 0.0
 
 
 def select_contested(words: Iterable[str]) -> list[str]:
-    """The words that may be the very point of a contradiction, and so no part of the alignment."""
+    """Return the words that may themselves be the contradiction, and so do not count as alignment."""
     return [word for word in words if word in ANTONYMS or word[0].isdigit()]
 
 
 def get_neighbors(tokens: Sequence[str], word: str) -> set[str]:
-    """The neighbours of a word among the words of content, told apart by side."""
-    held = [token for token in tokens if token == word or token not in STOP_WORDS]
-    at = held.index(word)
-    before, after = held[at - 1] if at else "", held[at + 1] if at + 1 < len(held) else ""
+    """Return the content words next to a word, marked by side."""
+    words = [token for token in tokens if token == word or token not in STOP_WORDS]
+    position = words.index(word)
+    before, after = (
+        words[position - 1] if position else "",
+        words[position + 1] if position + 1 < len(words) else "",
+    )
     return {f"<{before}"} - {"<"} | {f">{after}"} - {">"}
 
 
 def _detect_antonym(tokens: Sequence[str], sentence: PassageSentence) -> str | None:
-    """A word of the claim whose opposite stands in the sentence in its stead."""
-    held = frozenset(sentence.tokens)
-    claimed = frozenset(tokens)
+    """Return a word of the claim with its opposite in the sentence, where both have a common context."""
+    sentence_words = frozenset(sentence.tokens)
+    claim_words = frozenset(tokens)
     for word in tokens:
-        if word in held or word in STOP_WORDS or len(word) < 3:
+        if word in sentence_words or word in STOP_WORDS or len(word) < 3:
             continue
-        against = ANTONYMS.get(word, frozenset()) & held - claimed
+        opposites = ANTONYMS.get(word, frozenset()) & sentence_words - claim_words
         for prefix in NEGATING_PREFIXES:
-            if len(word) > 3 and prefix + word in held:
-                against |= {prefix + word}
-            if word.startswith(prefix) and len(word) > len(prefix) + 3 and word[len(prefix) :] in held:
-                against |= {word[len(prefix) :]}
-        if against and any(
-            _get_context(tokens, word) & _get_context(sentence.tokens, other) for other in against
+            if len(word) > 3 and prefix + word in sentence_words:
+                opposites |= {prefix + word}
+            if (
+                word.startswith(prefix)
+                and len(word) > len(prefix) + 3
+                and word[len(prefix) :] in sentence_words
+            ):
+                opposites |= {word[len(prefix) :]}
+        if opposites and any(
+            _get_context(tokens, word) & _get_context(sentence.tokens, other) for other in opposites
         ):
-            return f"<{word}> against <{min(against)}>"
+            return f"<{word}> against <{min(opposites)}>"
     return None
 
 
 def _get_context(tokens: Sequence[str], word: str) -> set[str]:
-    """The words of content around a word."""
-    held = [token for token in tokens if token == word or token not in STOP_WORDS]
-    at = held.index(word)
-    return set(held[max(0, at - 2) : at + 3]) - {word}
+    """Return the content words around a word."""
+    words = [token for token in tokens if token == word or token not in STOP_WORDS]
+    position = words.index(word)
+    return set(words[max(0, position - 2) : position + 3]) - {word}
 
 
 def _detect_negation_mismatch(tokens: Sequence[str], sentence: PassageSentence) -> str | None:
-    """A word that one side denies and the other affirms."""
+    """Return a word that only one side negates."""
     if sentence.polarity:
         return None
-    ours, theirs = collect_negated_words(tokens), collect_negated_words(sentence.tokens)
-    if bool(ours) == bool(theirs):
+    claim_negated, sentence_negated = collect_negated_words(tokens), collect_negated_words(sentence.tokens)
+    if bool(claim_negated) == bool(sentence_negated):
         return None
-    held = frozenset(sentence.tokens) if ours else frozenset(tokens)
-    for word in sorted((ours or theirs) & held):
+    other_words = frozenset(sentence.tokens) if claim_negated else frozenset(tokens)
+    for word in sorted((claim_negated or sentence_negated) & other_words):
         if get_neighbors(tokens, word) & get_neighbors(sentence.tokens, word):
             return f"<{word}> is denied on one side only"
     return None
 
 
 def collect_negated_words(tokens: Sequence[str], reach: int = 1) -> frozenset[str]:
-    """The words of content that negations reach.
+    """Return the content words within `reach` of a negation.
 
     >>> sorted(collect_negated_words(("it", "does", "not", "offer", "wifi"), reach=2))
     ['offer', 'wifi']
@@ -160,21 +172,24 @@ def collect_negated_words(tokens: Sequence[str], reach: int = 1) -> frozenset[st
 
 
 def _detect_swap(claim: Sequence[str], source: Sequence[str]) -> str | None:
-    """Two words that have changed places around a third, as in "dog bites man" and "man bites dog"."""
+    """Return two words that have changed places around a third, as in "dog bites man" and "man bites dog"."""
     if _is_passive(claim) != _is_passive(source):
         return None
-    ours = [word for word in claim if word not in STOP_WORDS]
-    theirs = [word for word in source if word not in STOP_WORDS]
-    if not 3 <= len(ours) <= 40 or len(theirs) > 80 or not set(ours) <= set(theirs):
+    claim_words = [word for word in claim if word not in STOP_WORDS]
+    source_words = [word for word in source if word not in STOP_WORDS]
+    if not 3 <= len(claim_words) <= 40 or len(source_words) > 80 or not set(claim_words) <= set(source_words):
         return None
-    for at, verb in enumerate(ours[1:-1], 1):
-        if theirs.count(verb) != 1 or ours.count(verb) != 1 or verb[0].isdigit():
+    for position, verb in enumerate(claim_words[1:-1], 1):
+        if source_words.count(verb) != 1 or claim_words.count(verb) != 1 or verb[0].isdigit():
             continue
-        there = theirs.index(verb)
-        left, right = _drop_numbers(ours[max(0, at - 2) : at]), _drop_numbers(ours[at + 1 : at + 3])
+        source_position = source_words.index(verb)
+        left, right = (
+            _drop_numbers(claim_words[max(0, position - 2) : position]),
+            _drop_numbers(claim_words[position + 1 : position + 3]),
+        )
         before, after = (
-            _drop_numbers(theirs[max(0, there - 2) : there]),
-            _drop_numbers(theirs[there + 1 : there + 3]),
+            _drop_numbers(source_words[max(0, source_position - 2) : source_position]),
+            _drop_numbers(source_words[source_position + 1 : source_position + 3]),
         )
         if left & after and right & before and not (left & before or right & after):
             return f"<{min(left & after)}> and <{min(right & before)}> have changed places"
@@ -196,21 +211,23 @@ def _detect_quantity_mismatch(
     source: str,
     are_adjacent: AdjacencyCheck | None,
 ) -> str | None:
-    """A number, date or amount in the place of another of its kind."""
+    """Return a number, date or amount in the place of another of its kind."""
     if not _has_new_number(tokens, sentence.tokens, are_adjacent):
         return None
-    ours, theirs = extract_literals(text), extract_literals(source)
-    stock = frozenset(form for forms in theirs.values() for form in forms)
-    claimed = frozenset(form for forms in ours.values() for form in forms)
-    for item in sorted(ours.keys() - stock):
-        for other in sorted(theirs.keys() - claimed):
+    claim_literals, source_literals = extract_literals(text), extract_literals(source)
+    source_forms = frozenset(form for forms in source_literals.values() for form in forms)
+    claim_forms = frozenset(form for forms in claim_literals.values() for form in forms)
+    for item in sorted(claim_literals.keys() - source_forms):
+        for other in sorted(source_literals.keys() - claim_forms):
             if _is_same_slot(item, other, tokens, sentence.tokens):
                 return f"{item} against {other}"
     return None
 
 
 def _is_same_slot(item: str, other: str, tokens: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether one quantity stands in the place of another: of one kind, a bare number also in one place."""
+    """Return whether two quantities are of one kind; bare numbers and years must have the same neighbours,
+    too.
+    """
     kind = _classify_quantity(item)
     if kind != _classify_quantity(other):
         return _extract_amount(item) == _extract_amount(other) != "" and "°" not in item + other
@@ -226,26 +243,28 @@ def _is_same_slot(item: str, other: str, tokens: Sequence[str], others: Sequence
 def _has_new_number(
     tokens: Sequence[str], others: Sequence[str], are_adjacent: AdjacencyCheck | None
 ) -> bool:
-    """Whether a number of the claim, with the word after it, is not in the sentence, nor known otherwise."""
-    held = frozenset(others)
-    for at, word in enumerate(tokens):
+    """Return whether a number of the claim, with the word after it, is not in the sentence nor known
+    otherwise.
+    """
+    sentence_words = frozenset(others)
+    for position, word in enumerate(tokens):
         if not word[0].isdigit():
             continue
-        after = tokens[at + 1] if at + 1 < len(tokens) else ""
-        strange = word not in held or (after and after not in held)
-        if strange and not (are_adjacent and are_adjacent(word, after)):
+        after = tokens[position + 1] if position + 1 < len(tokens) else ""
+        is_new = word not in sentence_words or (after and after not in sentence_words)
+        if is_new and not (are_adjacent and are_adjacent(word, after)):
             return True
     return False
 
 
 def _extract_amount(item: str) -> str:
-    """The bare number of a quantity that has a unit."""
+    """Return the bare number of a quantity with a unit, "" without."""
     value, _, unit = item.partition(" ")
     return value if unit and value.replace(".", "").lstrip("-").isdigit() else ""
 
 
 def are_rival_quantities(item: str, other: str) -> bool:
-    """Whether two quantities are different values of one kind.
+    """Return whether two quantities are different values of one kind.
 
     >>> are_rival_quantities("1921", "1922"), are_rival_quantities("5 kg", "2024-03-14")
     (True, False)
@@ -254,9 +273,9 @@ def are_rival_quantities(item: str, other: str) -> bool:
 
 
 def _classify_quantity(item: str) -> str:
-    """What an item counts: its form with every number left out, years and days apart from amounts."""
+    """Return the kind of a quantity: its form without numbers; years and dates are kinds of their own."""
     if len(item) == 4 and item.isdigit() and item[0] in "12":
         return "year"
     if item[:2] == "--" or (item[4:5] == "-" and item[:4].isdigit()):
         return "date"
-    return "".join(sign for sign in item if not (sign.isdigit() or sign in ".-"))
+    return "".join(character for character in item if not (character.isdigit() or character in ".-"))

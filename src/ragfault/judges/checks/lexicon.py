@@ -41,31 +41,31 @@ therefore thirdly thus ultimately according including include based given provid
 note noted following example respectively
 """
 LINKING_STEMS = frozenset(map(stem_word, LINKING_WORDS.split()))
-"""Words that carry an argument from sentence to sentence and say nothing about the world."""
+"""Stems that link sentences and say nothing about the world."""
 
 
 class RarityTable(NamedTuple):
-    """How rare each stem is: the natural logarithm of texts per text that holds it."""
+    """Rarity of stems: the natural logarithm of the number of texts per text with the stem."""
 
     rarities: dict[str, float]
     default: float
-    """Of a stem that is not in the table."""
+    """The rarity of a stem that is not in the table."""
     digest: str
-    """Names the table in a judge's fingerprint."""
+    """Identifies the table in a judge's fingerprint."""
 
     def __call__(self, stem: str) -> float:
-        """The rarity of one stem."""
+        """Return the rarity of one stem."""
         return self.rarities.get(stem, self.default)
 
     def sum_rarity(self, stems: Iterable[str]) -> float:
-        """The rarity of some stems together."""
+        """Return the total rarity of some stems."""
         get, unseen = self.rarities.get, self.default
         return sum([get(stem, unseen) for stem in stems])
 
 
 @cache
 def load_rarity() -> RarityTable:
-    """The table that the package carries, read once.
+    """Load the packaged table, once.
 
     >>> table = load_rarity()
     >>> table("peopl") < table("glacier") < table("xyzzy")

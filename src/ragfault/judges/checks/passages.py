@@ -16,11 +16,11 @@ from ragfault.judges.checks.lexicon import ALIASES
 from ragfault.text import NEGATIONS, STOP_WORDS, split_sentences, split_words
 
 MAX_PASSAGE_CHARS = 200_000
-"""How many characters of a passage are read."""
+"""Further characters of a passage are ignored."""
 MAX_CACHED_CHARS = 20_000
-"""Passages up to this length are remembered: the same chunk serves many traces."""
+"""Passages up to this length are cached: the same chunk occurs in many traces."""
 MAX_FIELD_CHARS = 80
-"""A value longer than this is a text of its own, not the value of a field."""
+"""A longer value is a text of its own, not the value of a field."""
 
 NO_STEMS: frozenset[str] = frozenset()
 
@@ -28,7 +28,7 @@ Polarity = Literal["yes", "no", "absent", ""]
 
 
 class PassageSentence(NamedTuple):
-    """A sentence of a passage, or a field of a record, with what comparison needs of it."""
+    """A sentence of a passage, or a field of a record, prepared for comparison."""
 
     start: int
     end: int
@@ -36,18 +36,18 @@ class PassageSentence(NamedTuple):
     content: frozenset[str]
     negated: bool
     polarity: Polarity = ""
-    """Of a field: what it says of its key."""
+    """Of a field: the value of its key as yes, no or absent."""
     key: frozenset[str] = frozenset()
     """Of a field: the stems of its key."""
     text: str = ""
-    """What it says, in words: a field with its key, a row with its headings."""
+    """The content in words: a field with its key, a row with its headings."""
 
 
 def split_passage(text: str) -> tuple[PassageSentence, ...]:
-    """The sentences of a passage.
+    """Split a passage into sentences.
 
-    A dict literal or JSON object becomes one sentence per field, a row of a Markdown table one
-    sentence with its headings; spans point into the passage as it was given.
+    A dict literal or JSON object becomes one sentence per field, a row of a Markdown table one sentence with
+    its headings; spans refer to the passage as given.
 
     >>> [" ".join(sentence.tokens) for sentence in split_passage("{'attributes': {'WiFi': False}}")]
     ['attribut wifi no']
@@ -69,13 +69,13 @@ def _build_sentence(
     start: int, end: int, text: str, polarity: Polarity = "", key: str = ""
 ) -> PassageSentence:
     tokens = split_words(normalize_spelling(text))
-    held = frozenset(tokens)
+    words = frozenset(tokens)
     return PassageSentence(
         start,
         end,
         tokens,
-        held - STOP_WORDS,
-        polarity == "no" or not NEGATIONS.isdisjoint(held),
+        words - STOP_WORDS,
+        polarity == "no" or not NEGATIONS.isdisjoint(words),
         polarity,
         frozenset(split_words(key)) - STOP_WORDS if key else NO_STEMS,
         text,
@@ -90,30 +90,30 @@ FLAG_POLARITY: dict[str, Polarity] = {"yes": "yes", "true": "yes", "no": "no", "
 
 
 def _split_prose(text: str, offset: int) -> Iterator[PassageSentence]:
-    """The sentences of a running text."""
-    heads: list[str] = []
+    """Yield the sentences of a running text."""
+    headings: list[str] = []
     for start, end in split_sentences(text):
-        piece = text[start:end]
-        if piece.count("|") >= 2:
-            if TABLE_RULE.fullmatch(piece):
+        sentence = text[start:end]
+        if sentence.count("|") >= 2:
+            if TABLE_RULE.fullmatch(sentence):
                 continue
-            cells = [cell.strip() for cell in piece.strip("|").split("|")]
-            row = zip(heads, cells, strict=False) if len(heads) == len(cells) else ()
-            said = "; ".join(f"{head}: {cell}" for head, cell in row) or piece
-            yield _build_sentence(offset + start, offset + end, said, key=" ".join(heads))
-            heads = heads if row else cells
+            cells = [cell.strip() for cell in sentence.strip("|").split("|")]
+            row = zip(headings, cells, strict=False) if len(headings) == len(cells) else ()
+            row_text = "; ".join(f"{head}: {cell}" for head, cell in row) or sentence
+            yield _build_sentence(offset + start, offset + end, row_text, key=" ".join(headings))
+            headings = headings if row else cells
             continue
-        flag = FLAG_FIELD.fullmatch(piece)
+        flag = FLAG_FIELD.fullmatch(sentence)
         if flag:
             yield _build_flag(
                 offset + start, offset + end, flag[1], FLAG_POLARITY.get(flag[2].lower(), "absent")
             )
         else:
-            yield _build_sentence(offset + start, offset + end, piece)
+            yield _build_sentence(offset + start, offset + end, sentence)
 
 
 def _build_flag(start: int, end: int, key: str, polarity: Polarity, path: str = "") -> PassageSentence:
-    """A field that says yes, no or nothing; what is absent has no content to support a claim with."""
+    """Build a field with the value yes, no or absent; an absent one has no content to support a claim with."""
     key = split_key(key)
     if polarity == "absent":
         return _build_sentence(start, end, "", polarity, key)._replace(text=f"{path} {key}: unknown".lstrip())
@@ -124,7 +124,7 @@ def _build_flag(start: int, end: int, key: str, polarity: Polarity, path: str = 
 
 
 def _parse_record(text: str) -> dict[object, object] | None:
-    """The dict that a passage is the literal of, as Python or JSON writes it."""
+    """Return the dict of which a passage is the literal, in Python or JSON; None if it is not one."""
     bare = text.strip()
     if not (bare.startswith("{") and bare.endswith("}") and ":" in bare):
         return None
@@ -139,47 +139,51 @@ def _parse_record(text: str) -> dict[object, object] | None:
 
 
 def _parse_literal(text: str) -> object:
-    """A Python literal; what its strings look like is nobody's concern here."""
+    """Parse a Python literal without warnings about its strings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.literal_eval(text)
 
 
 def _split_record(text: str, record: dict[object, object]) -> Iterator[PassageSentence]:
-    """The fields of a record as sentences."""
-    place = 0
+    """Yield the fields of a record as sentences."""
+    position = 0
     for path, value in _iterate_leaves(record, ()):
         key = path[-1] if path else ""
-        start = max(text.find(key, place), place)
-        over = split_key(path[-2]) if len(path) > 1 else ""
+        start = max(text.find(key, position), position)
+        parent_key = split_key(path[-2]) if len(path) > 1 else ""
         if value is None or isinstance(value, bool) or str(value).lower() in {"none", "null", "", "n/a"}:
-            place = min(len(text), start + len(key))
+            position = min(len(text), start + len(key))
             yield _build_flag(
-                start, place, key, "absent" if not isinstance(value, bool) else "yes" if value else "no", over
+                start,
+                position,
+                key,
+                "absent" if not isinstance(value, bool) else "yes" if value else "no",
+                parent_key,
             )
             continue
-        said = str(value)
-        if len(said) > MAX_FIELD_CHARS:
-            place = max(text.find(said[:20], start), start)
-            for sentence in _split_prose(said, place):
+        value_text = str(value)
+        if len(value_text) > MAX_FIELD_CHARS:
+            position = max(text.find(value_text[:20], start), start)
+            for sentence in _split_prose(value_text, position):
                 yield sentence._replace(
                     start=min(sentence.start, len(text)), end=min(sentence.end, len(text))
                 )
-            place = min(len(text), place + len(said))
+            position = min(len(text), position + len(value_text))
             continue
-        at = text.find(said, start)
-        place = at + len(said) if at >= 0 else min(len(text), start + len(key))
-        yield _build_field(start, place, over, split_key(key), said)
+        value_start = text.find(value_text, start)
+        position = value_start + len(value_text) if value_start >= 0 else min(len(text), start + len(key))
+        yield _build_field(start, position, parent_key, split_key(key), value_text)
 
 
 def _build_field(start: int, end: int, parent_key: str, key: str, value: str) -> PassageSentence:
-    """A field with a value of its own; "no" and "free" are said of the key."""
+    """Build a field with a value; "no" and "free" negate the key."""
     polarity = FLAG_POLARITY.get(value.lower(), "")
     return _build_sentence(start, end, f"{parent_key} {key}: {polarity or value}", polarity, key)
 
 
 def _iterate_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """All values that hold no others, with the keys above them."""
+    """Yield all values that are no containers, with the keys above them."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _iterate_leaves(inner, (*path, str(key)))
@@ -192,7 +196,7 @@ def _iterate_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tupl
 
 @lru_cache(maxsize=4096)
 def split_key(name: str) -> str:
-    """A key as words, with WiFi kept whole.
+    """Split a key into words; WiFi stays one word.
 
     >>> split_key("RestaurantsTakeOut"), split_key("review_date")
     ('Restaurants Take Out', 'review date')
@@ -209,12 +213,12 @@ HOUR_HINT = re.compile(r"\d(?::\d| ?[apAP]\.?[mM])")
 SHORT_HYPHENATED = re.compile(
     r"-(?:(?:(?<=\b[A-Za-z]-)|(?<=\b[A-Za-z]{2}-)|(?<=\b[A-Za-z]{3}-))[A-Za-z]{1,4}\b|(?<=\b[Nn]on-)[A-Za-z])"
 )
-"""What a text holds, if there is a short hyphenated word in it; sought from its hyphen, it is found sooner."""
+"""A text with a short hyphenated word; a search from the hyphen is faster."""
 HYPHENATED_WORD = re.compile(r"\b([A-Za-z]{1,3}(?=-[A-Za-z]{1,4}\b)|[Nn]on)-([A-Za-z]+)\b")
 
 
 def normalize_spelling(text: str) -> str:
-    """A text with its times on the clock of 24 hours and short hyphenated words in one piece.
+    """Write times on the 24-hour clock and short hyphenated words as one word.
 
     >>> normalize_spelling("Wi-Fi from 8:30 a.m. to 5PM, or 9:0-17:0")
     'WiFi from 8:30 to 17:00, or 9:00-17:00'
@@ -235,18 +239,18 @@ def _format_time(match: re.Match[str]) -> str:
 
 NO_ALIASES: frozenset[str] = frozenset()
 MAX_POSTINGS = 300
-"""A word votes for at most so many sentences; beyond that it tells nothing."""
+"""A word is counted for at most this many sentences; a more frequent one carries no information."""
 
 
 class Passage(NamedTuple):
-    """A text under a name: a chunk, an answer or a reference."""
+    """A named text: a chunk, an answer or a reference."""
 
     name: str
     text: str
 
 
 class SentenceIndex:
-    """All sentences of some passages, found by the stems they hold.
+    """An index of the sentences of some passages by their stems.
 
     >>> index = SentenceIndex([Passage("a", "Cats sleep. Dogs bark."), Passage("b", "Dogs sleep.")])
     >>> [index.passage_numbers[place] for place in index.postings["sleep"]]
@@ -260,21 +264,25 @@ class SentenceIndex:
         """For each sentence the number of its passage."""
         self.postings: defaultdict[str, list[int]] = defaultdict(list)
         for number, passage in enumerate(self.passages):
-            held = split_passage(passage.text)
-            self.sentences += held
-            self.passage_numbers += [number] * len(held)
+            sentences = split_passage(passage.text)
+            self.sentences += sentences
+            self.passage_numbers += [number] * len(sentences)
         for place, sentence in enumerate(self.sentences):
             for word in sentence.content:
                 self.postings[word].append(place)
         self._variant_cache: dict[tuple[str, bool], bool] = {}
         self.record_fields = tuple(
-            dict.fromkeys((one.key, one.polarity) for one in self.sentences if one.key and one.polarity)
+            dict.fromkeys(
+                (sentence.key, sentence.polarity)
+                for sentence in self.sentences
+                if sentence.key and sentence.polarity
+            )
         )
         """What records say of their keys."""
 
     @cached_property
     def tokens(self) -> list[str]:
-        """All words in a row."""
+        """All words in order."""
         return [word for sentence in self.sentences for word in sentence.tokens]
 
     @cached_property
@@ -289,21 +297,23 @@ class SentenceIndex:
 
     @cached_property
     def trigrams(self) -> frozenset[tuple[str, str, str]]:
-        """All runs of three."""
+        """All runs of three words."""
         return frozenset(zip(self.tokens, self.tokens[1:], self.tokens[2:], strict=False))
 
     @cached_property
     def prefixes(self) -> frozenset[str]:
-        """How the long words begin."""
+        """The first six letters of long stems."""
         return frozenset([stem[:6] for stem in self.postings if len(stem) >= 6 and stem.isalpha()])
 
-    def get_source(self, place: int) -> str:
-        """The text of a sentence as its passage has it."""
-        sentence = self.sentences[place]
-        return self.passages[self.passage_numbers[place]].text[sentence.start : sentence.end]
+    def get_source(self, position: int) -> str:
+        """Return the text of a sentence as it is in its passage."""
+        sentence = self.sentences[position]
+        return self.passages[self.passage_numbers[position]].text[sentence.start : sentence.end]
 
     def has_variant(self, word: str, *, is_name: bool = False) -> bool:
-        """Whether a word not in the index is there in another form: as an alias, derived, or in two words."""
+        """Return whether a word not in the index is there in another form: an alias, a derivation, or two
+        words.
+        """
         known = self._variant_cache.get((word, is_name))
         if known is None:
             known = self._variant_cache[word, is_name] = self._detect_variant(word, is_name)
@@ -323,13 +333,13 @@ class SentenceIndex:
         )
 
     def are_adjacent(self, first: str, second: str) -> bool:
-        """Whether two words stand side by side somewhere; alone, whether the first is there."""
+        """Return whether two words are neighbours somewhere; without a second word, whether the first occurs."""
         return (first, second) in self.bigrams or (not second and first in self.postings)
 
     def sum_shared_weights(self, weights: dict[str, float]) -> dict[int, float]:
-        """For each sentence that shares a word with the weights, the weight it shares."""
-        votes: defaultdict[int, float] = defaultdict(float)
+        """Return, for each sentence that shares words with `weights`, their total weight."""
+        totals: defaultdict[int, float] = defaultdict(float)
         for word, weight in weights.items():
-            for place in self.postings.get(word, ())[:MAX_POSTINGS]:
-                votes[place] += weight
-        return votes
+            for position in self.postings.get(word, ())[:MAX_POSTINGS]:
+                totals[position] += weight
+        return totals

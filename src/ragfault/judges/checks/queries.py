@@ -17,11 +17,11 @@ QUESTION_WORDS = frozenset(
         " year word term call usually often"
     )
 )
-"""Words that ask, and are not asked about."""
+"""Words of questions that are not their subject."""
 TASK_QUERY = re.compile(
     r"\s*(?:summari[sz]e|rewrite|translate|paraphrase|shorten|instruction:|write (?:an?|the) )", re.IGNORECASE
 )
-"""A query that speaks about the passage itself."""
+"""A query about the passage itself."""
 IDENTIFIER_PATTERN = re.compile(
     r"(?:section|article|chapter|clause|rule|step|figure|table|part|appendix|annex|page) |v\d|(?=\D*\d)[a-z]+\d*-?\d"
 )
@@ -54,36 +54,31 @@ KIND_PATTERNS = {"number": NUMBER_PATTERN, "date": DATE_PATTERN, "name": NAME_PA
 
 
 class WeightedQuery:
-    """A query as words, weights, and what must agree exactly."""
+    """A query as weighted words, with the identifiers that must agree exactly."""
 
     def __init__(self, text: str, rarity: RarityTable) -> None:
-        held = [word for word in split_words(text) if word not in STOP_WORDS]
-        asked = [word for word in held if word not in QUESTION_WORDS] or held
+        content_words = [word for word in split_words(text) if word not in STOP_WORDS]
+        subject_words = [word for word in content_words if word not in QUESTION_WORDS] or content_words
         self.text = text
-        self.weights = {word: rarity(word) for word in asked}
+        self.weights = {word: rarity(word) for word in subject_words}
         self.total_weight = sum(self.weights.values())
         self.answer_kind = classify_answer_kind(text)
         self.is_task = bool(TASK_QUERY.match(text))
 
     @cached_property
     def spellings(self) -> dict[str, str]:
-        """How the query spells its words."""
+        """Stem → its spelling in the query."""
         terms = ((split_words(term), term) for term in re.findall(r"[^\W_]+", self.text))
         return {stems[0]: term for stems, term in terms if stems}
 
     @cached_property
     def identifiers(self) -> frozenset[str]:
-        """What must agree."""
+        """Sections, versions and codes that a relevant passage must have."""
         return frozenset(item for item in extract_entities(self.text) if IDENTIFIER_PATTERN.match(item))
 
 
-def weigh_query(text: str, rarity: RarityTable) -> WeightedQuery:
-    """A query made ready."""
-    return WeightedQuery(text, rarity)
-
-
 def classify_answer_kind(query: str) -> str | None:
-    """The kind of answer that a query asks for: a number, a date, a name, or nothing in particular.
+    """Return the kind of answer that a query asks for: number, date, name, or None.
 
     >>> classify_answer_kind("How many people live in Oslo?"), classify_answer_kind("Why?")
     ('number', None)
@@ -92,48 +87,52 @@ def classify_answer_kind(query: str) -> str | None:
 
 
 def score_relevance(question: WeightedQuery, index: SentenceIndex) -> RelevanceScore:
-    """How much of a query one passage covers, as a whole and in its best place.
+    """Return how much of a query one passage covers, as a whole and in its best place.
 
-    Rare words weigh more; the words found together weigh more than scattered ones. A section, version
-    or code that the query names must be there: a passage about another one is not relevant.
+    Rare words weigh more, and so do words that occur together. A section, version or code of the query must
+    be there: a passage about another one is not relevant.
     """
     if question.is_task:
         return RelevanceScore(1.0, "the query is about the passage itself")
     if not question.total_weight or not index.sentences:
         return RelevanceScore(0.0, "nothing to compare")
     weights = question.weights
-    held = {word for word in weights if word in index.postings or index.has_variant(word)}
-    whole = sum(weights[word] for word in held) / question.total_weight
-    votes = index.sum_shared_weights(weights)
-    best = max((vote + 0.5 * votes.get(place + 1, 0.0) for place, vote in votes.items()), default=0.0)
-    place = min(1.0, best / question.total_weight)
-    value = 0.5 * whole + 0.5 * place
-    return _apply_query_checks(question, index, value, weights.keys() - held)
+    matched_words = {word for word in weights if word in index.postings or index.has_variant(word)}
+    coverage = sum(weights[word] for word in matched_words) / question.total_weight
+    shared = index.sum_shared_weights(weights)
+    best = max(
+        (vote + 0.5 * shared.get(best_share + 1, 0.0) for best_share, vote in shared.items()), default=0.0
+    )
+    best_share = min(1.0, best / question.total_weight)
+    value = 0.5 * coverage + 0.5 * best_share
+    return _apply_query_checks(question, index, value, weights.keys() - matched_words)
 
 
 def _apply_query_checks(
     question: WeightedQuery, index: SentenceIndex, value: float, missing: set[str]
 ) -> RelevanceScore:
-    """Lower the value where an identifier does not agree, or the kind of answer does not occur."""
+    """Lower a relevance if an identifier does not agree, or the expected kind of answer does not occur."""
     text = index.passages[0].text
-    strange = detect_identifier_mismatch(question, text)
-    if strange:
-        return RelevanceScore(min(value * 0.4, 0.2), strange)
+    mismatch = detect_identifier_mismatch(question, text)
+    if mismatch:
+        return RelevanceScore(min(value * 0.4, 0.2), mismatch)
     if question.answer_kind and not KIND_PATTERNS[question.answer_kind].search(text):
         value *= 0.75
-    lacking = [
+    missing_terms = [
         question.spellings.get(word, word)
         for word in sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
     ]
-    return RelevanceScore(min(1.0, value), f"without {', '.join(lacking)}" if lacking else None)
+    return RelevanceScore(min(1.0, value), f"without {', '.join(missing_terms)}" if missing_terms else None)
 
 
 def detect_identifier_mismatch(question: WeightedQuery, text: str) -> str | None:
-    """Why a passage is about something else, where it holds none of the identifiers of a query."""
+    """Return why a passage is about something else: it has none of the identifiers of the query. None if it
+    has.
+    """
     if not question.identifiers:
         return None
-    stock = EntityIndex(text)
-    if any(item in stock for item in question.identifiers):
+    entities = EntityIndex(text)
+    if any(item in entities for item in question.identifiers):
         return None
     return f"does not speak about {', '.join(sorted(question.identifiers))}"
 
@@ -146,17 +145,17 @@ QUERY_BOUNDARY = re.compile(
 )
 QUERY_TERM = re.compile(r"[^\W_][\w.'’:/-]*[^\W_]|[^\W_]")
 MIN_TERM_RARITY = 6.5
-"""A word at least so rare is missed when no chunk holds it."""
+"""A word of this rarity is missing if no chunk has it."""
 MIN_PART_RELEVANCE = 0.25
 """A part of the query below this relevance in every chunk is missing as a whole."""
 COVERED_RELEVANCE = 0.75
-"""Where a chunk covers so much of the query, only names and numbers are missed."""
+"""If a chunk covers this share of the query, only names and numbers can be missing."""
 MAX_MISSING = 5
-"""At most so many items are named."""
+"""At most this many items are listed."""
 
 
 def split_query(query: str) -> list[str]:
-    """The things that a query asks for: its questions, one by one.
+    """Split a query into its questions.
 
     >>> split_query("When was Oslo founded, and who founded it? How many live there?")
     ['When was Oslo founded', 'who founded it?', 'How many live there?']
@@ -168,55 +167,56 @@ def split_query(query: str) -> list[str]:
     return parts[:12] if len(parts) > 1 else [query]
 
 
-def list_missing(query: str, chunks: Sequence[Passage], reading: ScorerSession) -> tuple[str, ...]:
-    """What the query needs and no chunk holds, in the query's own words."""
+def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) -> tuple[str, ...]:
+    """List what the query needs and no chunk has, in the query's own words."""
     if TASK_QUERY.match(query) and chunks:
         return ()
     parts = split_query(query)
     if not chunks:
         return tuple(part.strip(" ?.") for part in parts)[:MAX_MISSING]
-    held: set[str] = set()
+    chunk_words: set[str] = set()
     for chunk in chunks:
         for sentence in split_passage(chunk.text):
-            held |= sentence.content
-    prefixes = {word[:6] for word in held if len(word) >= 6}
-    found: list[str] = []
+            chunk_words |= sentence.content
+    prefixes = {word[:6] for word in chunk_words if len(word) >= 6}
+    missing: list[str] = []
     for part in parts:
-        best = max(seen.value for seen in reading.score_coverage(part, chunks))
+        best = max(score.value for score in session.score_coverage(part, chunks))
         if best < MIN_PART_RELEVANCE and len(parts) > 1:
-            found.append(part.strip(" ?."))
+            missing.append(part.strip(" ?."))
         else:
-            found += _list_missing_terms(part, held, prefixes, names_only=best >= COVERED_RELEVANCE)
-    return tuple(dict.fromkeys(found))[:MAX_MISSING]
+            missing += _list_missing_terms(part, chunk_words, prefixes, names_only=best >= COVERED_RELEVANCE)
+    return tuple(dict.fromkeys(missing))[:MAX_MISSING]
 
 
 def _list_missing_terms(
     part: str, chunk_words: set[str], prefixes: set[str], *, names_only: bool
 ) -> list[str]:
-    """The telling words of a part that no chunk holds, neighbours together."""
-    found: list[str] = []
-    last = -2
-    for at, match in enumerate(QUERY_TERM.finditer(part)):
+    """List the specific words of a part that no chunk has; neighbours are joined."""
+    missing: list[str] = []
+    last_position = -2
+    for position, match in enumerate(QUERY_TERM.finditer(part)):
         term = match.group()
-        name = at > 0 and term[0].isupper()
+        is_name = position > 0 and term[0].isupper()
         stems = [
             word
             for word in split_words(normalize_spelling(term))
             if word not in STOP_WORDS and word not in QUESTION_WORDS
         ]
-        lost = [
+        missing_stems = [
             word
             for word in stems
-            if word not in chunk_words and (name or word[:6] not in prefixes or len(word) < 6)
+            if word not in chunk_words and (is_name or word[:6] not in prefixes or len(word) < 6)
         ]
         table = load_rarity()
         if not any(
-            name or word[0].isdigit() or (not names_only and table(word) >= MIN_TERM_RARITY) for word in lost
+            is_name or word[0].isdigit() or (not names_only and table(word) >= MIN_TERM_RARITY)
+            for word in missing_stems
         ):
             continue
-        if last == at - 1:
-            found[-1] = f"{found[-1]} {term}"
+        if last_position == position - 1:
+            missing[-1] = f"{missing[-1]} {term}"
         else:
-            found.append(term)
-        last = at
-    return found
+            missing.append(term)
+        last_position = position
+    return missing

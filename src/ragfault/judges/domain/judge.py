@@ -20,17 +20,19 @@ from ragfault.protocols import VerdictKind
 from ragfault.records import Trace, Verdicts
 
 OTHER_SUBJECT_FACTOR, LEVEL_GAP = 0.4, 0.05
-"""What speaks about something else keeps this share of its relevance, and stays so far below the lowest level."""
+"""A passage on another subject keeps this share of its relevance, and stays this far below the lowest level.
+"""
 MAX_UNSUPPORTED, THRESHOLD_GAP = 0.5, 0.01
-"""A claim that does not hold has a probability below this, and below the bar of the lens, by so much."""
+"""An unsupported claim has a probability below this, and this far below the threshold of the profile."""
 CONTRADICTION_FACTOR = 0.5
-"""How much less likely a contradicted claim is than one that is not borne out."""
+"""Factor on the probability of a contradicted claim, relative to an unconfirmed one."""
 
 
 class ProfiledJudge:
-    """A scorer seen through a lens: what names another thing is lowered, what names the same in other words is not.
+    """A scorer with a domain profile: scores are lowered where identifiers disagree, not where only their
+    spelling differs.
 
-    Identifiers reach the scorer in the spelling of the passages; beyond that a lens never raises anything.
+    Identifiers reach the scorer in the spelling of the passages; beyond that a profile never raises a score.
 
     >>> from ragfault.judges import load_judge
     >>> from ragfault.judges.domain.profile import load_profile
@@ -47,62 +49,73 @@ class ProfiledJudge:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """What every judge offers that is assembled from a scorer."""
+        """All kinds of verdict that are assembled from a scorer."""
         return OFFERED_PARTS
 
     @property
     def fingerprint(self) -> str:
-        """That of the scorer, and the lens by name and digest."""
+        """The fingerprint of the scorer, and the name and digest of the profile."""
         return f"{self.scorer.fingerprint} lens={self.profile.name}:{self.profile.digest}"
 
     def open_session(self, query: str = "") -> ProfiledSession:
-        """Begin the reading of one trace."""
+        """Open a session for one trace."""
         return ProfiledSession(self.scorer.open_session(query), self.profile, query)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace, each made from that trace alone."""
+        """Return the verdicts on each trace; each depends on that trace alone."""
         return [assemble_verdicts(trace, self, self.profile.levels) for trace in traces]
 
 
 class ProfiledSession:
-    """A reading of one trace through a lens."""
+    """The scores of one trace with a domain profile."""
 
     def __init__(self, session: ScorerSession, profile: DomainProfile, query: str = "") -> None:
         self._session, self._profile, self._query = session, profile, query
         self._lowered: set[Entailment] = set()
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """As the scorer says, but for passages that speak about something else than the query asks for."""
+        """Return the scorer's relevance, lowered for passages about something else than the query asks for."""
         return self._adjust_relevance(self._session.score_relevance, query, passages)
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """As the scorer says, but for texts that speak about something else than the query asks for."""
+        """Return the scorer's coverage, lowered for texts about something else than the query asks for."""
         return self._adjust_relevance(self._session.score_coverage, query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Tell the scorer."""
+        """Prepare the groups in the scorer."""
         self._session.prefetch(groups)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """As the scorer says, but for claims that name another thing than the passages."""
+        """Return the scorer's entailment, lowered for claims with another identifier than the passages."""
         texts = [passage.text for passage in passages]
-        seen = list(self._session.score_entailment(claims, passages))
-        said = {place: align_spelling(self._profile, claim, texts) for place, claim in enumerate(claims)}
-        other = [place for place, claim in enumerate(claims) if said[place] != claim]
-        again = self._session.score_entailment([said[place] for place in other], passages) if other else ()
-        for place, one in zip(other, again, strict=True):
-            seen[place] = max(seen[place], one, key=_get_probability)
-        return [self._check_identifiers(claim, texts, one) for claim, one in zip(claims, seen, strict=True)]
+        entailments = list(self._session.score_entailment(claims, passages))
+        aligned = {
+            position: align_spelling(self._profile, claim, texts) for position, claim in enumerate(claims)
+        }
+        changed = [position for position, claim in enumerate(claims) if aligned[position] != claim]
+        rescored = (
+            self._session.score_entailment([aligned[position] for position in changed], passages)
+            if changed
+            else ()
+        )
+        for position, entailment in zip(changed, rescored, strict=True):
+            entailments[position] = max(entailments[position], entailment, key=_get_probability)
+        return [
+            self._check_identifiers(claim, texts, entailment)
+            for claim, entailment in zip(claims, entailments, strict=True)
+        ]
 
     def score_groundedness(
         self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
     ) -> float:
-        """As the scorer says, and no more probable than a claim that the lens lowered."""
-        sure = self._session.score_groundedness(answer, claims, entailments)
-        return min([sure, *(one.p for one in entailments if one in self._lowered)])
+        """Return the scorer's groundedness, at most the probability of a claim that the profile lowered."""
+        groundedness = self._session.score_groundedness(answer, claims, entailments)
+        return min(
+            [groundedness, *(entailment.p for entailment in entailments if entailment in self._lowered)]
+        )
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """As the scorer says."""
+        """Return the scorer's similarity."""
         return self._session.measure_similarity(left, right)
 
     def _adjust_relevance(
@@ -111,15 +124,18 @@ class ProfiledSession:
         query: str,
         passages: Sequence[Passage],
     ) -> list[RelevanceScore]:
-        """What the scorer tells, asked in the spelling of each passage too, and held against the lens."""
-        seen = list(score(query, passages))
+        """Score each passage, with the query in its spelling too, and check its identifiers."""
+        scores = list(score(query, passages))
         if TASK_QUERY.match(query):
-            return seen
-        for place, passage in enumerate(passages):
-            asked = align_spelling(self._profile, query, [passage.text])
-            if asked != query:
-                seen[place] = max(seen[place], score(asked, [passage])[0], key=_get_value)
-        return [self._check_subject(query, passage, one) for passage, one in zip(passages, seen, strict=True)]
+            return scores
+        for position, passage in enumerate(passages):
+            aligned = align_spelling(self._profile, query, [passage.text])
+            if aligned != query:
+                scores[position] = max(scores[position], score(aligned, [passage])[0], key=_get_value)
+        return [
+            self._check_subject(query, passage, passage_score)
+            for passage, passage_score in zip(passages, scores, strict=True)
+        ]
 
     def _check_subject(self, query: str, passage: Passage, score: RelevanceScore) -> RelevanceScore:
         reason = explain_query_conflict(self._profile, query, passage.text)
@@ -136,26 +152,27 @@ class ProfiledSession:
     def _check_identifiers(self, claim: str, texts: Sequence[str], entailment: Entailment) -> Entailment:
         if entailment.support not in SUPPORTING_LABELS:
             return entailment
-        bars = self._profile.support
-        found = detect_conflict(self._profile, strip_marks(claim), texts, self._query)
-        if found is None and entailment.p < bars.inferred:
-            found = IdentifierConflict(
-                f"p = {entailment.p:.2f} is below {bars.inferred:g}, the bar of the lens",
+        thresholds = self._profile.support
+        conflict = detect_conflict(self._profile, strip_marks(claim), texts, self._query)
+        if conflict is None and entailment.p < thresholds.inferred:
+            conflict = IdentifierConflict(
+                f"p = {entailment.p:.2f} is below {thresholds.inferred:g}, the threshold of the domain profile",
                 is_contradiction=False,
             )
-        if found is None:
-            if entailment.support == "inferred" or entailment.p >= bars.supported:
+        if conflict is None:
+            if entailment.support == "inferred" or entailment.p >= thresholds.supported:
                 return entailment
             return entailment._replace(
-                support="inferred", reason=f"p is below {bars.supported:g}, the bar of the lens"
+                support="inferred",
+                reason=f"p is below {thresholds.supported:g}, the threshold of the domain profile",
             )
-        p = min(entailment.p, max(bars.inferred, MAX_UNSUPPORTED) - THRESHOLD_GAP) * (
-            CONTRADICTION_FACTOR if found.is_contradiction else 1.0
+        p = min(entailment.p, max(thresholds.inferred, MAX_UNSUPPORTED) - THRESHOLD_GAP) * (
+            CONTRADICTION_FACTOR if conflict.is_contradiction else 1.0
         )
         lowered = entailment._replace(
-            support="contradicted" if found.is_contradiction else "unsupported",
+            support="contradicted" if conflict.is_contradiction else "unsupported",
             p=p,
-            reason=found.reason,
+            reason=conflict.reason,
             unsure=False,
         )
         self._lowered.add(lowered)

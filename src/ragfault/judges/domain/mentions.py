@@ -23,13 +23,13 @@ from ragfault.text.quantities import (
 
 NormalForm = tuple[str, ...]
 MAX_SEARCHED_CHARS = 50_000
-"""How many characters of a text are searched."""
+"""Further characters of a text are not searched."""
 CONTEXT_CHARS = 40
-"""So many characters before an identifier tell whether it is a mere reference."""
+"""This many characters before an identifier decide whether it is a mere reference."""
 WILDCARD = "*"
-"""A part of a form that is left open: the year of 14 March."""
+"""An open part of a form: the year of 14 March."""
 MAX_RANGE_SIZE = 100
-"""A range of at most so many numbers holds each of them."""
+"""A range of at most this many numbers has each of them."""
 
 SCALE_PATTERN = rf"(?:[ -]?(?:{SCALE_WORDS}|mn|bn|[bkm](?![\w/])))?"
 NUMBER_PATTERN = r"\d[\d,]*+(?:\.\d+)?"
@@ -54,7 +54,7 @@ LONE_YEAR_PATTERN = r"(?<![\w$€£¥₹#.,/-])(?:19|20)\d\d(?!\w|[.,]\d|[-/]\d|
 GROUP_NAME = re.compile(r"\?P<\w+>")
 DATE_PATTERN = f"(?:19|20)\\d\\d ?q[1-4](?!\\w)|{GROUP_NAME.sub('?:', PERIOD_PATTERN.pattern)}|{DAY_PATTERN}|{LONE_YEAR_PATTERN}"
 FORM_PATTERNS = {"money": MONEY_PATTERN, "date": DATE_PATTERN}
-"""Forms that know their own looks."""
+"""Forms with a pattern of their own."""
 LIST_SEPARATOR = re.compile(r"\s*(?:,|;|&|\band\b|\bor\b)\s*", re.IGNORECASE)
 NUMBER_RANGE = re.compile(r"(\d+) ?(?:-|to|through) ?(\d+)", re.IGNORECASE)
 LABEL_PART = re.compile(r"\d+[A-Z]?(?![a-z])|\d+|[^\W\d_]+")
@@ -62,29 +62,30 @@ ROMAN_NUMERAL = re.compile(r"(?=[IVXL])(?:X[LC]|L?X{0,3})(?:IX|IV|V?I{0,3})")
 
 
 class Mention(NamedTuple):
-    """An identifier where it stands in a text."""
+    """An identifier at its place in a text."""
 
     written: str
-    """As it is written."""
+    """The mention as written."""
     label: str
     """The identifier alone."""
     category: str
-    """The sort of thing it names: "section", "usd", "g". Different sorts are never rivals."""
+    """The category of the thing it names: "section", "usd", "g". Different categories are never rivals."""
     forms: tuple[NormalForm, ...]
-    """What it can be compared as; of a range each member."""
+    """The forms it is compared in; of a range each member."""
     start: int
     end: int
     is_reference: bool = False
 
 
 def prepare_text(text: str) -> str:
-    """A text as mentions are looked for: one kind of space, quotation mark and dash, numbers in figures."""
+    """Normalize a text for the search: one kind of space, quotation mark and dash, numbers in figures."""
     return convert_number_words(normalize_typography(text[:MAX_SEARCHED_CHARS]))
 
 
 @lru_cache(maxsize=1 << 11)
 def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Mention, ...]]:
-    """Kind of identifier → its mentions in a text, in order; what one kind takes the next does not see.
+    """Return kind of identifier → its mentions in a text, in order; each span belongs to the first kind that
+    matches.
 
     >>> from ragfault.judges.domain.profile import load_profile
     >>> mentions = extract_mentions(load_profile("legal"), "See Sec. 12(b) and Article IV.")
@@ -92,57 +93,72 @@ def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Menti
     [('section', (('12', 'b'),)), ('article', (('4',),))]
     """
     text = prepare_text(text)
-    taken: dict[str, tuple[Mention, ...]] = {}
+    mentions_by_kind: dict[str, tuple[Mention, ...]] = {}
     for kind in profile.identifiers:
-        some = tuple(_extract_kind_mentions(kind, text))
-        if some:
-            taken[kind.name] = some
-            for one in some:
-                text = f"{text[: one.start]}{' ' * (one.end - one.start - 1)},{text[one.end :]}"
-    return taken
+        mentions = tuple(_extract_kind_mentions(kind, text))
+        if mentions:
+            mentions_by_kind[kind.name] = mentions
+            for mention in mentions:
+                text = (
+                    f"{text[: mention.start]}{' ' * (mention.end - mention.start - 1)},{text[mention.end :]}"
+                )
+    return mentions_by_kind
 
 
 def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]:
-    """The mentions of one kind."""
-    read = FORM_PARSERS[kind.form]
-    spelled = _map_spellings(kind)
+    """Yield the mentions of one kind."""
+    parse = FORM_PARSERS[kind.form]
+    spellings = _map_spellings(kind)
     for match in iterate_matches(
         kind.pattern or FORM_PATTERNS.get(kind.form) or _build_spelling_pattern(kind), text
     ):
         part = match.groupdict()
-        shown, label = match.group().strip(), part.get("id") or match.group().strip()
-        what = _normalize_category(part.get("what") or "", spelled)
-        before = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
-        aside = bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(before) is not None
-        for place, one in enumerate((label, *_split_list(part.get("more") or ""))):
-            said = spelled.get(one.casefold(), one) if kind.form != "parts" else one
-            name = shown if not place else f"{part.get('what') or ''} {one}".strip()
-            for sort, forms in read(said):
-                yield Mention(name, one, f"{what} {sort}".strip(), forms, match.start(), match.end(), aside)
+        written, label = match.group().strip(), part.get("id") or match.group().strip()
+        category = _normalize_category(part.get("what") or "", spellings)
+        context = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
+        is_reference = (
+            bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(context) is not None
+        )
+        for number, item in enumerate((label, *_split_list(part.get("more") or ""))):
+            normalized = spellings.get(item.casefold(), item) if kind.form != "parts" else item
+            item_text = written if not number else f"{part.get('what') or ''} {item}".strip()
+            for unit, forms in parse(normalized):
+                yield Mention(
+                    item_text,
+                    item,
+                    f"{category} {unit}".strip(),
+                    forms,
+                    match.start(),
+                    match.end(),
+                    is_reference,
+                )
 
 
 @lru_cache(maxsize=256)
 def _map_spellings(kind: IdentifierKind) -> dict[str, str]:
-    """Spelling → the one spelling."""
-    return {other.casefold(): one.casefold() for other, one in kind.spellings}
+    """Return spelling → canonical spelling."""
+    return {spelling.casefold(): canonical.casefold() for spelling, canonical in kind.spellings}
 
 
 @lru_cache(maxsize=256)
 def _build_spelling_pattern(kind: IdentifierKind) -> str:
-    """The pattern of a kind that is found by its spellings; one in capitals is looked for in capitals."""
-    each = sorted({other for other, _ in kind.spellings}, key=lambda text: (-len(text), text))
-    said = (f"(?-i:{re.escape(one)})" if one.isupper() else re.escape(one) for one in each)
-    return rf"(?<!\w)(?:{'|'.join(said)})(?!\w)"
+    """Build the pattern of a kind from its spellings; one in capitals matches capitals only."""
+    spellings = sorted({spelling for spelling, _ in kind.spellings}, key=lambda text: (-len(text), text))
+    patterns = (
+        f"(?-i:{re.escape(spelling)})" if spelling.isupper() else re.escape(spelling)
+        for spelling in spellings
+    )
+    return rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)"
 
 
 def _normalize_category(noun: str, spellings: dict[str, str]) -> str:
-    """The sort of thing that a mention names, in its one spelling."""
+    """Return the category of a mention in its canonical spelling."""
     word = noun.casefold().strip(" .")
     return spellings.get(word) or spellings.get(word.removesuffix("s").rstrip(".")) or word
 
 
 def _split_list(more: str) -> list[str]:
-    """The identifiers of a list."""
+    """Split a list of identifiers."""
     return [part.strip() for part in LIST_SEPARATOR.split(more) if part.strip()]
 
 
@@ -160,7 +176,7 @@ def _parse_code(label: str) -> NormalForms:
 
 
 def _parse_parts(label: str) -> NormalForms:
-    """Parts; a range holds each of its numbers."""
+    """Parse a label into parts; a range has each of its numbers."""
     ends = NUMBER_RANGE.fullmatch(label)
     forms = [_split_label(label)]
     if ends and 0 < int(ends[2]) - int(ends[1]) <= MAX_RANGE_SIZE:
@@ -169,41 +185,41 @@ def _parse_parts(label: str) -> NormalForms:
 
 
 def _split_label(label: str) -> NormalForm:
-    """12(b)(2) → 12, b, 2; IV → 4."""
+    """Split a label into parts: 12(b)(2) → 12, b, 2; IV → 4."""
     if ROMAN_NUMERAL.fullmatch(label.upper()) and (label.isupper() or len(label) > 1):
         return (str(_parse_roman(label.upper())),)
     return tuple(part.lstrip("0").casefold() or "0" for part in LABEL_PART.findall(label))
 
 
 def _parse_roman(label: str) -> int:
-    """A Roman numeral in figures."""
-    worth = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
-    values = [worth[sign] for sign in label]
-    return sum(-one if one < max(values[at:]) else one for at, one in enumerate(values))
+    """Return the value of a Roman numeral."""
+    numeral_values = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+    values = [numeral_values[numeral] for numeral in label]
+    return sum(-value if value < max(values[position:]) else value for position, value in enumerate(values))
 
 
 def _parse_name(label: str) -> NormalForms:
-    """A symbol by its full name and by its last part."""
+    """Parse a symbol into its full name and its last part."""
     parts = tuple(part.casefold() for part in re.findall(r"\w+", label))
     return [("", (parts, parts[-1:]) if len(parts) > 1 else (parts,))] if parts else []
 
 
 def _parse_quantity(label: str) -> NormalForms:
-    return [(one.unit, ((f"{one.value:f}",),)) for one in parse_quantities(label)]
+    return [(quantity.unit, ((f"{quantity.value:f}",),)) for quantity in parse_quantities(label)]
 
 
 def _parse_money(label: str) -> NormalForms:
-    finds: list[EntityMatch] = []
-    extract_quantities(label, finds)
+    matches: list[EntityMatch] = []
+    extract_quantities(label, matches)
     return [
-        (unit, ((value,),)) for find in finds[:1] for value, _, unit in [find.form.partition(" ")] if unit
+        (unit, ((value,),)) for match in matches[:1] for value, _, unit in [match.form.partition(" ")] if unit
     ]
 
 
 def _parse_date(label: str) -> NormalForms:
-    """Year, quarter, month, day, as far as they are told."""
-    turned = re.sub(r"^(\d{4}) ?(q[1-4])$", r"\2 \1", label, flags=re.IGNORECASE)
-    period = PERIOD_PATTERN.fullmatch(turned)
+    """Parse a date into year, quarter, month and day, as far as given."""
+    reordered = re.sub(r"^(\d{4}) ?(q[1-4])$", r"\2 \1", label, flags=re.IGNORECASE)
+    period = PERIOD_PATTERN.fullmatch(reordered)
     if period:
         part = period.groupdict()
         year = next((part[name] for name in ("year", "year2", "year3") if part[name]), WILDCARD)
@@ -216,18 +232,18 @@ def _parse_date(label: str) -> NormalForms:
             last = 2 * int(ORDINALS.get(half.lower(), half[0]))
             return [("", ((year, f"q{last - 1}"), (year, f"q{last}")))]
         return [("", ((year,),))]
-    finds: list[EntityMatch] = []
-    extract_quantities(label, finds)
-    read = _parse_day(finds[0].form) if finds else None
-    return [("", (read,))] if read else []
+    matches: list[EntityMatch] = []
+    extract_quantities(label, matches)
+    day_form = _parse_day(matches[0].form) if matches else None
+    return [("", (day_form,))] if day_form else []
 
 
 def _parse_day(form: str) -> NormalForm | None:
-    """2024-03-14, --03-14, 2024-03 or 2024, with the quarter between year and month."""
-    told = re.fullmatch(r"(\d{4}|-)(?:-(\d\d))?(?:-(\d\d))?", form)
-    if not told:
+    """Parse 2024-03-14, --03-14, 2024-03 or 2024; the quarter goes between year and month."""
+    match = re.fullmatch(r"(\d{4}|-)(?:-(\d\d))?(?:-(\d\d))?", form)
+    if not match:
         return None
-    year, month, day = told[1].replace("-", WILDCARD), told[2], told[3]
+    year, month, day = match[1].replace("-", WILDCARD), match[2], match[3]
     dated = (year, f"q{(int(month) + 2) // 3}", month) if month else (year,)
     return (*dated, day) if day else dated
 

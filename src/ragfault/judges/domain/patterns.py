@@ -12,54 +12,54 @@ from typing import Any
 from ragfault.errors import InputError
 
 MAX_PATTERN_CHARS = 2_000
-"""A pattern has at most so many characters."""
+"""A longer pattern is refused."""
 SEARCH_WINDOW, WINDOW_OVERLAP = 2_000, 200
-"""A text is searched in stretches of so many characters, so that the time grows with its length and no faster."""
+"""A text is searched in windows of this many characters, so that the time is linear in its length."""
 MAX_SEARCH_SECONDS = 0.25
-"""Seconds of computing that one stretch may take, made as hard as the pattern allows."""
+"""Seconds of processor time that the search of one hostile window may take."""
 SAMPLE_CHARACTERS = "a0A _-.,:/(§$%é\n"
 REPEAT_COUNTS = (*range(1, 40), 60, 90, 140, 200, 300, 450, 700, 1_000, 1_500, SEARCH_WINDOW)
-"""How often a repeat is repeated, step by step: the time may double with each sign."""
+"""Numbers of repetitions to try, in steps, since the time may double with each character."""
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern made ready: it does not tell capitals from small letters, unless it says so by (?-i:…)."""
+    """Compile a pattern without regard to case, unless it asks for it by (?-i:…)."""
     return re.compile(pattern, re.IGNORECASE)
 
 
 def iterate_matches(pattern: str, text: str) -> Iterator[re.Match[str]]:
-    """All matches in a text, stretch by stretch.
+    """Yield all matches in a text, window by window.
 
     >>> [match.group() for match in iterate_matches("[0-9]+", "12 and 13" + " " * 5000 + "14")]
     ['12', '13', '14']
     """
     search = compile_pattern(pattern)
-    place = 0
-    while place < len(text):
-        end = min(len(text), place + SEARCH_WINDOW)
-        following = end if end == len(text) else end - WINDOW_OVERLAP
-        for match in search.finditer(text, place, end):
-            if match.end() > following and match.start() > place and end < len(text):
-                following = min(following, match.start())
+    position = 0
+    while position < len(text):
+        end = min(len(text), position + SEARCH_WINDOW)
+        next_position = end if end == len(text) else end - WINDOW_OVERLAP
+        for match in search.finditer(text, position, end):
+            if match.end() > next_position and match.start() > position and end < len(text):
+                next_position = min(next_position, match.start())
                 break
             yield match
-            following = max(following, match.end())
-        place = following
+            next_position = max(next_position, match.end())
+        position = next_position
 
 
 @lru_cache(maxsize=256)
 def check_pattern(pattern: str) -> str:
-    """A pattern that compiles, matches something, and does not run away on a hostile text.
+    r"""Return a pattern that compiles, matches something, and does not run away on a hostile text.
 
-    Raises InputError where it does not.
+    Raises InputError for any other.
 
     >>> check_pattern(r"section (?P<id>[0-9]+)")
     'section (?P<id>[0-9]+)'
     >>> check_pattern("(a+)+b")
     Traceback (most recent call last):
     ragfault.errors.InputError: the pattern (a+)+b takes too long on some texts. Let no repeat stand within another
-    of the same signs, bound the repeats, as in {1,9}, or make them possessive, as in \\d++.
+    of the same signs, bound the repeats, as in {1,9}, or make them possessive, as in \d++.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         raise InputError(
@@ -83,13 +83,13 @@ def check_pattern(pattern: str) -> str:
 
 
 def _time_search(search: re.Pattern[str], tree: Any, repeat: Any, choice: int) -> None:
-    """Search longer and longer texts that the pattern nearly matches; refuse it when that takes too long."""
-    for times in REPEAT_COUNTS:
-        text, _ = _build_sample(tree, repeat, times, choice)
-        began = process_time()
+    """Time the search of ever longer texts that nearly match; raise InputError if it takes too long."""
+    for count in REPEAT_COUNTS:
+        text, _ = _build_sample(tree, repeat, count, choice)
+        started = process_time()
         for _ in search.finditer(f"{text[-SEARCH_WINDOW:]}\0"):
             pass
-        if process_time() - began > MAX_SEARCH_SECONDS:
+        if process_time() - started > MAX_SEARCH_SECONDS:
             raise InputError(
                 f"the pattern {search.pattern} takes too long on some texts. Let no repeat stand within another "
                 "of the same signs, bound the repeats, as in {1,9}, or make them possessive, as in \\d++."
@@ -97,13 +97,13 @@ def _time_search(search: re.Pattern[str], tree: Any, repeat: Any, choice: int) -
 
 
 def _iterate_nodes(tree: Any) -> Iterator[tuple[str, Any]]:
-    """The parts of a parsed pattern, each with its name."""
+    """Yield the nodes of a parsed pattern, each with its name."""
     for name, value in tree:
         yield str(name), value
 
 
 def _iterate_repeats(tree: Any) -> Iterator[Any]:
-    """Every repeat of a parsed pattern, inner ones too."""
+    """Yield every repeat of a parsed pattern, inner ones too."""
     for name, value in _iterate_nodes(tree):
         if name.endswith("REPEAT"):
             if value[1] > 1:
@@ -117,7 +117,9 @@ def _iterate_repeats(tree: Any) -> Iterator[Any]:
 
 
 def _build_sample(tree: Any, repeat: Any, count: int, choice: int) -> tuple[str, bool]:
-    """A text that a parsed pattern matches up to a repeat, which stands there so many times; whether it was reached."""
+    """Build a text that matches a pattern up to a repeat, repeated `count` times; also return whether the
+    repeat was reached.
+    """
     text = ""
     for name, value in _iterate_nodes(tree):
         more, reached = "", False
@@ -144,28 +146,28 @@ def _build_sample(tree: Any, repeat: Any, count: int, choice: int) -> tuple[str,
 
 
 def _choose_branch(branches: list[Any], repeat: Any, choice: int) -> Any:
-    """The branch that holds the repeat, else the one of choice."""
-    holding = [one for one in branches if any(inner is repeat for inner in _iterate_repeats(one))]
+    """Return the branch that contains the repeat, else the one with the number `choice`."""
+    holding = [branch for branch in branches if any(inner is repeat for inner in _iterate_repeats(branch))]
     return holding[0] if holding else branches[choice % len(branches)]
 
 
 def _choose_character(name: str, value: Any) -> str:
-    """A sign that a class takes."""
+    """Return a character that matches a class."""
     if name != "IN":
-        return next(sign for sign in SAMPLE_CHARACTERS if name == "ANY" or ord(sign) != value)
-    signs = SAMPLE_CHARACTERS + "".join(chr(part[1]) for part in value if str(part[0]) == "LITERAL")
-    signs += "".join(chr(part[1][0]) for part in value if str(part[0]) == "RANGE")
-    return next((sign for sign in signs if _class_accepts(value, sign)), "")
+        return next(character for character in SAMPLE_CHARACTERS if name == "ANY" or ord(character) != value)
+    characters = SAMPLE_CHARACTERS + "".join(chr(part[1]) for part in value if str(part[0]) == "LITERAL")
+    characters += "".join(chr(part[1][0]) for part in value if str(part[0]) == "RANGE")
+    return next((character for character in characters if _class_accepts(value, character)), "")
 
 
 def _class_accepts(value: Any, character: str) -> bool:
-    """Whether a class takes a sign."""
-    held = any(_part_accepts(str(name), inner, character) for name, inner in value)
-    return held != any(str(name) == "NEGATE" for name, _ in value)
+    """Return whether a class accepts a character."""
+    is_accepted = any(_part_accepts(str(name), inner, character) for name, inner in value)
+    return is_accepted != any(str(name) == "NEGATE" for name, _ in value)
 
 
 def _part_accepts(name: str, argument: Any, character: str) -> bool:
-    """Whether one part of a class takes a sign."""
+    """Return whether one part of a class accepts a character."""
     if name == "LITERAL":
         return bool(ord(character) == argument)
     if name == "RANGE":
@@ -173,6 +175,8 @@ def _part_accepts(name: str, argument: Any, character: str) -> bool:
     if name != "CATEGORY":
         return False
     kind = str(argument)
-    word = character.isalnum() or character == "_"
-    held = character.isdecimal() if "DIGIT" in kind else character.isspace() if "SPACE" in kind else word
-    return held != ("NOT" in kind)
+    is_word = character.isalnum() or character == "_"
+    is_accepted = (
+        character.isdecimal() if "DIGIT" in kind else character.isspace() if "SPACE" in kind else is_word
+    )
+    return is_accepted != ("NOT" in kind)

@@ -16,7 +16,7 @@ from ragfault.errors import InputError, UnknownName
 from ragfault.judges.domain.patterns import check_pattern
 
 PROFILES = ("general", "legal", "medical", "financial", "technical")
-"""The lenses that come with the package."""
+"""The packaged domain profiles."""
 IDENTIFIER_FORMS = {
     "text": "in small letters, through `spellings`",
     "code": "its letters and digits alone: CVE-2021-44228 is CVE 2021 44228",
@@ -28,14 +28,14 @@ IDENTIFIER_FORMS = {
 }
 """Normal forms of identifiers, in which they are compared."""
 MAX_PROFILE_CHARS, MAX_IDENTIFIERS = 100_000, 64
-"""A lens has at most so many characters, and so many kinds of identifier."""
+"""A profile has at most this many characters, and this many kinds of identifier."""
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 AgreementScope = Literal["relevance", "support"]
 
 
 class RelevanceLevels(Struct, frozen=True, kw_only=True):
-    """The relevance from which a passage counts as high, medium and low; below that it counts as none."""
+    """Relevance from which a passage counts as high, medium and low; below that it counts as none."""
 
     high: Probability = 0.75
     medium: Probability = 0.5
@@ -43,51 +43,52 @@ class RelevanceLevels(Struct, frozen=True, kw_only=True):
 
 
 class SupportThresholds(Struct, frozen=True, kw_only=True):
-    """The probability below which a claim does not count as supported, and as inferred, whatever the judge says."""
+    """Probabilities below which a claim counts neither as supported nor as inferred, whatever the judge says."""
 
     supported: Probability = 0.0
     inferred: Probability = 0.0
 
 
 class PromptWording(Struct, frozen=True, kw_only=True):
-    """What a judge that asks a language model tells it of the domain."""
+    """Domain wording for the prompts of a judge that asks a language model."""
 
     guidance: str = ""
-    """Stands at the end of its instructions."""
+    """Text at the end of its instructions."""
     retrieval: str = ""
-    """Other instructions than its own for grading chunks; empty: its own."""
+    """Replaces its instructions for grading chunks; empty: its own."""
     generation: str = ""
-    """Other instructions than its own for judging answers; empty: its own."""
+    """Replaces its instructions for judging answers; empty: its own."""
 
 
 class IdentifierKind(Struct, frozen=True, kw_only=True):
-    """A kind of identifier: how it is found, in what form it is compared, and where it must agree."""
+    """A kind of identifier: its pattern, the form in which it is compared, and where it must agree."""
 
     name: str
     form: str = "text"
-    """One of `FORMS`."""
+    """One of `IDENTIFIER_FORMS`."""
     pattern: str = ""
-    """Finds it: group `id` is the identifier, `what` the sort of thing it names, `more` others listed after it.
-    Empty: what the form or the spellings say."""
+    """The pattern: group `id` is the identifier, `what` its category, `more` others listed after it. Empty:
+    that of the form or the spellings.
+    """
     must: Literal["equal", "within"] = "equal"
-    """Whether the one found must be equal, or may also be a part of the one asked for: 12(b) is within 12."""
+    """"equal", or "within" if it may also be a part of the expected one: 12(b) is within 12."""
     where: tuple[AgreementScope, ...] = ("relevance", "support")
-    """Where it must agree: of a passage with the query, of a passage with the claim, or both."""
+    """Where it must agree: the passage with the query, the passage with the claim, or both."""
     reach: Literal["chunk", "sentence"] = "chunk"
-    """How far it speaks: a section or version for its chunk, a dose or amount for its sentence."""
+    """Its scope: the chunk for a section or version, the sentence for a dose or amount."""
     unless: str = ""
-    """A query that this pattern is found in may be answered by another one: "which version", "since 2.3"."""
+    """A query with this pattern may be answered with another one: "which version", "since 2.3"."""
     aside: str = ""
     """Right after this pattern it is a mere reference and never compared: "subject to Section 9"."""
     spellings: tuple[tuple[str, str], ...] = ()
-    """Other spelling → spelling."""
+    """Pairs of other spelling and canonical spelling."""
 
 
 class DomainProfile(Struct, frozen=True, kw_only=True):
-    """What must agree exactly in a domain, and from where its thresholds run.
+    """The identifiers that must agree exactly in a domain, and its thresholds.
 
-    >>> lens = load_profile("legal")
-    >>> lens.name, [kind.name for kind in lens.identifiers][:2], lens.levels.low
+    >>> profile = load_profile("legal")
+    >>> profile.name, [kind.name for kind in profile.identifiers][:2], profile.levels.low
     ('legal', ['statute', 'regulation'], 0.25)
     """
 
@@ -97,13 +98,13 @@ class DomainProfile(Struct, frozen=True, kw_only=True):
     support: SupportThresholds = SupportThresholds()
     prompts: PromptWording = PromptWording()
     identifiers: tuple[IdentifierKind, ...] = ()
-    """The first to find a stretch of text takes it."""
+    """A span of text belongs to the first kind that matches it."""
     digest: str = ""
-    """Of its file, for a judge's fingerprint."""
+    """Digest of its file, for a judge's fingerprint."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it adds nothing to what a judge does by itself."""
+        """Whether it changes nothing in a judge."""
         return not self.identifiers and (self.levels, self.support, self.prompts) == (
             RelevanceLevels(),
             SupportThresholds(),
@@ -112,14 +113,14 @@ class DomainProfile(Struct, frozen=True, kw_only=True):
 
 
 def load_profile(name: str | Path | DomainProfile) -> DomainProfile:
-    """The lens of a name, or of a TOML file that a user wrote (`*.toml`).
+    """Load a packaged profile by its name, or one from a TOML file of the user (`*.toml`).
 
-    Raises UnknownName for a name that does not exist, also of a key in the file; InputError where the file
-    cannot be read, a value is of the wrong kind, or a pattern is wrong or takes too long.
+    Raises UnknownName for an unknown profile or key; InputError if the file cannot be read, a value is of the
+    wrong type, or a pattern is invalid or too slow.
 
     >>> load_profile("leagal")
     Traceback (most recent call last):
-    ragfault.errors.UnknownName: no lens "leagal". Did you mean "legal"? List them with: ragfault lens
+    ragfault.errors.UnknownName: no domain profile "leagal". Did you mean "legal"? List them with: ragfault profile
     """
     if isinstance(name, DomainProfile):
         return name
@@ -131,58 +132,62 @@ def load_profile(name: str | Path | DomainProfile) -> DomainProfile:
 
 
 def read_profile(name: str | Path) -> str:
-    """A lens as TOML, as it was written."""
+    """Return the TOML text of a profile."""
     if name in PROFILES:
         return (
             files("ragfault.judges.domain").joinpath("profiles", f"{name}.toml").read_text(encoding="utf-8")
         )
     path = Path(name)
     if path.suffix.lower() != ".toml" and not path.is_file():
-        raise UnknownName("lens", str(name), PROFILES, hint="List them with: ragfault lens")
+        raise UnknownName("domain profile", str(name), PROFILES, hint="List them with: ragfault profile")
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot read the lens {path}: {error.strerror}.") from None
+        raise InputError(f"cannot read the domain profile {path}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"the lens {path} is not text in UTF-8: {error.reason}.") from None
+        raise InputError(f"the domain profile {path} is not text in UTF-8: {error.reason}.") from None
     if len(text) > MAX_PROFILE_CHARS:
         raise InputError(
-            f"the lens {path} has {len(text):,} characters; at most {MAX_PROFILE_CHARS:,} are read."
+            f"the domain profile {path} has {len(text):,} characters; at most {MAX_PROFILE_CHARS:,} are read."
         )
     return text
 
 
 @cache
 def _load_packaged(name: str) -> DomainProfile:
-    """A lens of the package, read once."""
+    """Load a packaged profile, once."""
     return _parse_profile(name, read_profile(name), name)
 
 
 def _format_name(path: str | Path) -> str:
-    """The name of a lens by its file, fit for one word of a fingerprint."""
-    return "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in Path(path).stem)
+    """Return the name of a profile by its file, as one word of a fingerprint."""
+    return "".join(
+        character if character.isalnum() or character in "-_." else "-" for character in Path(path).stem
+    )
 
 
 def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
-    """A lens from the text of its file."""
+    """Parse a profile from the text of its file."""
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"the lens {source} is not TOML: {error}") from None
-    known = ("about", "levels", "support", "prompts", "identifier")
-    _check_keys(f"key of the lens {source}", table, known)
-    found = table.get("identifier", [])
-    if not isinstance(found, list) or len(found) > MAX_IDENTIFIERS:
+        raise InputError(f"the domain profile {source} is not TOML: {error}") from None
+    allowed = ("about", "levels", "support", "prompts", "identifier")
+    _check_keys(f"key of the domain profile {source}", table, allowed)
+    tables = table.get("identifier", [])
+    if not isinstance(tables, list) or len(tables) > MAX_IDENTIFIERS:
         raise InputError(
             f"{source}: identifier is a list of at most {MAX_IDENTIFIERS} tables. Write [[identifier]]."
         )
-    kinds = tuple(_parse_identifier(one, source) for one in found)
-    twice = {kind.name for kind in kinds if sum(kind.name == other.name for other in kinds) > 1}
-    if twice:
-        raise InputError(f"{source}: two identifiers are named {min(twice)}. Give each a name of its own.")
+    kinds = tuple(_parse_identifier(identifier, source) for identifier in tables)
+    duplicates = {kind.name for kind in kinds if sum(kind.name == other.name for other in kinds) > 1}
+    if duplicates:
+        raise InputError(
+            f"{source}: two identifiers are named {min(duplicates)}. Give each a name of its own."
+        )
     levels = _parse_section(table.get("levels", {}), RelevanceLevels, "levels", source)
-    bars = _parse_section(table.get("support", {}), SupportThresholds, "support", source)
-    if not levels.high >= levels.medium >= levels.low or bars.supported < bars.inferred:
+    support = _parse_section(table.get("support", {}), SupportThresholds, "support", source)
+    if not levels.high >= levels.medium >= levels.low or support.supported < support.inferred:
         raise InputError(
             f"{source}: thresholds run from high to low: high ≥ medium ≥ low, supported ≥ inferred."
         )
@@ -195,7 +200,7 @@ def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
         name=name,
         about=about,
         levels=levels,
-        support=bars,
+        support=support,
         prompts=prompts,
         identifiers=kinds,
         digest=digest,
@@ -203,13 +208,13 @@ def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
 
 
 def _parse_identifier(table: Any, source: str) -> IdentifierKind:
-    """A kind of identifier from its table."""
+    """Parse a kind of identifier from its table."""
     name = table.get("name") if isinstance(table, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise InputError(f'{source}: each [[identifier]] has a name, a text such as "section".')
     spellings = table.get("spellings", {})
-    given = {**table, "spellings": _parse_spellings(spellings, name, source)}
-    kind: IdentifierKind = _parse_section(given, IdentifierKind, f"identifier {name}", source)
+    values = {**table, "spellings": _parse_spellings(spellings, name, source)}
+    kind: IdentifierKind = _parse_section(values, IdentifierKind, f"identifier {name}", source)
     if kind.form not in IDENTIFIER_FORMS:
         raise UnknownName(f"form of the identifier {name} in {source}", kind.form, IDENTIFIER_FORMS)
     if not kind.pattern and kind.form not in {"money", "date"} and not kind.spellings:
@@ -224,18 +229,20 @@ def _parse_identifier(table: Any, source: str) -> IdentifierKind:
 
 
 def _parse_spellings(table: Any, name: str, source: str) -> list[tuple[str, str]]:
-    """Spelling → other spellings, turned round."""
+    """Turn canonical spelling → other spellings into pairs of spelling and canonical spelling."""
     try:
-        made = msgspec.convert(table, dict[str, list[str]])
+        spellings = msgspec.convert(table, dict[str, list[str]])
     except msgspec.ValidationError:
         raise InputError(
             f'{source}: spellings of the identifier {name} are lines such as section = ["sec", "§"].'
         ) from None
-    return [(one, key) for key, others in made.items() for one in (key, *others)]
+    return [
+        (spelling, canonical) for canonical, others in spellings.items() for spelling in (canonical, *others)
+    ]
 
 
 def _parse_section(table: Any, record: type[Any], name: str, source: str) -> Any:
-    """A record from a table, each key known and each value of its kind."""
+    """Convert a table to a record, with known keys and values of the right type."""
     if not isinstance(table, dict):
         raise InputError(f"{source}: {name} is a table. Write its keys below its name.")
     _check_keys(f"key of {name} in {source}", table, [field.name for field in msgspec.structs.fields(record)])
@@ -246,14 +253,14 @@ def _parse_section(table: Any, record: type[Any], name: str, source: str) -> Any
 
 
 def _format_error(error: str) -> str:
-    """What msgspec says of a wrong value, with the key first."""
-    said, _, path = error.partition(" - at `$")
+    """Return an error of msgspec with the key first."""
+    problem, _, path = error.partition(" - at `$")
     key = path.strip("`.").partition("[")[0]
-    return f"{key}: {said[:1].lower()}{said[1:]}." if key else f"{said}."
+    return f"{key}: {problem[:1].lower()}{problem[1:]}." if key else f"{problem}."
 
 
 def _check_keys(kind: str, table: Any, allowed: Any) -> None:
-    """Refuse a key that does not exist."""
+    """Raise UnknownName for a key that does not exist."""
     for key in table:
         if key not in allowed:
             raise UnknownName(kind, key, allowed)

@@ -24,17 +24,21 @@ from ragfault.records import Trace, Verdicts
 
 VERSION = 1
 UNSURE_RANGE = (1 / 3, 2 / 3)
-"""Between these probabilities the judge is wrong more than one time in three, and says that it is unsure."""
+"""Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure.
+"""
 MIN_COPY_OVERLAP = 0.5
-"""Where claim and sentence share so much of all that they say, one word that differs is the point; where less, it
-contradicts only a claim that is improbable already."""
+"""From this Jaccard index on, one different word is a contradiction; below, only for a claim that is
+improbable already.
+"""
 SHORT_TYPES = ("claim", "dialogue")
-"""Shapes in which an answer is no more probable than its worst claim; in longer ones exact checks are often wrong."""
+"""Types of text in which an answer is no more probable than its worst claim; in longer ones exact checks are
+often wrong.
+"""
 FOREIGN_PROBABILITY, FOREIGN_REASON = 0.5, "written in another language than the chunks"
 
 
 class EmbeddedSession:
-    """A reading of one trace by its words and what they mean."""
+    """The scores of one trace by its words and their vectors."""
 
     def __init__(self, query: str, thresholds: EntailmentThresholds) -> None:
         self._query, self._thresholds = query, thresholds
@@ -44,43 +48,48 @@ class EmbeddedSession:
         self._weighed_by_claims: dict[tuple[str, ...], WeighedClaims] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How probably each passage is relevant; what is about something else stays low."""
+        """Return the probability that each passage is relevant; one on another subject stays low."""
         question = self._lexical.get_query(query)
         if question.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
         return score_passages(question, self._get_passages(tuple(passages)))
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How much of a query each text takes up, by its words."""
+        """Return how much of a query each text covers, by its words."""
         return self._lexical.score_coverage(query, passages)
 
-    def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Weigh all that will be asked at once."""
-        asked = {}
-        for key in ((tuple(claims), tuple(passages)) for claims, passages in groups):
+    def prefetch(self, requested: Sequence[EntailmentGroup]) -> None:
+        """Weigh all groups at once."""
+        groups_by_key = {}
+        for key in ((tuple(claims), tuple(passages)) for claims, passages in requested):
             if key not in self._weighed:
                 self._weighed[key] = None
-                ground = self._get_passages(key[1]) if all(key) else None
-                if ground and len(ground.tokens):
-                    asked[key] = [strip_marks(claim) for claim in key[0]], ground
-        if asked:
-            self._weighed |= zip(asked, weigh_claims(list(asked.values()), self._query), strict=True)
+                arrays = self._get_passages(key[1]) if all(key) else None
+                if arrays and len(arrays.tokens):
+                    groups_by_key[key] = [strip_marks(claim) for claim in key[0]], arrays
+        if groups_by_key:
+            self._weighed |= zip(
+                groups_by_key, weigh_claims(list(groups_by_key.values()), self._query), strict=True
+            )
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """How probably the passages support each claim, and where."""
+        """Return the support of each claim by the passages, with evidence."""
         weighed = self.weigh_claims(claims, passages)
         if weighed is None:
             return [Entailment("unsupported", 0.0, shares=(0.0,) * len(passages)) for _ in claims]
-        alone = len(weighed.texts) == 1  # then what is said of the answer as a whole is better informed
-        p = (
+        is_single = len(weighed.texts) == 1  # then what is said of the answer as a whole is better informed
+        probabilities = (
             [load_support_model().predict_groundedness(weighed.answer_odds, weighed.text_type)]
-            if alone
+            if is_single
             else load_support_model().predict_support(weighed.odds, weighed.text_type).tolist()
         )
-        return [self.decide_claim(weighed, number, one) for number, one in enumerate(p)]
+        return [
+            self.decide_claim(weighed, number, probability)
+            for number, probability in enumerate(probabilities)
+        ]
 
     def weigh_claims(self, claims: Sequence[str], passages: Sequence[Passage]) -> WeighedClaims | None:
-        """What the passages say for and against claims; None where there is nothing to compare."""
+        """Weigh claims against passages; None if there is nothing to compare."""
         key = tuple(claims), tuple(passages)
         if key not in self._weighed:
             self.prefetch([key])
@@ -97,7 +106,7 @@ class EmbeddedSession:
         claims: Sequence[str],
         entailments: Sequence[Entailment],
     ) -> float:
-        """The probability that all claims are supported; what claims nothing is grounded."""
+        """Return the probability that all claims are supported, 1 without claims."""
         weighed = self._weighed_by_claims.get(tuple(claims))
         if weighed is None:
             return get_lowest_probability(entailments)
@@ -110,34 +119,34 @@ class EmbeddedSession:
     def bound_groundedness(
         self, probability: float, weighed: WeighedClaims, entailments: Sequence[Entailment]
     ) -> float:
-        """A probability that all claims are supported, bounded by the worst claim where the answer is short."""
-        if any(one.reason == FOREIGN_REASON for one in entailments):
+        """Bound a probability that all claims are supported by the worst claim if the answer is short."""
+        if any(entailment.reason == FOREIGN_REASON for entailment in entailments):
             return get_lowest_probability(entailments)
-        short = (
+        is_bounded = (
             weighed.text_type in SHORT_TYPES
             and get_lowest_probability(entailments) < self._thresholds.inferred
         )
-        return min(probability, get_lowest_probability(entailments)) if short else probability
+        return min(probability, get_lowest_probability(entailments)) if is_bounded else probability
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """The cosine of the rare words and the letters of two texts."""
+        """Return the cosine of the rare words and letter 4-grams of two texts."""
         return self._lexical.measure_similarity(left, right)
 
     def _get_passages(self, passages: tuple[Passage, ...]) -> PassageArrays:
-        ground = self._passages.get(passages)
-        if ground is None:
-            ground = self._passages[passages] = PassageArrays(
+        arrays = self._passages.get(passages)
+        if arrays is None:
+            arrays = self._passages[passages] = PassageArrays(
                 self._lexical.get_index(passages), load_vectors(), load_rarity()
             )
-        return ground
+        return arrays
 
     def decide_claim(self, weighed: WeighedClaims, number: int, p: float) -> Entailment:
-        """The verdict on one claim that is supported with this probability."""
-        ground, check, text = weighed.passages, weighed.checks[number], weighed.texts[number]
+        """Return the verdict on one claim with this probability of support."""
+        arrays, check, text = weighed.passages, weighed.checks[number], weighed.texts[number]
         if check is None:
-            return Entailment("unsupported", 0.0, shares=(0.0,) * len(ground.index.passages))
+            return Entailment("unsupported", 0.0, shares=(0.0,) * len(arrays.index.passages))
         if weighed.is_foreign[number]:
-            shares = decide_support(text, check, ground.index, FOREIGN_PROBABILITY, self._thresholds).shares
+            shares = decide_support(text, check, arrays.index, FOREIGN_PROBABILITY, self._thresholds).shares
             return Entailment("unsupported", FOREIGN_PROBABILITY, (), FOREIGN_REASON, shares, unsure=True)
         if (
             check.contradiction
@@ -145,17 +154,21 @@ class EmbeddedSession:
             and weighed.features[number, FEATURE_COLUMNS["joint"]] < MIN_COPY_OVERLAP
         ):
             check = check._replace(contradiction=None)
-        found = decide_support(text, check, ground.index, p, self._thresholds)
-        return found._replace(unsure=True) if UNSURE_RANGE[0] < found.p < UNSURE_RANGE[1] else found
+        entailment = decide_support(text, check, arrays.index, p, self._thresholds)
+        return (
+            entailment._replace(unsure=True)
+            if UNSURE_RANGE[0] < entailment.p < UNSURE_RANGE[1]
+            else entailment
+        )
 
 
 def get_lowest_probability(entailments: Sequence[Entailment]) -> float:
-    """The probability of the least probable claim; 1 where nothing is claimed."""
-    return min((one.p for one in entailments), default=1.0)
+    """Return the lowest probability of a claim, 1 without claims."""
+    return min((entailment.p for entailment in entailments), default=1.0)
 
 
 class EmbeddedJudge:
-    """The judge that comes with the package: trained on what people marked, run in numpy, the same everywhere.
+    """The default judge: trained on human labels, run in numpy, with the same results on every machine.
 
     >>> from ragfault.records import Chunk
     >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
@@ -170,28 +183,28 @@ class EmbeddedJudge:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """Everything but harm."""
+        """All kinds of verdict except harm."""
         return OFFERED_PARTS
 
     @property
     def fingerprint(self) -> str:
         """Version, weights and thresholds, in one line."""
-        bars = self._thresholds
-        return f"embedded/{VERSION} weights={digest_weights()} supported={bars.supported:g} inferred={bars.inferred:g}"
+        thresholds = self._thresholds
+        return f"embedded/{VERSION} weights={digest_weights()} supported={thresholds.supported:g} inferred={thresholds.inferred:g}"
 
     def open_session(self, query: str = "") -> EmbeddedSession:
-        """Begin the reading of one trace."""
+        """Open a session for one trace."""
         return EmbeddedSession(query, self._thresholds)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace, each made from that trace alone."""
+        """Return the verdicts on each trace; each depends on that trace alone."""
         return [assemble_verdicts(trace, self) for trace in traces]
 
 
 @cache
 def digest_weights() -> str:
-    """Names all weights, and the table of rarity."""
-    whole = sha256(load_rarity().digest.encode())
+    """Return the digest of all weights and the rarity table."""
+    digest = sha256(load_rarity().digest.encode())
     for name in ("vectors.npz", "support.npz", "relevance.npz"):
-        whole.update(files(__package__).joinpath(name).read_bytes())
-    return whole.hexdigest()[:8]
+        digest.update(files(__package__).joinpath(name).read_bytes())
+    return digest.hexdigest()[:8]

@@ -17,67 +17,76 @@ FEATURE_LIST = """
 covered kinds best best2 soft soft_least soft_best meaning meaning3 shows expects length
 """
 FEATURE_NAMES = tuple(FEATURE_LIST.split())
-"""What is said in numbers of a query and a passage, in order."""
+"""The features of a query and a passage, in order."""
 SAME_WORD_SIMILARITY = 0.999
-"""Words as alike as this are the same; such small a difference is one of rounding."""
+"""Words of this similarity are the same; a smaller difference is rounding."""
 
 
 def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -> tuple[Array, Array]:
-    """Numbers for each passage, and which words of the query it holds; each from the query and that passage alone."""
-    passages, owner = arrays.index.passages, np.array(arrays.index.passage_numbers, np.int64)
+    """Return the features of each passage, and which words of the query it has; each depends on that passage
+    alone.
+    """
+    passages, passage_numbers = arrays.index.passages, np.array(arrays.index.passage_numbers, np.int64)
     weights = np.array(list(question.weights.values()))
     total = weights.sum()
-    found, holds = (
+    features, holds = (
         np.zeros((len(passages), len(FEATURE_NAMES))),
         np.zeros((len(passages), len(weights)), bool),
     )
-    if not len(owner) or not total:
-        return found, holds
-    close, near = _compare_words(question, weights, arrays)
-    bounds = owner.searchsorted(np.arange(len(passages) + 1))
+    if not len(passage_numbers) or not total:
+        return features, holds
+    similarity, cosine = _compare_words(question, weights, arrays)
+    bounds = passage_numbers.searchsorted(np.arange(len(passages) + 1))
     sizes = bounds[1:] - bounds[:-1]
-    some = np.flatnonzero(sizes)
-    first, sizes = bounds[some], sizes[some]  # of each passage that has any, its first sentence, and how many
-    there = np.maximum.reduceat(close, first)
-    held = there > SAME_WORD_SIMILARITY
-    holds[some] = held
-    covered = _select_top((close > SAME_WORD_SIMILARITY) @ weights / total, owner, first, sizes, 2)
-    shows = [
-        bool(question.answer_kind and KIND_PATTERNS[question.answer_kind].search(passages[place].text))
-        for place in some
+    nonempty = np.flatnonzero(sizes)
+    first, sizes = (
+        bounds[nonempty],
+        sizes[nonempty],
+    )  # of each passage that has any, its first sentence, and how many
+    best_similarity = np.maximum.reduceat(similarity, first)
+    matched = best_similarity > SAME_WORD_SIMILARITY
+    holds[nonempty] = matched
+    top_coverage = _select_top(
+        (similarity > SAME_WORD_SIMILARITY) @ weights / total, passage_numbers, first, sizes, 2
+    )
+    has_kind = [
+        bool(question.answer_kind and KIND_PATTERNS[question.answer_kind].search(passages[number].text))
+        for number in nonempty
     ]
-    found[some] = np.array([
-        held @ weights / total, np.add.reduce(held, axis=1) / len(weights), covered[0],
-        np.add.reduce(covered) / np.minimum(sizes, 2), there @ weights / total, np.minimum.reduce(there, axis=1),
-        np.maximum.reduceat(close @ weights, first) / total, np.maximum.reduceat(near, first),
-        np.add.reduce(_select_top(near, owner, first, sizes, 3)) / np.minimum(sizes, 3), shows,
-        np.full(len(some), question.answer_kind is not None),
+    features[nonempty] = np.array([
+        matched @ weights / total, np.add.reduce(matched, axis=1) / len(weights), top_coverage[0],
+        np.add.reduce(top_coverage) / np.minimum(sizes, 2), best_similarity @ weights / total, np.minimum.reduce(best_similarity, axis=1),
+        np.maximum.reduceat(similarity @ weights, first) / total, np.maximum.reduceat(cosine, first),
+        np.add.reduce(_select_top(cosine, passage_numbers, first, sizes, 3)) / np.minimum(sizes, 3), has_kind,
+        np.full(len(nonempty), question.answer_kind is not None),
         np.log1p(np.add.reduceat(arrays.sizes, first)),
     ]).T  # fmt: skip
-    return found.round(5), holds
+    return features.round(5), holds
 
 
 def _compare_words(question: WeightedQuery, weights: Array, arrays: PassageArrays) -> tuple[Array, Array]:
-    """For each sentence how alike each word of the query is to the nearest of its own, and how near both are."""
-    kinds, table = list(question.weights), arrays.table
-    rows = table.get_rows(kinds)
+    """Return, for each sentence, the best similarity to each word of the query, and the cosine with the
+    query.
+    """
+    words, table = list(question.weights), arrays.table
+    rows = table.get_rows(words)
     vectors = table.get_vectors(rows)
-    alike = (arrays.vectors @ vectors.T) / (arrays.norms[:, None] * table.norms[rows])
-    for place, kind in enumerate(kinds):
-        if kind in arrays.stem_numbers:
-            alike[arrays.stem_numbers[kind], place] = 1.0
-    close = np.zeros((len(arrays.sizes), len(kinds)))
-    full = arrays.sizes > 0
-    close[full] = np.maximum.reduceat(alike[arrays.tokens], arrays.starts[:-1][full])
-    meaning = weights @ vectors.astype(float)
-    return close, arrays.sentence_vectors @ (meaning / (np.sqrt(meaning @ meaning) + 1e-9))
+    similarity = (arrays.vectors @ vectors.T) / (arrays.norms[:, None] * table.norms[rows])
+    for number, word in enumerate(words):
+        if word in arrays.stem_numbers:
+            similarity[arrays.stem_numbers[word], number] = 1.0
+    closeness = np.zeros((len(arrays.sizes), len(words)))
+    nonempty = arrays.sizes > 0
+    closeness[nonempty] = np.maximum.reduceat(similarity[arrays.tokens], arrays.starts[:-1][nonempty])
+    query_vector = weights @ vectors.astype(float)
+    return closeness, arrays.sentence_vectors @ (query_vector / (np.sqrt(query_vector @ query_vector) + 1e-9))
 
 
 def _select_top(values: Array, owner: Array, first: Array, sizes: Array, count: int) -> Array:
-    """[count × passages] The greatest values of each passage's sentences, the greatest first; 0 where it has fewer."""
+    """Return [count × passages] the greatest values of each passage's sentences in order; 0 if it has fewer."""
     ranked = values[np.lexsort((-values, owner))]
-    places = np.arange(count)[:, None]
-    top: Array = np.where(places < sizes, ranked.take(first + places, mode="clip"), 0.0)
+    ranks = np.arange(count)[:, None]
+    top: Array = np.where(ranks < sizes, ranked.take(first + ranks, mode="clip"), 0.0)
     return top
 
 
@@ -87,28 +96,34 @@ def _load_weights() -> Mapping[str, Array]:
 
 
 def predict_relevance(features: Array) -> Array:
-    """The probability that each passage is relevant, from its numbers."""
+    """Return the probability that each passage is relevant, from its features."""
     fitted = _load_weights()
     return logistic(((features - fitted["mean"]) / fitted["deviation"]) @ fitted["weights"] + fitted["bias"])
 
 
 def score_passages(question: WeightedQuery, arrays: PassageArrays) -> list[RelevanceScore]:
-    """How probably each passage is relevant, and which words of the query it lacks.
+    """Return the probability that each passage is relevant, and which words of the query it lacks.
 
-    What speaks about another section, version or code than the query names is not relevant.
+    A passage about another section, version or code than the query has is not relevant.
     """
     passages = arrays.index.passages
     if not question.total_weight or not len(arrays.tokens):
         return [RelevanceScore(0.0, "nothing to compare")] * len(passages)
     features, holds = compute_relevance_features(question, arrays)
-    found = []
-    for passage, p, held in zip(passages, predict_relevance(features).round(4).tolist(), holds, strict=True):
-        strange = detect_identifier_mismatch(question, passage.text)
-        if strange:
-            found.append(RelevanceScore(min(p * 0.4, 0.2), strange, is_other_subject=True))
+    scores = []
+    for passage, p, matched in zip(
+        passages, predict_relevance(features).round(4).tolist(), holds, strict=True
+    ):
+        mismatch = detect_identifier_mismatch(question, passage.text)
+        if mismatch:
+            scores.append(RelevanceScore(min(p * 0.4, 0.2), mismatch, is_other_subject=True))
             continue
-        lost = [word for word, there in zip(question.weights, held.tolist(), strict=True) if not there]
-        lost = sorted(lost, key=lambda word: (-question.weights[word], word))[:3]
-        said = ", ".join(question.spellings.get(word, word) for word in lost)
-        found.append(RelevanceScore(p, f"without {said}" if lost else None))
-    return found
+        missing = [
+            word
+            for word, is_present in zip(question.weights, matched.tolist(), strict=True)
+            if not is_present
+        ]
+        missing = sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
+        missing_terms = ", ".join(question.spellings.get(word, word) for word in missing)
+        scores.append(RelevanceScore(p, f"without {missing_terms}" if missing else None))
+    return scores

@@ -33,10 +33,10 @@ QUESTION_OPENING = re.compile(
 
 
 def classify_text(query: str, claims: Sequence[str], record_share: float) -> TextType:
-    """The shape of what is judged: by its query, its claims, and the share of the passages that are records.
+    """Classify an answer by its query, its claims, and the share of the passages that are records.
 
-    A summary is asked for; a reply in a dialogue answers no question, and one of the two sides says "I" or "you";
-    a claim stands alone; structured data are records; all else is an answer.
+    A summary is asked for; a reply in a dialogue answers no question, and one of the two sides says "I" or
+    "you"; a claim stands alone; structured data are records; all else is an answer.
 
     >>> classify_text("Summarize the report.", ["It rained.", "It snowed."], 0.0)
     'summary'
@@ -47,10 +47,10 @@ def classify_text(query: str, claims: Sequence[str], record_share: float) -> Tex
         return "record"
     if TASK_QUERY.match(query):
         return "summary"
-    asked = query.rstrip().endswith("?") or QUESTION_OPENING.match(query) is not None
+    is_question = query.rstrip().endswith("?") or QUESTION_OPENING.match(query) is not None
     if (
         query
-        and not asked
+        and not is_question
         and len(claims) < 4
         and (SPOKEN_WORDS.search(query) or any(map(SPOKEN_WORDS.search, claims)))
     ):
@@ -63,7 +63,7 @@ ALL_COLUMNS = np.arange(len(FEATURE_COLUMNS))
 
 
 def logistic(odds: Array) -> Array:
-    """The probability of log-odds.
+    """Return the probability of log-odds.
 
     >>> logistic(np.array([0.0])).tolist()
     [0.5]
@@ -73,86 +73,89 @@ def logistic(odds: Array) -> Array:
 
 
 def summarize_answer(odds: Array, features: Array, *, style: bool = False) -> Array:
-    """One row for an answer: its worst claims, their mean, and the range of the features of all.
+    """Return one row for an answer: its worst claims, their mean, and the range of the features of all.
 
-    Without `style` nothing tells how long the answer is or in what manner it is written.
+    Without `style` the length and the style of the answer have no influence.
     """
     p = logistic(odds).round(5)
     worst = np.zeros(3)
     ranked = np.sort(p)[::-1][:3]
     worst[: len(ranked)] = ranked
     count = len(p)
-    told = [*worst, np.add.reduce(p) / count, np.count_nonzero(p > 0.15) / count]
+    statistics = [*worst, np.add.reduce(p) / count, np.count_nonzero(p > 0.15) / count]
     if style:
-        told += [p.sum(), 1 - np.prod(1 - np.minimum(p, 0.999)), (p > 0.3).sum(), len(p)]
-    held = features[:, ALL_COLUMNS if style else CONTENT_COLUMNS]
-    whole = np.maximum.reduce(held), np.add.reduce(held) / count, np.minimum.reduce(held)
-    return np.concatenate([told, *whole])
+        statistics += [p.sum(), 1 - np.prod(1 - np.minimum(p, 0.999)), (p > 0.3).sum(), len(p)]
+    columns = features[:, ALL_COLUMNS if style else CONTENT_COLUMNS]
+    ranges = np.maximum.reduce(columns), np.add.reduce(columns) / count, np.minimum.reduce(columns)
+    return np.concatenate([statistics, *ranges])
 
 
 class ClaimFeatures(NamedTuple):
-    """Claims as numbers, those of the first ground first."""
+    """Claims as numbers, group by group."""
 
     features: Array
     """One row for each claim."""
     word_states: WordStates
-    """The words of all claims in a row."""
+    """The words of all claims in order."""
     stem_matches: tuple[Array, Array, Array]
-    """Each word of content of each claim once: the claim, the row of the word, and where it was found: 0 in the
-    best sentence, 1 elsewhere, 2 in another form, 3 nowhere."""
+    """Each content word of each claim once: the claim, the row of the word, and its match: 0 in the best
+    sentence, 1 elsewhere, 2 in another form, 3 nowhere.
+    """
     checks: tuple[ClaimCheck | None, ...]
-    """What the exact checks say."""
+    """The exact checks of each claim."""
     group_numbers: Array
-    """The number of the ground that each claim is held against."""
+    """The group that each claim is compared with."""
 
 
 def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> ClaimFeatures:
-    """Hold bare claims against their grounds, all at once.
+    """Compare claims without marks with the passages of their groups, all at once.
 
-    What is said of a claim depends on the claims of its own ground alone; each has claims, and each ground words.
+    The features of a claim depend on the claims of its own group alone; each group has claims, and passages
+    with words.
     """
-    joint = PassageBatch([ground for _, ground in groups])
+    batch = PassageBatch([passages for _, passages in groups])
     checks = [
-        [check_claim(claim, ground.index, ground.rarity) for claim in claims] for claims, ground in groups
+        [check_claim(claim, passages.index, passages.rarity) for claim in claims]
+        for claims, passages in groups
     ]
-    known = frozenset(split_words(query))
-    said = encode_claims([claims for claims, _ in groups], joint, checks)
-    held = match_claims(said, joint)
-    shared = NgramMatches(said, joint)
-    owner, kind = said.has_stem.nonzero()
-    best = held.in_best[0, owner, kind]
-    where = 3 - held.is_near[kind].astype(int) - held.is_present[kind] - best
-    seen = tuple(chain.from_iterable(checks))
+    query_words = frozenset(split_words(query))
+    claim_words = encode_claims([claims for claims, _ in groups], batch, checks)
+    matches = match_claims(claim_words, batch)
+    ngrams = NgramMatches(claim_words, batch)
+    claim, stem = claim_words.has_stem.nonzero()
+    best = matches.in_best[0, claim, stem]
+    match_states = 3 - matches.is_near[stem].astype(int) - matches.is_present[stem] - best
+    all_checks = tuple(chain.from_iterable(checks))
     return ClaimFeatures(
-        compute_features(said, held, joint, shared, known, seen),
-        encode_words(said, held, joint, shared, known),
-        (owner, said.stem_rows[kind], where),
-        seen,
-        said.group_numbers,
+        compute_features(claim_words, matches, batch, ngrams, query_words, all_checks),
+        encode_words(claim_words, matches, batch, ngrams, query_words),
+        (claim, claim_words.stem_rows[stem], match_states),
+        all_checks,
+        claim_words.group_numbers,
     )
 
 
 class SupportModel(NamedTuple):
-    """All that was learned of support."""
+    """All trained parameters of support."""
 
     network: SupportNetwork
     claim_trees: TreeEnsemble
     answer_trees: TreeEnsemble
     word_codes: Array
-    """Each word in each state of which something was learned: four times its row, plus the state."""
+    """Each word in each match state with a weight: four times its row, plus the state."""
     word_weights: Array
     bias: float
     claim_calibration: Array
-    """For each shape slope and intercept of its calibration."""
+    """Slope and intercept of the calibration of each type of text."""
     answer_calibration: Array
 
     def predict_odds(self, claim_features: ClaimFeatures) -> Array:
-        """The log-odds that each claim is bad, before calibration: the mean of trees and network."""
-        owner, rows, state = claim_features.stem_matches
-        code = rows * 4 + state
-        at = np.minimum(np.searchsorted(self.word_codes, code), len(self.word_codes) - 1)
-        told = np.where(self.word_codes[at] == code, self.word_weights[at], 0.0)
-        bag = np.bincount(owner, told, len(claim_features.features)) + self.bias
+        """Return the log-odds that each claim is unsupported, uncalibrated: the mean of trees and network."""
+        claim, rows, state = claim_features.stem_matches
+        codes = rows * 4 + state
+        positions = np.minimum(np.searchsorted(self.word_codes, codes), len(self.word_codes) - 1)
+        word_odds = np.where(self.word_codes[positions] == codes, self.word_weights[positions], 0.0)
+        bag = np.bincount(claim, word_odds, len(claim_features.features)) + self.bias
         trees = self.claim_trees(np.concatenate([claim_features.features, bag[:, None]], axis=1))
         odds: Array = ((trees + self.network(claim_features.word_states, claim_features.features)) / 2).round(
             4
@@ -160,26 +163,28 @@ class SupportModel(NamedTuple):
         return odds
 
     def predict_support(self, odds: Array, text_type: TextType) -> Array:
-        """The calibrated probability that each claim is supported."""
+        """Return the calibrated probability that each claim is supported."""
         slope, intercept = self.claim_calibration[TEXT_TYPES.index(text_type)]
         return logistic(-(slope * odds + intercept)).round(4)
 
     def predict_answer_odds(self, answers: Sequence[tuple[Array, Array]]) -> list[float]:
-        """For each answer, by the odds and features of its claims, the log-odds that some claim is bad."""
-        whole: list[float] = self.answer_trees(
+        """Return the log-odds that some claim is unsupported for each answer, by the odds and features of its
+        claims.
+        """
+        odds: list[float] = self.answer_trees(
             np.array([summarize_answer(*answer) for answer in answers])
         ).tolist()
-        return whole
+        return odds
 
     def predict_groundedness(self, answer_odds: float, text_type: TextType) -> float:
-        """The calibrated probability that all claims of an answer are supported."""
+        """Return the calibrated probability that all claims of an answer are supported."""
         slope, intercept = self.answer_calibration[TEXT_TYPES.index(text_type)]
         return round(float(logistic(-(slope * np.array(answer_odds) + intercept))), 4)
 
 
 @cache
 def load_support_model() -> SupportModel:
-    """The weights that the package carries, read once."""
+    """Load the packaged weights, once."""
     packed = load_arrays("support.npz")
     return SupportModel(
         SupportNetwork.unpack(
@@ -196,53 +201,58 @@ def load_support_model() -> SupportModel:
 
 
 class WeighedClaims(NamedTuple):
-    """Claims, and what some passages say for and against them."""
+    """Claims, and their odds of support by some passages."""
 
     texts: Sequence[str]
     passages: PassageArrays
     features: Array
     checks: Sequence[ClaimCheck | None]
     odds: Array
-    """The log-odds that each is bad, before calibration."""
+    """The log-odds that each claim is unsupported, uncalibrated."""
     answer_odds: float
-    """The log-odds that some of them is bad, before calibration."""
+    """The log-odds that some claim is unsupported, uncalibrated."""
     text_type: TextType
     is_foreign: list[bool]
-    """Whether each is in another language than the passages."""
+    """Whether each claim is in another language than the passages."""
 
 
 def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> list[WeighedClaims]:
-    """Weigh bare claims against their grounds, all at once; each has claims, and each ground words."""
-    seen = extract_features(groups, query)
-    odds, strange = (
-        load_support_model().predict_odds(seen),
-        _detect_foreign_claims(seen, [ground for _, ground in groups]),
+    """Weigh claims without marks against the passages of their groups, all at once.
+
+    Each group has claims, and passages with words.
+    """
+    features = extract_features(groups, query)
+    odds, foreign = (
+        load_support_model().predict_odds(features),
+        _detect_foreign_claims(features, [passages for _, passages in groups]),
     )
     ends = np.cumsum([len(claims) for claims, _ in groups]).tolist()
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
-    wholes = load_support_model().predict_answer_odds([(odds[part], seen.features[part]) for part in parts])
+    answer_odds = load_support_model().predict_answer_odds(
+        [(odds[part], features.features[part]) for part in parts]
+    )
     return [
         WeighedClaims(
             claims,
-            ground,
-            seen.features[part],
-            seen.checks[part],
+            passages,
+            features.features[part],
+            features.checks[part],
             odds[part],
-            whole,
-            classify_text(query, claims, ground.record_share),
-            strange[part],
+            some_odds,
+            classify_text(query, claims, passages.record_share),
+            foreign[part],
         )
-        for (claims, ground), part, whole in zip(groups, parts, wholes, strict=True)
+        for (claims, passages), part, some_odds in zip(groups, parts, answer_odds, strict=True)
     ]
 
 
 def _detect_foreign_claims(claim_features: ClaimFeatures, groups: Sequence[PassageArrays]) -> list[bool]:
-    """Whether each claim is in another language than its ground."""
-    rows, _, values, owner = claim_features.word_states
+    """Return whether each claim is in another language than its passages."""
+    rows, _, values, claim_numbers = claim_features.word_states
     table = groups[0].table
-    told = np.concatenate([ground.rows[ground.tokens] for ground in groups])
-    speaker = np.arange(len(groups)).repeat([len(ground.tokens) for ground in groups])
-    other = detect_foreign(told, table, speaker)[claim_features.group_numbers]
-    shared = (values[:, 1] > 0) & ~other[owner]
-    found: list[bool] = (detect_foreign(rows, table, owner, shared) != other).tolist()
-    return found
+    word_rows = np.concatenate([group.rows[group.tokens] for group in groups])
+    group_numbers = np.arange(len(groups)).repeat([len(group.tokens) for group in groups])
+    is_foreign = detect_foreign(word_rows, table, group_numbers)[claim_features.group_numbers]
+    shared = (values[:, 1] > 0) & ~is_foreign[claim_numbers]
+    differs: list[bool] = (detect_foreign(rows, table, claim_numbers, shared) != is_foreign).tolist()
+    return differs

@@ -34,11 +34,11 @@ SPELLED_TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
 MIN_CONFLICT_COVERAGE = 0.6
 """The share of a claim's weight that a sentence must cover for a difference to be a contradiction."""
 MAX_MISSING_SHARE = 0.6
-"""The share of a claim that may stand nowhere; beyond it, nothing else counts."""
+"""A claim with a larger share of words in no passage is unsupported."""
 MIN_NAME_OVERLAP = 0.6
-"""The share of the best sentence that a claim must say for a name to stand in the place of another."""
+"""The share of the best sentence that a claim must repeat for a name to replace another."""
 CONTRADICTION_FACTOR = 0.5
-"""How much less likely a contradicted claim is than its words alone would say."""
+"""Factor on the probability of a contradicted claim."""
 MIN_REST_COVERAGE = 0.85
 """The share of the rest of the claim that this sentence must cover."""
 MIN_DIRECT_COVERAGE = 0.7
@@ -46,40 +46,44 @@ MIN_DIRECT_COVERAGE = 0.7
 
 
 class EntailmentThresholds(NamedTuple):
-    """The probabilities from which a claim counts as supported, and as inferred."""
+    """Probabilities from which a claim counts as supported, and as inferred."""
 
     supported: float
     inferred: float
 
 
 class ClaimCheck(NamedTuple):
-    """All that is known of a claim before it gets a word."""
+    """The checks of a claim before its label is decided."""
 
     statement: ClaimStatement
     alignment: ClaimAlignment
     contradiction: str | None
     """Why a sentence contradicts it."""
     field_conflict: tuple[str, str] | None
-    """The field of a record that it goes against."""
+    """The field of a record that contradicts it."""
     missing_name: str | None
-    """The name or number that stands nowhere."""
+    """The name or number that no passage has."""
 
 
 def check_claim(claim: str, index: SentenceIndex, rarity: RarityTable) -> ClaimCheck | None:
-    """Compare a claim with the passages; None where there is nothing to compare."""
+    """Compare a claim with the passages; None if there is nothing to compare."""
     statement = parse_statement(claim, rarity)
     if not statement.weights or not index.sentences:
         return None
-    found = align_statement(statement, index)
-    against = _detect_sentence_conflict(statement, found, index)
-    opposed = detect_field_conflict(statement, index)
+    alignment = align_statement(statement, index)
+    contradiction = _detect_sentence_conflict(statement, alignment, index)
+    field_conflict = detect_field_conflict(statement, index)
     return ClaimCheck(
-        statement, found, against, opposed, _detect_missing_name(statement, found, index, rarity)
+        statement,
+        alignment,
+        contradiction,
+        field_conflict,
+        _detect_missing_name(statement, alignment, index, rarity),
     )
 
 
 def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
-    """The features of a claim, in the order of `features.NAMES`."""
+    """Return the features of a claim, in the order of `FEATURE_NAMES`."""
     flags = (
         check.contradiction is not None,
         check.field_conflict is not None,
@@ -91,11 +95,11 @@ def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
 def judge_claim(
     claim: str, index: SentenceIndex, rarity: RarityTable, thresholds: EntailmentThresholds
 ) -> Entailment:
-    """How the indexed passages stand to a claim."""
-    seen = check_claim(claim, index, rarity)
-    if seen is None:
+    """Return the support of a claim by the indexed passages."""
+    check = check_claim(claim, index, rarity)
+    if check is None:
         return Entailment("unsupported", 0.0, shares=(0.0,) * len(index.passages))
-    return decide_support(claim, seen, index, _estimate_probability(measure_claim(seen, index)), thresholds)
+    return decide_support(claim, check, index, _estimate_probability(measure_claim(check, index)), thresholds)
 
 
 def decide_support(
@@ -107,9 +111,9 @@ def decide_support(
     *,
     max_missing: float = MAX_MISSING_SHARE,
 ) -> Entailment:
-    """The word for a probability of support, after the exact checks, with reason and evidence.
+    """Return the label for a probability of support, after the exact checks, with reason and evidence.
 
-    Where more than `most` of the claim stands nowhere it is unsupported, however probable it looks.
+    A claim with a larger share than `max_missing` in no passage is unsupported, whatever its probability.
     """
     support, reason = _choose_support(check, index, p, thresholds, max_missing)
     if support in {"contradicted", "unsupported"}:
@@ -137,15 +141,15 @@ def _mark_stems(stems: Sequence[str]) -> str:
 def _spell_reason(
     reason: str | None, claim: str, alignment: ClaimAlignment, index: SentenceIndex
 ) -> str | None:
-    """A reason with its stems as the claim or the passages spell them."""
+    """Return a reason with its stems spelled as in the claim or the passages."""
     if not reason or "<" not in reason:
         return reason
-    texts = [claim, *(index.get_source(place) for place in alignment.best_sentences)]
+    texts = [claim, *(index.get_source(position) for position in alignment.best_sentences)]
     return STEM_MARK.sub(lambda match: _restore_spelling(match[1], texts), reason)
 
 
 def _restore_spelling(stem: str, texts: Sequence[str]) -> str:
-    """How the first of some texts that has a stem spells it last."""
+    """Return the spelling of a stem in the first text that has it, at its last occurrence."""
     head = stem[0]
     terms = (
         term
@@ -160,7 +164,7 @@ def _restore_spelling(stem: str, texts: Sequence[str]) -> str:
 def _choose_support(
     check: ClaimCheck, index: SentenceIndex, p: float, thresholds: EntailmentThresholds, max_missing: float
 ) -> tuple[ClaimSupport, str | None]:
-    """The word for what was found, and why: exact checks first, then the probability."""
+    """Choose the label and its reason: exact checks first, then the probability."""
     if check.field_conflict and check.field_conflict[1] != "absent":
         return "contradicted", f"{_mark_key(check.field_conflict[0])}: {check.field_conflict[1]}"
     if check.contradiction:
@@ -173,7 +177,7 @@ def _choose_support(
 
 
 def _estimate_probability(values: Sequence[float]) -> float:
-    """The logistic of the weighted features."""
+    """Return the logistic of the weighted features."""
     return 1.0 / (1.0 + math.exp(BIAS + sum(w * v for w, v in zip(WEIGHTS, values, strict=True))))
 
 
@@ -185,68 +189,77 @@ def _grade_probability(
     thresholds: EntailmentThresholds,
     max_missing: float,
 ) -> tuple[ClaimSupport, str | None]:
-    """The word for a probability."""
+    """Return the label for a probability, and its reason."""
     absent = sum(statement.weights[word] for word in alignment.missing)
     if p < thresholds.inferred or absent > max_missing * alignment.total_weight:
-        lost = sorted(alignment.missing, key=lambda word: (-statement.weights[word], word))[:3]
+        missing_words = sorted(alignment.missing, key=lambda word: (-statement.weights[word], word))[:3]
         return (
             "unsupported",
-            f"no chunk holds {_mark_stems(lost)}" if lost else "the chunks say it nowhere together",
+            f"no chunk holds {_mark_stems(missing_words)}"
+            if missing_words
+            else "the chunks say it nowhere together",
         )
-    held = index.sentences[alignment.best_sentences[0]].content if alignment.best_sentences else frozenset()
-    apart = any(
-        (word[0].isdigit() or word in statement.names) and word not in held for word in statement.weights
+    best_content = (
+        index.sentences[alignment.best_sentences[0]].content if alignment.best_sentences else frozenset()
     )
-    if p >= thresholds.supported and alignment.coverage >= MIN_DIRECT_COVERAGE and not apart:
+    has_scattered_names = any(
+        (word[0].isdigit() or word in statement.names) and word not in best_content
+        for word in statement.weights
+    )
+    if p >= thresholds.supported and alignment.coverage >= MIN_DIRECT_COVERAGE and not has_scattered_names:
         return "supported", None
-    several = len(alignment.best_sentences) > 1 and (apart or alignment.coverage < MIN_DIRECT_COVERAGE)
-    return "inferred", "drawn from several sentences" if several else "in other words than the chunk"
+    needs_several = len(alignment.best_sentences) > 1 and (
+        has_scattered_names or alignment.coverage < MIN_DIRECT_COVERAGE
+    )
+    return "inferred", "drawn from several sentences" if needs_several else "in other words than the chunk"
 
 
 def _detect_missing_name(
     statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, rarity: RarityTable
 ) -> str | None:
-    """Why a claim cannot be supported, whatever else agrees: a name or number that is nowhere, or misplaced."""
+    """Return why a claim cannot be supported whatever else agrees: a name or number is missing or misplaced."""
     crucial = sorted(word for word in alignment.missing if word in statement.names or word[0].isdigit())
     if crucial:
         return f"no chunk holds {_mark_stems(crucial[:3])}"
     if not alignment.best_sentences:
         return None
     best = index.sentences[alignment.best_sentences[0]]
-    strange = statement.names - best.content
+    missing_names = statement.names - best.content
     if (
-        not strange
+        not missing_names
         or measure_overlap(statement.tokens, best) < MIN_NAME_OVERLAP
         or alignment.shared_weights[alignment.best_sentences[0]]
-        < MIN_REST_COVERAGE * (alignment.total_weight - sum(statement.weights[w] for w in strange))
+        < MIN_REST_COVERAGE * (alignment.total_weight - sum(statement.weights[w] for w in missing_names))
     ):
         return None
-    others = extract_names(index.get_source(alignment.best_sentences[0]), rarity) & best.content - frozenset(
-        statement.tokens
-    )
-    for ours in sorted(strange):
-        for theirs in sorted(others):
-            if ours[:4] != theirs[:4] and get_neighbors(statement.tokens, ours) & get_neighbors(
-                best.tokens, theirs
-            ):
-                return f"<{ours}> in the place of <{theirs}>"
+    source_names = extract_names(
+        index.get_source(alignment.best_sentences[0]), rarity
+    ) & best.content - frozenset(statement.tokens)
+    for claim_name in sorted(missing_names):
+        for source_name in sorted(source_names):
+            if claim_name[:4] != source_name[:4] and get_neighbors(
+                statement.tokens, claim_name
+            ) & get_neighbors(best.tokens, source_name):
+                return f"<{claim_name}> in the place of <{source_name}>"
     return None
 
 
 def _detect_sentence_conflict(
     statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex
 ) -> str | None:
-    """Why the best sentences contradict the claim."""
-    points = {word: statement.weights[word] for word in select_contested(statement.weights)}
-    firm = alignment.total_weight - sum(points.values())
-    for place in alignment.best_sentences:
-        sentence = index.sentences[place]
-        rest = firm + sum([weight for word, weight in points.items() if word in sentence.content])
-        near = not sentence.polarity and alignment.shared_weights[place] >= MIN_CONFLICT_COVERAGE * rest
-        if not near or len(statement.weights.keys() & sentence.content) < 2:
+    """Return why one of the best sentences contradicts the claim, None if none does."""
+    contested = {word: statement.weights[word] for word in select_contested(statement.weights)}
+    rest_weight = alignment.total_weight - sum(contested.values())
+    for position in alignment.best_sentences:
+        sentence = index.sentences[position]
+        needed = rest_weight + sum([weight for word, weight in contested.items() if word in sentence.content])
+        is_aligned = (
+            not sentence.polarity and alignment.shared_weights[position] >= MIN_CONFLICT_COVERAGE * needed
+        )
+        if not is_aligned or len(statement.weights.keys() & sentence.content) < 2:
             continue
         reason = detect_contradiction(
-            statement.text, statement.tokens, sentence, index.get_source(place), index.are_adjacent
+            statement.text, statement.tokens, sentence, index.get_source(position), index.are_adjacent
         )
         if reason:
             return reason
@@ -256,15 +269,15 @@ def _detect_sentence_conflict(
 
 
 def _select_evidence(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[Evidence, ...]:
-    """The best sentence, and those that add to it."""
+    """Return the best sentence, and those that add to it, as evidence."""
     spans = []
-    for place in alignment.best_sentences:
-        if alignment.shared_weights[place] < 0.4 * alignment.shared_weights[alignment.best_sentences[0]]:
+    for position in alignment.best_sentences:
+        if alignment.shared_weights[position] < 0.4 * alignment.shared_weights[alignment.best_sentences[0]]:
             break
-        sentence = index.sentences[place]
+        sentence = index.sentences[position]
         spans.append(
             Evidence(
-                chunk=index.passages[index.passage_numbers[place]].name,
+                chunk=index.passages[index.passage_numbers[position]].name,
                 start=sentence.start,
                 end=sentence.end,
             )
@@ -273,9 +286,9 @@ def _select_evidence(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[E
 
 
 def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[float, ...]:
-    """For each passage the share of the claim that its best sentence covers."""
+    """Return, for each passage, the share of the claim that its best sentence covers."""
     shares = [0.0] * len(index.passages)
-    for place, vote in alignment.shared_weights.items():
-        owner = index.passage_numbers[place]
-        shares[owner] = max(shares[owner], vote / alignment.total_weight)
+    for position, weight in alignment.shared_weights.items():
+        passage = index.passage_numbers[position]
+        shares[passage] = max(shares[passage], weight / alignment.total_weight)
     return tuple(shares)

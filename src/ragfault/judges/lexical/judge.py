@@ -10,7 +10,7 @@ from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import RarityTable, load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
-from ragfault.judges.checks.queries import WeightedQuery, score_relevance, weigh_query
+from ragfault.judges.checks.queries import WeightedQuery, score_relevance
 from ragfault.judges.lexical.entailment import EntailmentThresholds, judge_claim
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.protocols import VerdictKind
@@ -21,7 +21,7 @@ VERSION = 2
 
 
 class LexicalSession:
-    """A reading of one trace by its words."""
+    """The scores of one trace by its words."""
 
     def __init__(self, rarity: RarityTable, thresholds: EntailmentThresholds) -> None:
         self._rarity = rarity
@@ -30,21 +30,21 @@ class LexicalSession:
         self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How much of the query each passage covers."""
+        """Return how much of the query each passage covers."""
         question = self.get_query(query)
         if question.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
         return [score_relevance(question, self.get_index((passage,))) for passage in passages]
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """The same: words are all there is."""
+        """Return the relevance, which is coverage here."""
         return self.score_relevance(query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Nothing: words are looked up as they are asked for."""
+        """Do nothing: words are looked up when needed."""
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """Where the passages say what each claim says."""
+        """Return the support of each claim by the words of the passages."""
         index = self.get_index(tuple(passages))
         return [judge_claim(strip_marks(claim), index, self._rarity, self._thresholds) for claim in claims]
 
@@ -54,44 +54,47 @@ class LexicalSession:
         claims: Sequence[str],  # noqa: ARG002
         entailments: Sequence[Entailment],
     ) -> float:
-        """As probable as its least probable claim; what claims nothing is grounded."""
-        return min((one.p for one in entailments), default=1.0)
+        """Return the lowest probability of a claim, 1 without claims."""
+        return min((entailment.p for entailment in entailments), default=1.0)
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """The cosine of the rare words and the letters of two texts."""
-        one, two = self._build_vector(left), self._build_vector(right)
-        norm = math.sqrt(sum([v * v for v in one.values()]) * sum([v * v for v in two.values()]))
-        shared = sum([value * two[key] for key, value in one.items() if key in two])
+        """Return the cosine of the rare words and letter 4-grams of two texts."""
+        first, second = self._build_vector(left), self._build_vector(right)
+        norm = math.sqrt(
+            sum([value * value for value in first.values()])
+            * sum([value * value for value in second.values()])
+        )
+        shared = sum([value * second[key] for key, value in first.items() if key in second])
         return min(1.0, shared / norm) if norm else 0.0
 
     def get_query(self, query: str) -> WeightedQuery:
-        """A query made ready, once."""
+        """Return the weighted query, from the cache if possible."""
         question = self._queries.get(query)
         if question is None:
-            question = self._queries[query] = weigh_query(query, self._rarity)
+            question = self._queries[query] = WeightedQuery(query, self._rarity)
         return question
 
     def get_index(self, passages: tuple[Passage, ...]) -> SentenceIndex:
-        """The sentences of some passages, made once."""
+        """Return the index of some passages, from the cache if possible."""
         index = self._indexes.get(passages)
         if index is None:
             index = self._indexes[passages] = SentenceIndex(passages)
         return index
 
     def _build_vector(self, text: str) -> dict[str, float]:
-        held = Counter(word for word in split_words(text) if word not in STOP_WORDS)
-        vector = {word: math.sqrt(count) * self._rarity(word) for word, count in held.items()}
-        run = f" {' '.join(held)} "[:20_000]
-        for gram, count in Counter([run[at : at + 4] for at in range(len(run) - 3)]).items():
+        counts = Counter(word for word in split_words(text) if word not in STOP_WORDS)
+        vector = {word: math.sqrt(count) * self._rarity(word) for word, count in counts.items()}
+        letters = f" {' '.join(counts)} "[:20_000]
+        for gram, count in Counter([letters[start : start + 4] for start in range(len(letters) - 3)]).items():
             vector[f"#{gram}"] = math.sqrt(count)
         return vector
 
 
 class LexicalJudge:
-    """The embedded judge that needs nothing but words.
+    """A judge that needs nothing but words.
 
-    Its verdicts can be checked by hand: each rests on words that are there or not, and shows where.
-    It knows no synonyms, so a free paraphrase may come out unsupported.
+    Each verdict rests on words that are present or not, and can be checked by hand. It knows no synonyms, so
+    a free paraphrase may come out unsupported.
 
     >>> from ragfault.records import Chunk
     >>> chunks = (Chunk(id="a", text="Oslo was founded in 1040 by King Harald."),)
@@ -106,19 +109,19 @@ class LexicalJudge:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """Everything but harm."""
+        """All kinds of verdict except harm."""
         return OFFERED_PARTS
 
     @property
     def fingerprint(self) -> str:
         """Version, rarity table and thresholds, in one line."""
-        bars = self._thresholds
-        return f"lexical/{VERSION} rarity={load_rarity().digest} supported={bars.supported:g} inferred={bars.inferred:g}"
+        thresholds = self._thresholds
+        return f"lexical/{VERSION} rarity={load_rarity().digest} supported={thresholds.supported:g} inferred={thresholds.inferred:g}"
 
     def open_session(self, query: str = "") -> LexicalSession:  # noqa: ARG002
-        """Begin the reading of one trace."""
+        """Open a session for one trace."""
         return LexicalSession(load_rarity(), self._thresholds)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace, each made from that trace alone."""
+        """Return the verdicts on each trace; each depends on that trace alone."""
         return [assemble_verdicts(trace, self) for trace in traces]

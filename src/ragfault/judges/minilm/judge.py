@@ -12,7 +12,7 @@ from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
-from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch, weigh_query
+from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
 from ragfault.judges.embedded.judge import EmbeddedSession, digest_weights, get_lowest_probability
 from ragfault.judges.embedded.support import WeighedClaims
 from ragfault.judges.embedded.vectors import Array
@@ -69,7 +69,7 @@ class MiniLMSession:
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         """How much each passage speaks to the query, in its best stretch and in its meaning."""
-        question = weigh_query(query, self._rarity)
+        question = WeightedQuery(query, self._rarity)
         plain = self.embedded.score_relevance(query, passages)
         if question.is_task or not question.total_weight:
             return plain
@@ -178,7 +178,7 @@ class MiniLMSession:
 
     def predict_logit(self, query: str, passage: Passage) -> float:
         """What the model says of a passage and a query, in its best stretch."""
-        rows = self._build_query_rows(weigh_query(query, self._rarity), passage)
+        rows = self._build_query_rows(WeightedQuery(query, self._rarity), passage)
         seen = self._run_model(rows)
         return max((seen[row.ids].relevant for row in rows), default=0.0)
 

@@ -10,7 +10,7 @@ from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
-from ragfault.judges.checks.queries import detect_identifier_mismatch, weigh_query
+from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
 from ragfault.judges.lexical.entailment import EntailmentThresholds, check_claim, decide_support
 from ragfault.judges.lexical.judge import LexicalSession
 from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
@@ -61,7 +61,7 @@ class OnnxSession:
         if config.kind == "tokens":
             self._prompt = (
                 QUESTION_PROMPT
-                if self._query.strip() and not weigh_query(query, load_rarity()).is_task
+                if self._query.strip() and not WeightedQuery(query, load_rarity()).is_task
                 else SUMMARY_PROMPT
             )
             around = self._prompt.format(self._query, "")
@@ -72,7 +72,7 @@ class OnnxSession:
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         """How much each passage says about the query, in its best stretch."""
         plain = self._lexical.score_relevance(query, passages)
-        question = weigh_query(query, load_rarity())
+        question = WeightedQuery(query, load_rarity())
         if self._model.config.task != "relevance" or question.is_task:
             return plain
         short = truncate_text(self._model.tokenizer, query, self._max_claim)
