@@ -1,18 +1,15 @@
 """Measure, locate and repair faults in a RAG system: which layer broke, on which traces, and what to change.
 
-The whole library is a few verbs and nouns; each is imported when it is first used, so that
-`import ragfault` costs next to nothing.
+Each public name is imported when it is first used, so that `import ragfault` stays light.
 """
 
-from __future__ import annotations
-
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING
+import importlib as _importlib
+import sys as _sys
+import typing as _typing
 
 from ragfault.version import __version__ as __version__
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from ragfault.analysis import analyze, bisect, compare, diagnose, gate, history
     from ragfault.evaluation import evaluate, rescore
     from ragfault.evaluation.ablation import ablate, replay
@@ -20,30 +17,6 @@ if TYPE_CHECKING:
     from ragfault.io.runs import Run
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
-
-_EXPORT_MODULES = {
-    "Chunk": "ragfault.records",
-    "Citation": "ragfault.records",
-    "Gold": "ragfault.records",
-    "Run": "ragfault.io.runs",
-    "Score": "ragfault.records",
-    "Span": "ragfault.records",
-    "Trace": "ragfault.records",
-    "Verdicts": "ragfault.records",
-    "bisect": "ragfault.analysis",
-    "compare": "ragfault.analysis",
-    "diagnose": "ragfault.analysis",
-    "evaluate": "ragfault.evaluation",
-    "analyze": "ragfault.analysis",
-    "gate": "ragfault.analysis",
-    "history": "ragfault.analysis",
-    "ablate": "ragfault.evaluation.ablation",
-    "metric": "ragfault.metrics",
-    "read_traces": "ragfault.io",
-    "replay": "ragfault.evaluation.ablation",
-    "rescore": "ragfault.evaluation",
-    "write_traces": "ragfault.io",
-}
 
 __all__ = [
     "Chunk",
@@ -69,23 +42,34 @@ __all__ = [
     "write_traces",
 ]
 
+_EXPORT_MODULES = {
+    "ragfault.analysis": {"analyze", "bisect", "compare", "diagnose", "gate", "history"},
+    "ragfault.evaluation": {"evaluate", "rescore"},
+    "ragfault.evaluation.ablation": {"ablate", "replay"},
+    "ragfault.io": {"read_traces", "write_traces"},
+    "ragfault.io.runs": {"Run"},
+    "ragfault.metrics": {"metric"},
+    "ragfault.records": {"Chunk", "Citation", "Gold", "Score", "Span", "Trace", "Verdicts"},
+}
+
 
 def __getattr__(name: str) -> object:
-    if name in _EXPORT_MODULES:
-        value = getattr(import_module(_EXPORT_MODULES[name]), name)
-        globals()[name] = value
-        return value
+    for module, names in _EXPORT_MODULES.items():
+        if name in names:
+            value = getattr(_importlib.import_module(module), name)
+            globals()[name] = value
+            return value
     raise AttributeError(f"module 'ragfault' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def load_ipython_extension(shell: object) -> None:
-    """Show runs, comparisons, bisections and gates as HTML in a notebook; importing ragfault in one does it already."""
-    import_module("ragfault.reports.html.notebook").register(shell)
+    """Show runs, comparisons, bisections and gates as HTML in a notebook; called by `%load_ext ragfault`."""
+    _importlib.import_module("ragfault.reports.html.notebook").register(shell)
 
 
-if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+if "IPython" in _sys.modules and (_shell := _sys.modules["IPython"].get_ipython()) is not None:
     load_ipython_extension(_shell)

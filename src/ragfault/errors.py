@@ -11,8 +11,8 @@
     ├── RunError                  a run on disk is missing, partial, or of another making      (exit 2)
     ├── StageFailed               a stage of a retrieval pipeline raised, or returned no hits  (exit 2)
     ├── JudgeError                a judge could not observe a trace (becomes `failed` rows)
-    └── Stopped                   a judge cannot go on at all; what was done is kept           (exit 2)
-        └── BudgetSpent           the next call would pass the budget                          (exit 3)
+    └── JudgeStopped              a judge cannot go on at all; what was done is kept           (exit 2)
+        └── BudgetExceeded        the next call would pass the budget                          (exit 3)
 
 A message says what was asked, what there is, and what to do. The library raises; the command line
 prints the message without a traceback.

@@ -43,7 +43,7 @@ def get_rate_metric(metric: str) -> RateMetric | None:
     """The rate that a metric is, whatever its cut-off; None where it is none.
 
     >>> get_rate_metric("groundedness"), get_rate_metric("groundedness(strict=true)")
-    (Rate(verdict='claim', good=True), None)
+    (RateMetric(verdict='claim', counts_positives=True), None)
     """
     return RATE_METRICS.get(metric.partition("@")[0])
 

@@ -127,7 +127,7 @@ def both(run, qrels):
 def test_ties_by_id():
     """Of equal scores the id that is last in the alphabet comes first."""
     for ranking in both({"q": {"a": 1.0, "b": 1.0, "c": 1.0}}, {"q": {"b": 1}}):
-        assert ranking.found.rank.tolist() == [2]
+        assert ranking.retrieved.rank.tolist() == [2]
 
 
 def test_scores_are_single_precision():
@@ -135,7 +135,7 @@ def test_scores_are_single_precision():
     for ranking in both(
         {"q": {"a": 1 + 1e-12, "b": 1.0}, "r": {"a": 0.0, "b": -0.0}}, {"q": {"a": 1}, "r": {"a": 1}}
     ):
-        assert ranking.found.rank.tolist() == [2, 2]
+        assert ranking.retrieved.rank.tolist() == [2, 2]
 
 
 def test_ids_that_look_alike():
@@ -144,7 +144,10 @@ def test_ids_that_look_alike():
     run = {"q": {name: float(-place) for place, name in enumerate(names)}}
     for place, name in enumerate(names, 1):
         for ranking in both(run, {"q": {name: 1}}):
-            assert (ranking.found.rank.tolist(), ranking.lengths.tolist()) == ([place], [len(names)])
+            assert (ranking.retrieved.rank.tolist(), ranking.retrieved_counts.tolist()) == (
+                [place],
+                [len(names)],
+            )
 
 
 # --- missing queries -------------------------------------------------------------------------------

@@ -102,7 +102,9 @@ def traces(draw: st.DrawFn) -> Trace:
             latency=st.none() | st.builds(Latency, total=st.none() | st.floats(0, 1e6)),
             timings=st.none()
             | st.lists(
-                st.builds(Timing, name=names, took=st.floats(0, 1e6), chunks=st.none() | st.integers(0, 99)),
+                st.builds(
+                    Timing, name=names, duration=st.floats(0, 1e6), chunks=st.none() | st.integers(0, 99)
+                ),
                 max_size=2,
             ).map(tuple),
             tokens=st.none()

@@ -292,7 +292,7 @@ def describe_metric(metric: Metric) -> MetricInfo:
     """What a run remembers of a metric.
 
     >>> describe_metric(select_metrics("latency")[0])
-    Measure(name='latency', layer='operation', better='lower', low=0.0, high=None)
+    MetricInfo(name='latency', layer='operation', better='lower', low=0.0, high=None)
     """
     kind = metric.definition
     low, high = (end if math.isfinite(end) else None for end in metric.range)

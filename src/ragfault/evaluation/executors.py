@@ -24,7 +24,7 @@ ITEMS_PER_WORKER = 3
 class ProcessExecutor:
     """Worker processes of this machine, started afresh; they end when this process does.
 
-    >>> sorted(ProcessExecutor(1).spread(len, ["one", "three"]))
+    >>> sorted(ProcessExecutor(1).map_unordered(len, ["one", "three"]))
     [3, 5]
     """
 

@@ -99,7 +99,7 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
     >>> from ragfault.metrics.ranking import recall
     >>> run = {"query": ["q", "q", "q"], "chunk": ["a", "b", "a"], "score": [3.0, 2.0, 1.0]}
     >>> ranking = ranking_from_columns(run, {"query": ["q", "q"], "chunk": ["b", "c"], "grade": [1, 1]})
-    >>> ranking.lengths.tolist(), ranking.found.rank.tolist(), recall(ranking)[0].tolist()
+    >>> ranking.retrieved_counts.tolist(), ranking.retrieved.rank.tolist(), recall(ranking)[0].tolist()
     ([2], [2], [0.5])
     """
     run_query, run_chunk, score = _read_columns(run, "run", "score")

@@ -256,7 +256,7 @@ def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str
     move up. An empty `gold` leaves the query unjudged. Raises `InputError` for a grade that is not finite.
 
     >>> ranking = ranking_from_lists(["a", "a", "b"], {"b": 1})
-    >>> ranking.lengths.tolist(), ranking.found.rank.tolist()
+    >>> ranking.retrieved_counts.tolist(), ranking.retrieved.rank.tolist()
     ([2], [2])
     """
     if not all(map(isfinite, gold.values())):

@@ -50,7 +50,7 @@ class TwoRaterRatings:
     give one number for each row, NaN where it is undefined.
 
     >>> crossed = TwoRaterRatings(["a", "a", "b", "b"], ["a", "b", "b", "b"])
-    >>> crossed.kappa(crossed.tables(np.ones((1, 4))))
+    >>> crossed.kappa(crossed.confusion_matrices(np.ones((1, 4))))
     array([0.5])
     """
 

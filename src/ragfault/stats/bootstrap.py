@@ -179,7 +179,7 @@ def bootstrap_estimates(
     >>> values = np.arange(20.0)
     >>> mean = lambda weights: (weights @ values / weights.sum(axis=1))[:, None]
     >>> bootstrap_estimates(mean, range(20))
-    [Estimate(value=9.5, low=6.7..., high=12.2...)]
+    [BootstrapEstimate(value=9.5, low=6.7..., high=12.2...)]
     """
     index, groups = encode_clusters(clusters, len(clusters))
     values = statistic(np.ones((1, index.size)))[0]

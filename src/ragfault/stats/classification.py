@@ -35,11 +35,11 @@ class GroupedAuroc(NamedTuple):
 class RankedScores:
     """Scores and labels in order, sorted once; each method takes a row of weights for each resample.
 
-    `tallies` gives for each row the weight of positives and of negatives at every distinct score, the lowest
+    `class_weights` gives for each row the weight of positives and of negatives at every distinct score, the lowest
     first; the other methods read these and give one number for each row, NaN where a class has no weight.
 
     >>> ranked = RankedScores([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
-    >>> positives, negatives = ranked.tallies(np.ones((1, 4)))
+    >>> positives, negatives = ranked.class_weights(np.ones((1, 4)))
     >>> ranked.auroc(positives, negatives)
     array([0.875])
     """
@@ -150,7 +150,7 @@ def choose_threshold(
     is absent.
 
     >>> choose_threshold([0.25, 0.75, 0.5, 1.0], [0, 0, 1, 1])
-    Cut(cut=0.375, value=0.8)
+    BestThreshold(threshold=0.375, value=0.8)
     """
     ranked = RankedScores(scores, labels)
     positives, negatives = ranked.class_weights(np.ones((1, np.size(scores))))
@@ -170,7 +170,7 @@ def auroc_within_groups(
     What only tells the groups apart gains nothing here. None where no group has both classes.
 
     >>> auroc_within_groups([0.1, 0.9, 0.2, 0.8, 0.5], [0, 1, 1, 0, 1], ["a", "a", "b", "b", "c"])
-    Within(value=0.5, groups=2, n=4)
+    GroupedAuroc(value=0.5, groups=2, n=4)
     """
     found = list(rank_within_groups(scores, labels, groups))
     n = sum(place.size for place, _ in found)
@@ -230,7 +230,7 @@ def calibration_bins(
     Equal scores stand in one bin, so there may be fewer bins than asked for.
 
     >>> calibration_bins([0.1, 0.1, 0.9, 0.9], [0, 1, 1, 1], 2)
-    (Bin(mean=0.1, share=0.5, n=2), Bin(mean=0.9, share=1.0, n=2))
+    (CalibrationBin(mean=0.1, share=0.5, n=2), CalibrationBin(mean=0.9, share=1.0, n=2))
     """
     score, label = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
     index = assign_bins(score, bins)

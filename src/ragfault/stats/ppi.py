@@ -207,7 +207,7 @@ def ppi_mean(
     >>> judged = [0.9, 0.8, 0.9, 0.4, 1.0, 0.7, 0.8, 0.3, 0.9, 0.6] * 20
     >>> people = [value - 0.1 for value in judged[:40]] + [None] * 160
     >>> found = ppi_mean(judged, people, bounds=(0, 1))
-    >>> round(found.interval.mean, 2), found.labelled, round(found.power, 2), round(found.gain, 2)
+    >>> round(found.interval.mean, 2), found.labelled, round(found.judge_weight, 2), round(found.width_ratio, 2)
     (0.63, 40, 0.8, 0.65)
     >>> ppi_mean(judged, [0.5] * 3 + [None] * 197).reason
     'only 3 labels: at least 10 are needed'
@@ -256,7 +256,7 @@ def ppi_paired_difference(
     >>> before = [0.9, 0.8, 0.9, 0.4, 1.0, 0.7, 0.8, 0.3, 0.9, 0.6] * 20
     >>> after = [value - shift for value, shift in zip(before, [0.1, 0.2, 0.0, 0.1] * 50)]
     >>> found = ppi_paired_difference((before, before[:40] + [None] * 160), (after, after[:40] + [None] * 160))
-    >>> round(found.difference.mean, 2), found.labelled, round(found.gain, 2)
+    >>> round(found.difference.mean, 2), found.labelled, round(found.width_ratio, 2)
     (-0.1, 40, 0.43)
     """
     reach = bounds[1] - bounds[0]

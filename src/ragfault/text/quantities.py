@@ -270,7 +270,7 @@ def parse_quantities(text: str) -> tuple[PhysicalQuantity, ...]:
     >>> parse_quantities("500 mg") == parse_quantities("0.5 g"), parse_quantities("10 mg") == parse_quantities("10 mcg")
     (True, False)
     >>> parse_quantities("2.5-5 mg/kg")
-    (Measure(unit='g/g', value=Decimal('0.0000025')), Measure(unit='g/g', value=Decimal('0.000005')))
+    (PhysicalQuantity(unit='g/g', value=Decimal('0.0000025')), PhysicalQuantity(unit='g/g', value=Decimal('0.000005')))
     """
     found = QUANTITY_PATTERN.fullmatch(text.strip())
     if not found:
