@@ -83,10 +83,10 @@ def catalogue() -> str:
 
 
 def _entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
-    text = format_expression(entry.name, None, entry.parameters.items()) + ("@k" if entry.cut else "")
+    text = format_expression(entry.name, None, entry.parameters.items()) + ("@k" if entry.has_cutoff else "")
     low, high = entry.range
     yield f"### {'**' if default else ''}`{text}`{'**' if default else ''}\n"
-    yield entry.text.split(">>>")[0].strip() + "\n"
+    yield entry.docstring.split(">>>")[0].strip() + "\n"
     reads = ", ".join([*(f"`{f}`" for f in entry.fields), *(f"*{part}* verdicts" for part in entry.verdicts)])
     extra = f" Needs `pip install 'ragfault[{entry.extra}]'`." if entry.extra else ""
     yield f"{entry.better.capitalize()} is better; {low:g} to {high:g}. Reads {reads}. Source: {entry.source}.{extra}\n"

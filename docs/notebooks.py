@@ -1,4 +1,4 @@
-"""Write the notebooks of docs/notebooks/ anew, executed; with --check, say whether their cells are those of this file.
+"""Execute and write the notebooks of docs/notebooks/; with --check, compare their cells with this file.
 
 python docs/notebooks.py [--check] [--only NAME] [--out FOLDER]
 """
@@ -31,8 +31,8 @@ folder = write_handbook("handbook", force=True)
 ---
 ## Measure
 
-A run is a folder of tables: traces, what the judge saw in each, and every metric. Shown in a notebook, it is
-its scorecard: each mean with a 95 % interval, and how many traces have a value at all.
+A run is a folder of tables: traces, verdicts of the judge, and scores of every metric. In a notebook it is shown
+as a scorecard: each mean with a 95 % interval and the number of traces that have a value.
 
 ---
 old = evaluate("handbook/traces-v1.jsonl", "runs/v1", force=True)
@@ -58,110 +58,110 @@ Many metrics fell. `bisect` walks a decision tree over them and says which layer
 and the answers are worse because of it.
 
 ---
-found = bisect(old, new)
-found
+result = bisect(old, new)
+result
 ---
-The traces that show it best are evidence that one can read:
+The example traces show the change in full:
 
 ---
-telling = found.faults[0].telling[0]
-print(telling.query)
-print("before:", telling.before[:200])
-print("after: ", telling.after[:200])
+example = result.faults[0].examples[0]
+print(example.query)
+print("before:", example.before[:200])
+print("after: ", example.after[:200])
 ---
 ## Guard
 
-The same decision for a CI: bars, and a baseline that must not be undercut.
+The same decision for CI: thresholds, and a baseline that the candidate must not fall below.
 
 ---
 gate(new, ["groundedness>=0.85"], baseline=old, max_drop=0.05)
 """
 
-MEND = """
-# Locate, then mend
+FIX = """
+# Locate, then fix
 
-The bisection blamed retrieval, and pointed at chunker, index and embedder. Here retrieval is looked into,
-searched for a better pipeline, and the gain is proved on questions that took no part in the search. It needs
+The bisection blamed retrieval, and pointed at chunker, index and embedder. This notebook inspects
+retrieval, searches for a better pipeline, and proves the gain on questions that took no part in the search. It needs
 `pip install 'ragfault[report,retrieval]'`.
 
 ---
 from ragfault import bisect, evaluate
 from ragfault.io.datasets import write_handbook
-from ragfault.reports.terminal.tuning import render
-from ragfault.retrieval.pipeline_config import Recipe
+from ragfault.reports.terminal.tuning import render_tuning_terminal
+from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.io import read_traces
 from ragfault.io.documents import read_documents
-from ragfault.tuning import Space, lint, tune
+from ragfault.tuning import SearchSpace, lint, tune
 
 write_handbook("handbook", force=True)
 old = evaluate("handbook/traces-v1.jsonl", "runs/v1", force=True)
 new = evaluate("handbook/traces-v2.jsonl", "runs/v2", force=True)
 print(bisect(old, new).sentence)
 ---
-## What is known to go wrong
+## Check for pitfalls
 
-Six pitfalls of retrieval are looked for in the run itself:
+Six pitfalls of retrieval are checked on the run itself:
 
 ---
 for pitfall in lint(new):
-    print(f"{'found' if pitfall.found else '-':<6} {pitfall.name}: {pitfall.evidence}")
+    print(f"{'found' if pitfall.detected else '-':<6} {pitfall.name}: {pitfall.evidence}")
 ---
 ## Search
 
-`tune` tries chunkers, ways to search and what follows on one half of the questions, and measures what it
-recommends on the other half, against the present pipeline (here one that cuts as small as release 2 does) and against
-plain BM25. The space is kept small, so that it takes seconds.
+`tune` tries chunkers, retrievers and rerankers on one half of the questions and measures the recommended pipeline
+on the other half, against the present pipeline (here with chunks as small as in release 2) and against plain BM25.
+The search space is small, so that this takes seconds.
 
 ---
 tuned = tune(
     read_documents("handbook/documents"),
     list(read_traces("handbook/questions.jsonl")),
-    baseline=Recipe(chunker="fixed(16)"),
+    baseline=PipelineConfig(chunker="fixed(16)"),
     subject_to=["tokens<=2000"],
-    space=Space(chunkers=("sentences(128)", "recursive(256)"), embedders=(), queries=()),
+    space=SearchSpace(chunkers=("sentences(128)", "recursive(256)"), embedders=(), queries=()),
 )
-print(render(tuned, width=110))
+print(render_tuning_terminal(tuned, width=110))
 ---
-## What it leaves
+## Result
 
-A recipe, which loads into a pipeline with `ragfault.retrieval`, and which `ragfault tune -o FOLDER` writes as
+The configuration of a pipeline, which `ragfault.retrieval` loads and `ragfault tune -o FOLDER` writes to
 `pipeline.toml`.
 
 ---
-tuned.recipe
+tuned.config
 """
 
-NOTEBOOKS = {"measure-locate.ipynb": LOCATE, "locate-mend.ipynb": MEND}
+NOTEBOOKS = {"measure-locate.ipynb": LOCATE, "locate-fix.ipynb": FIX}
 
 
 def cells(text: str) -> list[Any]:
-    """Prose and code by turns, as the cells of a notebook."""
-    made = []
+    """Split a text at its rules into the cells of a notebook: prose and code by turns."""
+    notebook_cells = []
     for at, part in enumerate(re.split(r"^---$", text.strip("\n"), flags=re.MULTILINE)):
         new = nbformat.v4.new_code_cell if at % 2 else nbformat.v4.new_markdown_cell
-        made.append(new(part.strip("\n"), id=f"cell-{at}"))
-    return made
+        notebook_cells.append(new(part.strip("\n"), id=f"cell-{at}"))
+    return notebook_cells
 
 
-def executed(text: str, folder: Path) -> Any:
-    """A notebook whose cells were run from top to bottom in a folder."""
-    made = nbformat.v4.new_notebook(cells=cells(text))
-    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    NotebookClient(made, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    for cell in made.cells:
-        cell.metadata.clear()  # when each cell ran is no part of the page
+def execute(text: str, folder: Path) -> Any:
+    """Return a notebook whose cells were run from top to bottom in a folder."""
+    notebook = nbformat.v4.new_notebook(cells=cells(text))
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    for cell in notebook.cells:
+        cell.metadata.clear()  # the execution times would differ at every run
         if cell.cell_type != "code":
             continue
-        cell.outputs = [each for each in cell.get("outputs", ()) if each.get("name") != "stderr"]
+        cell.outputs = [output for output in cell.get("outputs", ()) if output.get("name") != "stderr"]
         for output in cell.outputs:
             if "text/html" in output.get("data", {}):
                 output["data"].pop("text/plain", None)
-    made.metadata.pop("language_info", None)
-    return made
+    notebook.metadata.pop("language_info", None)
+    return notebook
 
 
 def main() -> None:
-    """Write, or check."""
+    """Write the notebooks, or check them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", help="One of them, by name.")
@@ -172,12 +172,12 @@ def main() -> None:
         if given.only not in (None, name):
             continue
         if given.check:
-            there = nbformat.read(given.out / name, as_version=4)
-            if [cell.source for cell in there.cells] != [cell.source for cell in cells(text)]:
+            existing = nbformat.read(given.out / name, as_version=4)
+            if [cell.source for cell in existing.cells] != [cell.source for cell in cells(text)]:
                 sys.exit(f"{name} is not what docs/notebooks.py would write. Run: python docs/notebooks.py")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(executed(text, Path(folder)), given.out / name)
+            nbformat.write(execute(text, Path(folder)), given.out / name)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: object) -> None:
     """Show runs, comparisons, bisections and gates as HTML in a notebook; called by `%load_ext ragfault`."""
-    _importlib.import_module("ragfault.reports.html.notebook").register(shell)
+    _importlib.import_module("ragfault.reports.html.notebook").register_formatters(shell)
 
 
 if "IPython" in _sys.modules and (_shell := _sys.modules["IPython"].get_ipython()) is not None:

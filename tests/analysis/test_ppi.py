@@ -313,7 +313,7 @@ def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
     two = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     assert [each.source.traces for each in two if each] == [40, 40]
     (tmp_path / "v.csv").write_text("trace,groundedness\nt0,0.5\n")
-    with pytest.raises(UsageError, match="give --rectify twice"):
+    with pytest.raises(UsageError, match="give --human-labels twice"):
         load_paired_scores([tmp_path / "v.csv"], runs)
     with pytest.raises(UsageError, match="3 times"):
         load_paired_scores(["a", "b", "c"], runs)
@@ -441,25 +441,25 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
 
 
 def test_verbs_take_labels(place: Path, capsys: pytest.CaptureFixture[str]):
-    """report, compare, bisect and gate read --rectify; who labelled is told on standard error."""
+    """report, compare, bisect and gate read --human-labels; who labelled is told on standard error."""
     old, new = str(place / "old/run"), str(place / "new/run")
     mine, theirs = str(place / "old.jsonl"), str(place / "new.jsonl")
-    both = ["--rectify", mine, "--rectify", theirs]
-    assert run_command(["report", new, "--rectify", theirs]) == 0
+    both = ["--human-labels", mine, "--human-labels", theirs]
+    assert run_command(["report", new, "--human-labels", theirs]) == 0
     assert run_command(["compare", old, new, *both]) == 0
     assert run_command(["bisect", old, new, *both]) == 1
-    assert run_command(["gate", new, "--bar", "groundedness>=0.72", "--rectify", theirs]) == 1
+    assert run_command(["gate", new, "--threshold", "groundedness>=0.72", "--human-labels", theirs]) == 1
     assert run_command(["gate", new, "--baseline", old, "-m", "groundedness", *both]) == 1
     told = capsys.readouterr()
     assert told.err.count("rectified by ann: 40 of 120 traces of run") == 8
     assert run_command(["report", new, *both]) == 2
-    assert run_command(["report", new, "--rectify", "nowhere.jsonl"]) == 2
-    assert run_command(["report", new, "--rectify", theirs, "--corrected"]) == 2
-    assert run_command(["bisect", old, new, old, "--rectify", mine]) == 2
+    assert run_command(["report", new, "--human-labels", "nowhere.jsonl"]) == 2
+    assert run_command(["report", new, "--human-labels", theirs, "--corrected"]) == 2
+    assert run_command(["bisect", old, new, old, "--human-labels", mine]) == 2
 
 
 def test_evaluate_ends_with_rectified_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """evaluate --rectify shows at its end what report would show."""
+    """evaluate --human-labels shows at its end what report would show."""
     rows = [
         {"id": f"q{at}", "query": "When?", "chunks": ["It opens at 7:30."], "answer": f"It opens at {at}:30."}
         for at in range(12)
@@ -468,5 +468,5 @@ def test_evaluate_ends_with_rectified_figures(tmp_path: Path, capsys: pytest.Cap
     values = [{"trace": f"q{at}", "groundedness": float(at == 7)} for at in range(10)]
     (tmp_path / "values.jsonl").write_text("\n".join(map(json.dumps, values)))
     asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
-    assert run_command([*asked, "--judge", "lexical", "--rectify", str(tmp_path / "values.jsonl")]) == 0
+    assert run_command([*asked, "--judge", "lexical", "--human-labels", str(tmp_path / "values.jsonl")]) == 0
     assert "Rectified by labels" in capsys.readouterr().out

@@ -555,7 +555,7 @@ def test_the_verb_beside_a_baseline(tmp_path, capsys, monkeypatch):
     assert "alpha 0.01" in text
     Path("ragfault.toml").write_text("[gate]\nmax_drop = 0.01\nmargins = { groundedness = 0.2 }\n", "utf-8")
     assert told(capsys, *pairs)[0] == 0
-    assert told(capsys, *pairs, "--margins", "groundedness=0.02", "--bar", "groundedness>=0.5")[0] == 1
+    assert told(capsys, *pairs, "--margins", "groundedness=0.02", "--threshold", "groundedness>=0.5")[0] == 1
 
 
 @pytest.mark.parametrize(

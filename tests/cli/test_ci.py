@@ -50,7 +50,7 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     assert "no run lies at the baseline nowhere, and there are no bars: nothing is decided" in text
     assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
-    given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--bar", "error<=0.5")
+    given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--threshold", "error<=0.5")
     told(capsys, *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html", code=1)
     lines = Path("b.md").read_text("utf-8").splitlines()
     assert lines[0].startswith("### ❌ Retrieval broke")
@@ -63,7 +63,7 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
 def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run beside itself breaks nothing; what cannot be told is no pass unless it is let by."""
     told(capsys, "handbook/traces-v1.jsonl", "-o", "one", code=0)
-    Path("ragfault.toml").write_text('[gate]\nbars = ["groundedness>=0.8"]\n', "utf-8")
+    Path("ragfault.toml").write_text('[gate]\nthresholds = ["groundedness>=0.8"]\n', "utf-8")
     try:
         given = ("handbook/traces-v1.jsonl", "-o", "two", "--baseline", "one", "--comment", "c.md")
         told(capsys, *given, code=3)
@@ -87,7 +87,7 @@ def test_a_baseline_is_never_replaced_before_it_is_held_against(
 
 def test_what_is_wrong_is_said_before_anything_is_judged(here: Path, capsys: pytest.CaptureFixture[str]):
     """A bar that is none, or a baseline that is no run, ends the command before a run is written."""
-    for more in (("--bar", "groundedness=0.9"), ("--baseline", "handbook")):
+    for more in (("--threshold", "groundedness=0.9"), ("--baseline", "handbook")):
         told(capsys, "handbook/traces-v1.jsonl", "-o", "early", *more, code=2)
     assert not Path("early").exists()
 

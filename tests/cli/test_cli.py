@@ -60,12 +60,12 @@ def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["evalute", "x"], 'no verb "evalute". Did you mean "evaluate"? List them with: ragfault --help'),
+        (["evalute", "x"], 'no command "evalute". Did you mean "evaluate"? List them with: ragfault --help'),
         (["evaluate", "nope.jsonl", "-o", "run"], "nope.jsonl"),
         (["evaluate", "nope.jsonl"], "Missing option"),
         (["report", "nope"], "no run at nope"),
         (["metrics", "ndgc"], 'Did you mean "ndcg"? List them with: ragfault metrics'),
-        (["gate", "nope", "--bar", "error<=0"], "no run at nope"),
+        (["gate", "nope", "--threshold", "error<=0"], "no run at nope"),
         (["rank", "nope", "nope"], "nope"),
     ],
 )
@@ -182,7 +182,7 @@ def test_the_gate_speaks_through_its_exit_code(
         capsys,
         "gate",
         place / "v1",
-        "--bar",
+        "--threshold",
         bar,
         "--junit",
         tmp_path / "g.xml",
@@ -203,16 +203,16 @@ def test_settings_come_from_a_file(
     settings = tmp_path / "ragfault.toml"
     settings.write_text(
         '[evaluate]\nmetrics = ["error", "redundancy"]\n[map]\nquery = "question"\nchunks = "docs"\n'
-        '[gate]\nbars = ["error<=0.9"]\n[targets]\nbars = ["redundancy<=0.1"]\n'
+        '[gate]\nthresholds = ["error<=0.9"]\n[targets]\nthresholds = ["redundancy<=0.1"]\n'
     )
     (tmp_path / "t.jsonl").write_text("".join(f'{{"question": "q{n}?", "docs": ["d"]}}\n' for n in range(9)))
     out = told(capsys, "evaluate", "t.jsonl", "-o", "run")
     assert "redundancy" in out
     assert "groundedness" not in out
     assert told(capsys, "gate", "run").count("pass") >= 1
-    assert "fail" in told(capsys, "gate", "run", "--bar", "error>=0.9", code=1)
-    settings.write_text("[gate]\nbar = 1\n")
-    assert 'no key of [gate] in ragfault.toml "bar". Did you mean "bars"?' in told(
+    assert "fail" in told(capsys, "gate", "run", "--threshold", "error>=0.9", code=1)
+    settings.write_text("[gate]\nthreshold = 1\n")
+    assert 'no key of [gate] in ragfault.toml "threshold". Did you mean "thresholds"?' in told(
         capsys, "gate", "run", code=2
     )
     settings.write_text("[gate\n")

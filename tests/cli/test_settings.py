@@ -32,12 +32,12 @@ def test_only_what_is_said_is_there(said):
 def test_a_lone_text_is_a_list_of_one(said):
     """Where a list of texts is meant, one text does."""
     assert said('[evaluate]\nmetrics = "error"\n') == said('[evaluate]\nmetrics = ["error"]\n')
-    assert said('[gate]\nbars = "error<=0.1"\n') == {"gate": {"bars": ["error<=0.1"]}}
+    assert said('[gate]\nthresholds = "error<=0.1"\n') == {"gate": {"thresholds": ["error<=0.1"]}}
     found = said(
-        '[targets]\nbars = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n'
+        '[targets]\nthresholds = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n'
     )
     assert found["targets"] == {
-        "bars": ["error<=0.1"],
+        "thresholds": ["error<=0.1"],
         "routes": {"legal": ["error<=0"], "travel": ["error<=1"]},
     }
 
@@ -58,15 +58,15 @@ def test_a_lone_text_is_a_list_of_one(said):
         ("[evaluate]\njudge = 3", "judge of [evaluate] should be a text, not 3."),
         ("[evaluate]\nmetrics = [3]", "metrics of [evaluate] should be a text or a list of texts, not [3]."),
         ("[evaluate]\nshape = 1979-05-27", 'shape of [evaluate] should be a text, not "1979-05-27".'),
-        ("[gate]\nbars = [3]", "bars of [gate] should be a text or a list of texts, not [3]."),
+        ("[gate]\nthresholds = [3]", "thresholds of [gate] should be a text or a list of texts, not [3]."),
         ('[gate]\ncoverage = "x"', 'coverage of [gate] should be a number from 0 to 1, not "x".'),
         ("[gate]\ncoverage = 2", "coverage of [gate] should be a number from 0 to 1, not 2."),
         ("[gate]\ncoverage = nan", "coverage of [gate] should be a number from 0 to 1, not nan."),
         (
             "[targets]\nroutes = 3",
-            "routes of [targets] should be a table of routes, each with a bar or a list of bars",
+            "routes of [targets] should be a table of routes, each with a threshold or a list of thresholds",
         ),
-        ("[targets.routes]\nlegal = 3", 'a list of bars, not {"legal":3}.'),
+        ("[targets.routes]\nlegal = 3", 'a list of thresholds, not {"legal":3}.'),
         ("[map]\nquery = 3", "query of [map] should be a text, not 3."),
         ("[map.latency]\ntotal = []", "latency.total of [map] should be a text, not []."),
         ("gate = 3", "gate is a table. Write [gate] and its keys below it."),

@@ -57,7 +57,7 @@ def test_an_agent_finds_the_layer_and_the_traces(place: Path):
         ("bisect", {"baseline": "v1", "candidate": "v2"}),
         ("worst", {"run": "v2", "metric": "ndcg@10", "limit": 3}),
         ("explain", told),
-        ("gate", {"run": "v2", "bars": ["error<=0.5"]}),
+        ("gate", {"run": "v2", "thresholds": ["error<=0.5"]}),
         ("compare", {"baseline": "v1", "candidate": "v2"}),
         ("metrics", {"name": "groundedness"}),
         ("explain", {"run": "v2", "traces": ["nobody"]}),

@@ -535,21 +535,21 @@ def test_long_texts_are_bounded() -> None:
 
 
 def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`ragfault lens` lists and prints; the lens of a run is that of the flag, else that of the settings."""
+    """`ragfault profile` lists and prints; the lens of a run is that of the flag, else that of the settings."""
     monkeypatch.chdir(tmp_path)
-    assert command(["lens"]) == 0
+    assert command(["profile"]) == 0
     assert all(name in capsys.readouterr().out for name in PROFILES[:1])
-    assert command(["lens", "legal"]) == 0
+    assert command(["profile", "legal"]) == 0
     Path("house.toml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert load_profile("house.toml").identifiers == load_profile("legal").identifiers
     Path("t.jsonl").write_text(
         '{"id": "1", "query": "Section 12?", "chunks": ["Section 9."], "answer": "Yes."}\n'
     )
     Path("ragfault.toml").write_text('[evaluate]\nlens = "house.toml"\n')
-    for flags, name in (([], "house"), (["--lens", "medical"], "medical")):
+    for flags, name in (([], "house"), (["--profile", "medical"], "medical")):
         assert command(["evaluate", "t.jsonl", "-o", name, "-q", *flags]) == 0
         assert f" lens={name}:" in (tmp_path / name / "manifest.json").read_text()
-    assert command(["evaluate", "t.jsonl", "-o", "no", "--lens", "medicine"]) == 2
+    assert command(["evaluate", "t.jsonl", "-o", "no", "--profile", "medicine"]) == 2
     assert "Did you mean" in capsys.readouterr().err
 
 

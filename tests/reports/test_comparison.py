@@ -89,12 +89,14 @@ def test_every_metric_that_is_measured_has_a_line(compared: Comparison):
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_no_line_is_wider_than_the_terminal(compared: Comparison, bisected: Bisection, width: int):
     """At any width the text fits, without colour there is no escape sequence, with colour there is."""
-    for room in (comparison, bisection):
-        found = compared if room is comparison else bisected
-        text = room.terminal(found, width=width)
+    for result, render in (
+        (compared, comparison.render_comparison_terminal),
+        (bisected, bisection.render_bisection_terminal),
+    ):
+        text = render(result, width=width)
         assert max(map(len, text.splitlines())) <= width
         assert "\x1b" not in text
-        assert "\x1b[" in room.terminal(found, width=width, colour=True)
+        assert "\x1b[" in render(result, width=width, color=True)
 
 
 def test_what_got_worse_names_losers_before_winners(compared: Comparison):

@@ -131,7 +131,7 @@ def colours() -> dict[str, tuple[str, str]]:
     """The palette: name → its colour in the light and in the dark theme."""
     import ragfault
 
-    css = (Path(ragfault.__file__).parent / "report" / "page" / "page.css").read_text("utf-8")
+    css = (Path(ragfault.__file__).parent / "reports" / "html" / "static" / "page.css").read_text("utf-8")
     return {name: (a, b) for name, a, b in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)}
 
 

@@ -55,7 +55,7 @@ def test_a_pipeline_that_nothing_watches_is_found(tmp_path: Path):
     path = tmp_path / "pipeline.toml"
     path.write_text(format_pipeline_config(GOOD), encoding="utf-8")
     assert found(path) == {"nothing monitored"}
-    (tmp_path / "ragfault.toml").write_text('[gate]\nbars = ["recall@5>=0.8"]\n', encoding="utf-8")
+    (tmp_path / "ragfault.toml").write_text('[gate]\nthresholds = ["recall@5>=0.8"]\n', encoding="utf-8")
     assert found(path) == set()
 
 

@@ -57,7 +57,7 @@ def gate(
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
     read = [parse_threshold(bar) if isinstance(bar, str) else bar for bar in thresholds]
     if not read and baseline is None:
-        raise UsageError('no bar was set. Set one (--bar "groundedness>=0.85"), or give a --baseline.')
+        raise UsageError('no bar was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
     if options and baseline is None:
         raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to hold this against.")
     grid = open_matrix(source, labels[1])

@@ -1,7 +1,7 @@
 """Command line of ragfault: each command is loaded when it is called; errors become messages and exit codes.
 
 The library raises; here its errors become one message on standard error and an exit code: 2 for a usage or input
-error, 1 where a bar is failed, 3 where the data cannot tell or some scores were lost.
+error, 1 where a threshold is missed, 3 where the data cannot tell or some scores were lost.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ __all__ = ["COMMANDS", "cli", "main"]
 COMMANDS = {
     "evaluate": ("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run."),
     "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
-    "diagnose": ("ragfault.cli.report", "Show what is wrong with single traces of a run."),
-    "gate": ("ragfault.cli.gate", "Hold a run against bars: pass, fail, or cannot tell."),
+    "diagnose": ("ragfault.cli.report", "List the problems of single traces of a run."),
+    "gate": ("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell."),
     "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
     "compare": (
         "ragfault.cli.compare",
         "Compare two runs: each metric worse, better, steady, or cannot tell.",
     ),
     "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
-    "monitor": ("ragfault.cli.monitor", "Watch runs over time: drops, the layer to blame, alerts."),
-    "clusters": ("ragfault.cli.clusters", "Show what fails alike, under names that stay the same over runs."),
+    "monitor": ("ragfault.cli.monitor", "Monitor runs over time: drops, the layer to blame, alerts."),
+    "clusters": ("ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs."),
     "promote": ("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set."),
     "rescore": ("ragfault.cli.evaluate", "Compute other metrics on a run without judging again."),
-    "rank": ("ragfault.cli.evaluate", "Score a TREC run against qrels, ranked metrics alone."),
-    "convert": ("ragfault.cli.conversion", "Turn traces of one format into another."),
-    "export": ("ragfault.cli.conversion", "Hand runs on to MLflow, or to Weights & Biases as CSV."),
-    "tune": ("ragfault.cli.retrieval", "Search for the pipeline that finds best, and prove its gain."),
-    "lint": ("ragfault.cli.retrieval", "Look for six pitfalls of retrieval in a pipeline or a run."),
-    "savings": ("ragfault.cli.retrieval", "Say what better retrieval is worth."),
+    "rank": ("ragfault.cli.evaluate", "Score a TREC run against qrels with ranked metrics only."),
+    "convert": ("ragfault.cli.conversion", "Convert traces from one format to another."),
+    "export": ("ragfault.cli.conversion", "Export runs to MLflow, or to Weights & Biases as CSV."),
+    "tune": ("ragfault.cli.retrieval", "Search for the best retrieval pipeline, and prove its gain."),
+    "lint": ("ragfault.cli.retrieval", "Check a pipeline or a run for six pitfalls of retrieval."),
+    "savings": ("ragfault.cli.retrieval", "Estimate what better retrieval saves."),
     "relevance": ("ragfault.cli.retrieval", "Score documents against a query, by one judge or several."),
-    "judge": ("ragfault.cli.judge", "Measure a judge against people."),
-    "label": ("ragfault.cli.label", "Label traces in the terminal, one keystroke a verdict."),
-    "serve": ("ragfault.cli.serve", "Take live traces, score them, watch them, and show what was seen."),
+    "judge": ("ragfault.cli.judge", "Measure a judge against human labels."),
+    "label": ("ragfault.cli.label", "Label traces in the terminal, one key press per verdict."),
+    "serve": ("ragfault.cli.serve", "Receive live traces, score and monitor them, and show a dashboard."),
     "mcp": (
         "ragfault.cli.serve",
         "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
     ),
-    "cache": ("ragfault.cli.cache", "Look after the replies of models that were paid for."),
+    "cache": ("ragfault.cli.cache", "Manage stored replies of language models."),
     "metrics": ("ragfault.cli.catalog", "List the metrics, or explain one."),
-    "lens": ("ragfault.cli.catalog", "List the lenses of the domains, or print one as TOML."),
+    "profile": ("ragfault.cli.catalog", "List the domain profiles, or print one as TOML."),
     "schema": ("ragfault.cli.catalog", "Print the JSON schema of a trace."),
     "demo": ("ragfault.cli.conversion", "Write the demo handbook and its traces into a folder."),
 }
-"""Verb → the module that holds it, and its line in the overview."""
+"""Command → the module that defines it, and its line in the overview."""
 
 
 class CommandGroup(click.Group):
-    """A group that imports a verb's module only when the verb is called."""
+    """Group that imports the module of a command only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -74,11 +74,11 @@ class CommandGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from ragfault.errors import UnknownName
 
-            raise UnknownName("verb", args[0], COMMANDS, hint="List them with: ragfault --help")
+            raise UnknownName("command", args[0], COMMANDS, hint="List them with: ragfault --help")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 

@@ -85,9 +85,9 @@ def _explain_metric(text: str) -> None:
 @click.command(
     epilog="""\b
 Examples:
-  ragfault lens
-  ragfault lens legal > house.toml
-  ragfault lens house.toml"""
+  ragfault profile
+  ragfault profile legal > house.toml
+  ragfault profile house.toml"""
 )
 @click.argument("name", required=False)
 def profile(name: str | None) -> None:
@@ -107,7 +107,7 @@ def profile(name: str | None) -> None:
         click.echo(f"{click.style(f'{one:<11}', bold=True)}{found.about}")
         if found.identifiers:
             click.echo(f"{'':<11}{', '.join(kind.name for kind in found.identifiers)}")
-    click.echo("\nPrint one with: ragfault lens NAME")
+    click.echo("\nPrint one with: ragfault profile NAME")
 
 
 @click.command(epilog="\b\nExample:\n  ragfault schema > trace.schema.json")

@@ -279,7 +279,10 @@ def _check_margins(side: Any, texts: Sequence[str]) -> Any:
     from ragfault.analysis.score_matrix import metric_name
     from ragfault.errors import UnknownName
 
-    names = {EQUAL_DEPTH, *(name for each in side.shared() for name in (each.name, metric_name(each.name)))}
+    names = {
+        EQUAL_DEPTH,
+        *(name for each in side.shared_metrics() for name in (each.name, metric_name(each.name))),
+    }
     for name in parse_margins(texts):
         if name not in names:
             raise UnknownName("metric in both runs", name, sorted(names))
@@ -295,7 +298,7 @@ def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
     """Width and colour: those of the screen, or plain in a file."""
     from ragfault.cli.report import supports_color
 
-    return {"width": 100} if options["out"] else {"colour": supports_color()}
+    return {"width": 100} if options["out"] else {"color": supports_color()}
 
 
 def _write_output(text: str, options: dict[str, Any], summary: str = "") -> None:

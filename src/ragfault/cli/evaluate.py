@@ -141,7 +141,7 @@ def _estimate_run(where: Any, asked: dict[str, Any], **reading: Any) -> str:
 
     given = {name: asked[name] for name in ("shape", "qrels") if name in asked}
     traces = read_traces(where, **reading, **given)
-    return estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("lens", "general"))
+    return estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("profile", "general"))
 
 
 @click.command(

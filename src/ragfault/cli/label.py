@@ -243,7 +243,7 @@ def _run_session(session: AnnotationSession, read: Callable[[], str | None], jud
         if isinstance(said, bool):
             said = "yes" if said else "no"
         state = f"{item.kind} · trace {item.trace.id} · {session.label_count:,} said"
-        terms = {"judge": judge, "full": full, "explained": explained, "colour": supports_color()}
+        terms = {"judge": judge, "full": full, "explained": explained, "color": supports_color()}
         _show_card(render_item(item, state, answer=None if said is None else str(said), **terms))
         key = _next_command(read)
         if key in (None, "q"):

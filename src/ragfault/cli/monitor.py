@@ -172,4 +172,4 @@ def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
     """Width and colour: those of the screen, or plain in a file."""
     from ragfault.cli.report import supports_color
 
-    return {"width": 160} if options["out"] else {"colour": supports_color()}
+    return {"width": 160} if options["out"] else {"color": supports_color()}

@@ -85,7 +85,7 @@ def report(
         "n": worst,
         "by": by,
         "corrected": like or corrected,
-        "people": load_run_labels(human_labels, opened),
+        "labels": load_run_labels(human_labels, opened),
     }
     text = _render_run(opened, kind, {**options, **read_targets(load_settings(config))}, out is None)
     if out is None:
@@ -131,7 +131,7 @@ def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> s
 
 def print_scorecard(run: Any, table: dict[str, Any], human_labels: Sequence[str] = ()) -> None:
     """Print the scorecard of a run that was just made."""
-    options = {"people": load_run_labels(human_labels, run), **read_targets(table)}
+    options = {"labels": load_run_labels(human_labels, run), **read_targets(table)}
     click.echo(_render_run(run, "terminal", options, True), nl=False)
 
 
@@ -142,11 +142,14 @@ def read_targets(table: dict[str, Any]) -> dict[str, Any]:
     given = table.get("targets", {})
     options: dict[str, Any] = {}
     if "thresholds" in given:
-        mine = {bar.metric: bar for bar in (*TARGETS, *map(parse_threshold, given["thresholds"]))}
+        mine = {
+            threshold.metric: threshold
+            for threshold in (*TARGETS, *map(parse_threshold, given["thresholds"]))
+        }
         options["targets"] = tuple(mine.values())
     if "routes" in given:
         options["routes"] = {
-            route: tuple(map(parse_threshold, bars)) for route, bars in given["routes"].items()
+            route: tuple(map(parse_threshold, thresholds)) for route, thresholds in given["routes"].items()
         }
     return options
 

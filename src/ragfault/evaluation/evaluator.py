@@ -96,7 +96,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     `where` is what `read_traces` takes (and `reading` its options: map, shape, qrels, …), frames among it, or traces
     themselves. `judge` is a name or an object of the port's shape; where no metric reads a verdict, nothing
     is judged. `lens` names what must agree exactly in a domain: "legal", "medical", "financial", "technical",
-    or a TOML file of yours (see `ragfault lens`). `metrics` is a set ("default", "all", a layer), or texts
+    or a TOML file of yours (see `ragfault profile`). `metrics` is a set ("default", "all", a layer), or texts
     such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `progress` is
     called with (traces done, traces in all), `notice` with lines worth telling.
 

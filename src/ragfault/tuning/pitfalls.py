@@ -166,7 +166,7 @@ def _check_monitored(path: Path | None) -> Pitfall:
         return _make_pitfall(
             "nothing monitored", True, "no ragfault.toml with bars or targets lies beside it"
         )
-    bars = bool(held.get("gate", {}).get("bars") or held.get("targets"))
+    bars = bool(held.get("gate", {}).get("thresholds") or held.get("targets"))
     return _make_pitfall(
         "nothing monitored",
         not bars,

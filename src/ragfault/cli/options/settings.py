@@ -26,13 +26,14 @@ MarginTable = Annotated[
     dict[str, PositiveNumber], Meta(description="a table of metrics, each with a number above 0")
 ]
 RouteTable = Annotated[
-    dict[str, str | list[str]], Meta(description="a table of routes, each with a bar or a list of bars")
+    dict[str, str | list[str]],
+    Meta(description="a table of routes, each with a threshold or a list of thresholds"),
 ]
 
 SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
     "evaluate": {
         "judge": NonEmptyText,
-        "lens": NonEmptyText,
+        "profile": NonEmptyText,
         "metrics": TextList,
         "workers": PositiveInt,
         "ray": NonEmptyText,
@@ -203,7 +204,7 @@ def _check_value(path: Path, name: str, key: str, value: Any, kind: Any) -> Any:
         raise InputError(f"{path}: {key} of [{name}] should be {said}, not {_format_value(value)}.") from None
     if kind is TextList:
         return _as_list(made)
-    return {route: _as_list(bars) for route, bars in made.items()} if kind is RouteTable else made
+    return {route: _as_list(thresholds) for route, thresholds in made.items()} if kind is RouteTable else made
 
 
 def _as_list(value: str | list[str]) -> list[str]:

@@ -25,10 +25,10 @@ from ragfault.reports.html.elements import Markup, Node, clean_label, tag
 from ragfault.reports.terminal.gate import RESULT_SIGNS as RESULTS
 
 NOTEBOOK_RENDERERS = {
-    ("ragfault.io.runs.run", "Run"): "scorecard",
-    ("ragfault.analysis.comparison.records", "Comparison"): "comparison",
-    ("ragfault.analysis.comparison.records", "Bisection"): "bisection",
-    ("ragfault.analysis.records", "Gate"): "decided",
+    ("ragfault.io.runs.run", "Run"): "render_scorecard",
+    ("ragfault.analysis.comparison.records", "Comparison"): "render_comparison",
+    ("ragfault.analysis.comparison.records", "Bisection"): "render_bisection",
+    ("ragfault.analysis.records", "GateResult"): "render_gate",
 }
 """What a notebook shows as HTML: module and name of the class → the function here."""
 

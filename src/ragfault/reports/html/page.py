@@ -32,7 +32,7 @@ def build_security_policy(script: str, style: str) -> str:
 def fill_template(template: str, **parts: str) -> str:
     """The template with its holes filled; what is put in is not looked at again.
 
-    >>> fill_template("<p>{{one}}</p>", fetch_value="{{two}}")
+    >>> fill_template("<p>{{one}}</p>", one="{{two}}")
     '<p>{{two}}</p>'
     """
     return _PLACEHOLDER.sub(lambda hole: parts[hole[1]], template)
