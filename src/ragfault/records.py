@@ -20,6 +20,11 @@ RelevanceLevel = Literal["high", "medium", "low", "none"]
 ClaimSupport = Literal["supported", "inferred", "unsupported", "contradicted"]
 """How the chunks stand to a claim."""
 
+StepKind = Literal[
+    "plan", "rewrite", "route", "tool", "memory", "retrieve", "rerank", "read", "generate", "cite"
+]
+"""The kind of work that a step of a trace does."""
+
 ScoreStatus = Literal["scored", "undefined", "failed"]
 """Whether a score has a value, cannot have one, or was lost to a failure."""
 
@@ -97,23 +102,44 @@ class Latency(FrozenRecord, frozen=True):
     total: float | None = None
 
 
-class Timing(FrozenRecord, frozen=True):
-    """One stage of the pipeline, as it ran."""
-
-    name: str
-    start: float = 0.0
-    """When it began, in milliseconds after the trace did."""
-    duration: float = 0.0
-    """Milliseconds."""
-    chunks: int | None = None
-    """How many chunks it left."""
-
-
 class TokenCounts(FrozenRecord, frozen=True):
     """Tokens paid for."""
 
     prompt: int | None = None
     completion: int | None = None
+
+
+class ConversationTurn(FrozenRecord, frozen=True):
+    """One message of the conversation before the query."""
+
+    role: Literal["user", "assistant", "system", "tool"]
+    text: str
+
+
+class Step(FrozenRecord, frozen=True):
+    """One stage of a pipeline or one step of an agent."""
+
+    id: str
+    """Identifies the step within its trace."""
+    parent: str | None = None
+    """The id of the step that this one is part of."""
+    kind: StepKind | None = None
+    """None: of no known kind."""
+    name: str | None = None
+    """The name of the stage, tool or span."""
+    agent: str | None = None
+    """The agent that took the step."""
+    input: str | None = None
+    output: str | None = None
+    chunks: tuple[str, ...] | None = None
+    """Ids of the chunks that the step returned, in order; None: it returns no chunks, or they were not recorded."""
+    start: float | None = None
+    """Milliseconds from the start of the trace to the start of the step."""
+    duration: float | None = None
+    """Milliseconds."""
+    tokens: TokenCounts | None = None
+    error: str | None = None
+    """Why the step failed, if it did."""
 
 
 class Trace(FrozenRecord, frozen=True):
@@ -128,6 +154,8 @@ class Trace(FrozenRecord, frozen=True):
     """Names the trace within a run, and pairs it with the same query in another run."""
     query: str
     """What the user asked."""
+    history: tuple[ConversationTurn, ...] | None = None
+    """Earlier turns of the conversation, the oldest first."""
     chunks: tuple[Chunk, ...] | None = None
     """What was retrieved, in the order the generator saw it; empty: nothing was; absent: not recorded."""
     answer: str | None = None
@@ -140,6 +168,8 @@ class Trace(FrozenRecord, frozen=True):
     """Facts that a complete answer states."""
     gold: Gold | None = None
     """What should have been retrieved."""
+    answerable: bool | None = None
+    """Whether the corpus holds an answer; False: the right answer is a refusal."""
 
     route: str | None = None
     """The product path it came through; findings are made per route."""
@@ -150,8 +180,8 @@ class Trace(FrozenRecord, frozen=True):
     """Its place in the conversation, from 1."""
     model: str | None = None
     latency: Latency | None = None
-    timings: tuple[Timing, ...] | None = None
-    """The stages that it went through, in order."""
+    steps: tuple[Step, ...] | None = None
+    """Stages of the pipeline and steps of the agent, by their start."""
     tokens: TokenCounts | None = None
     error: str | None = None
     """Why the pipeline failed on this query, if it did."""

@@ -165,7 +165,7 @@ def test_a_retriever_is_as_it_was():
             retriever("broken")
     assert [scored.values["error"] for scored in found] == [0.0, 1.0]
     assert found[0].trace.route == "office"
-    assert found[0].trace.timings[0].chunks == 1
+    assert len(found[0].trace.steps[0].chunks) == 1
 
 
 def test_what_is_no_list_of_chunks_harms_nobody():
@@ -200,7 +200,7 @@ def test_observed_functions_make_one_trace():
             asyncio.run(answer())
     [first, second] = [scored.trace for scored in found]
     assert (first.query, first.answer, len(first.chunks)) == (QUERY, "It opens at 7:30.", 1)
-    assert [timing.name for timing in first.timings] == ["search", "write"]
+    assert [step.name for step in first.steps] == ["search", "write"]
     assert second.error.startswith("TypeError")
 
 

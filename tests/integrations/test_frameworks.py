@@ -28,7 +28,7 @@ def whole(trace: Trace, *, tokens: TokenCounts | None = None) -> None:
     assert {chunk.text for chunk in trace.chunks} == set(TEXTS)
     assert trace.tokens == tokens
     assert 0 < trace.latency.retrieval < trace.latency.total
-    assert sum(timing.chunks == 2 for timing in trace.timings) >= 1
+    assert sum(len(step.chunks or ()) == 2 for step in trace.steps) >= 1
 
 
 # --- the recorder ----------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_queries_of_llamaindex_become_traces(tmp_path: Path):
         assert (trace.query, trace.answer, trace.route) == (QUERY, answer, "desk")
         assert {(chunk.id, chunk.text) for chunk in trace.chunks} == {("p0", TEXTS[0]), ("p1", TEXTS[1])}
         assert all(chunk.score is not None for chunk in trace.chunks)
-        names = [timing.name for timing in trace.timings]
+        names = [step.name for step in trace.steps]
         assert len(names) == len(set(names)), names
         assert 0 < trace.latency.generation < trace.latency.total
 
@@ -272,7 +272,7 @@ def test_runs_of_a_haystack_pipeline_become_traces():
     *good, bad = found
     for trace in good:
         whole(trace, tokens=TokenCounts(prompt=9))
-        assert (trace.model, [timing.name for timing in trace.timings][1:]) == (
+        assert (trace.model, [step.name for step in trace.steps][1:]) == (
             "small-1",
             ["search", "join", "model"],
         )

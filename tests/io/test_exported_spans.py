@@ -134,7 +134,7 @@ def right(trace: Trace) -> None:
     assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [(text, "times.md") for text in TEXTS]
     assert trace.tokens == TokenCounts(prompt=60, completion=9)
     assert (trace.latency.retrieval, trace.latency.generation) == (200.0, 1000.0)
-    assert [timing.name for timing in trace.timings if timing.chunks == 2] == ["search"]
+    assert [step.name for step in trace.steps if len(step.chunks or ()) == 2] == ["search"]
     assert (trace.metadata["prompt"], str(trace.metadata["prompt_version"])) == ("desk", "3")
 
 

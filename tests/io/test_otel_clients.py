@@ -126,7 +126,7 @@ def test_a_plain_sdk_with_gen_ai_attributes(collector):
     ]
     assert (trace.tokens, trace.route) == (TokenCounts(prompt=60, completion=9), "POST /ask")
     assert trace.metadata == {"service": "desk", "release": "3.1"}
-    assert [timing.name for timing in trace.timings] == ["retrieval handbook", "chat small-1"]
+    assert [step.name for step in trace.steps] == ["retrieval handbook", "chat small-1"]
     assert 0 < trace.latency.retrieval < trace.latency.total
 
 
@@ -204,13 +204,13 @@ def test_langchain_arrives_whole(collector, langchain_traced):
         assert (second.id[:2], second.document) == ("t-", "fares.md")
         assert (trace.tokens, trace.conversation) == (TokenCounts(prompt=60, completion=9), "visit-7")
         assert trace.metadata == {"release": "v3", "user": "u1", "tags": ["ferry"], "service": "desk"}
-        names = [timing.name for timing in trace.timings]
+        names = [step.name for step in trace.steps]
         assert [names.count(name) for name in ("Shelf", "GenericFakeChatModel", "StrOutputParser")] == [
             1,
             1,
             1,
         ]
-        assert [timing.chunks for timing in trace.timings if timing.name == "Shelf"] == [2]
+        assert [len(step.chunks) for step in trace.steps if step.name == "Shelf"] == [2]
         assert 0 < trace.latency.retrieval < trace.latency.total
         assert 0 < trace.latency.generation < trace.latency.total
 
@@ -264,7 +264,7 @@ def test_llamaindex_arrives_whole(collector, llamaindex_traced):
         ("p1", TEXTS[1], None),
     }
     assert all(chunk.score is not None for chunk in trace.chunks)
-    names = [timing.name.partition(".")[0] for timing in trace.timings]
+    names = [step.name.partition(".")[0] for step in trace.steps]
     for name in (
         "RetrieverQueryEngine",
         "VectorIndexRetriever",

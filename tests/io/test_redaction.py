@@ -13,7 +13,7 @@ from ragfault.errors import UnknownName
 from ragfault.io import read_traces
 from ragfault.io.otel import OtelSpan, SpanEvent, build_trace
 from ragfault.io.redaction import Redactor, parse_redaction_kinds
-from ragfault.records import Chunk, Citation, Gold, Timing, TokenCounts, Trace
+from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Step, TokenCounts, Trace
 from ragfault.text.redaction import SENSITIVE_KINDS, detect_sensitive
 
 A, D, W = "abcdefghijklmnopqrstuvwxyz", "0123456789", "Qw3rTy7Zx9Lk2Mn5Bv8Pc4Hd6Jf1Gs0Ta"
@@ -201,7 +201,20 @@ TRACE = Trace(
     gold=Gold(chunks={"bob@example.org": 1.0}),
     time=datetime(2026, 1, 2, tzinfo=UTC),
     conversation="whatsapp:+14155552671",
-    timings=(Timing(name="ask ann@example.org", duration=1.0),),
+    history=(ConversationTurn(role="user", text="I am ann@example.org"),),
+    steps=(
+        Step(
+            id="bob@example.org",
+            name="ask ann@example.org",
+            agent="bob@example.org",
+            input="find ann@example.org",
+            output="4155552671",
+            chunks=("bob@example.org", "c2"),
+            duration=1.0,
+            error="bob@example.org is away",
+        ),
+        Step(id="2", parent="bob@example.org"),
+    ),
     error="no route to ann@example.org",
     metadata={"ann@example.org": 1, "card": 4111111111111111, "id": "ann@example.org"},
 )  # fmt: skip
@@ -219,11 +232,15 @@ def test_every_text_of_a_trace_is_redacted_and_equal_stays_equal():
     assert made.citations[0].quote in made.chunks[0].text
     assert made.citations[0].claim in made.answer.replace("(", " ")
     assert (made.reference, made.facts) == ("[email 2]", ("Bob has [email 2].",))
-    assert (made.timings[0].name, made.error) == ("ask [email 1]", "no route to [email 1]")
+    assert made.history[0].text == "I am [email 1]"
+    step = made.steps[0]
+    assert (step.name, step.agent, step.input) == ("ask [email 1]", "[email 2]", "find [email 1]")
+    assert (step.output, step.error) == ("[phone 1]", "[email 2] is away")
+    assert made.error == "no route to [email 1]"
     assert made.metadata == {"[email 1]": 1, "card": "[card 1]", "id": "[email 1]"}
     assert made.chunks[1].metadata == {"owner": {"mail": ["[email 2]"]}}
     assert (made.time, made.chunks[0].start, made.chunks[0].end) == (TRACE.time, 3, 43)
-    assert counts["phone"] == 4
+    assert counts["phone"] == 5
     assert not re.search(r"@|4155552671|4111111111111111", repr(made))
 
 
@@ -232,6 +249,8 @@ def test_ids_stay_different_and_still_meet():
     redactor = Redactor("all")
     made = redactor.redact_trace(TRACE).trace
     assert made.chunks[0].id == made.citations[0].chunk == next(iter(made.gold.chunks))
+    assert made.steps[0].chunks == (made.chunks[0].id, "c2")
+    assert made.steps[0].id == made.steps[1].parent == made.chunks[0].id
     ids = {
         redactor.redact_trace(Trace(id=name, query="q")).trace.id
         for name in ("a@b.org", "b@b.org", "a@b.org")

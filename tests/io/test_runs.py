@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -134,8 +135,13 @@ def test_what_is_no_run_says_what_there_is(tmp_path: Path):
         Run.open(tmp_path / "traces.jsonl")
     manifest = tmp_path / "good" / "manifest.json"
     whole = manifest.read_text()
-    manifest.write_text(whole.replace('"format": 1', '"format": 99'))
+    manifest.write_text(whole.replace('"format": 2', '"format": 99'))
     with pytest.raises(RunError, match="Upgrade ragfault"):
+        Run.open(tmp_path / "good")
+    manifest.write_text(whole.replace('"format": 2', '"format": 1'))
+    with pytest.raises(
+        RunError, match=r"Make it anew with: ragfault evaluate t\.jsonl -o .*good -m error --force"
+    ):
         Run.open(tmp_path / "good")
     manifest.write_text("{")
     with pytest.raises(RunError, match="is not the manifest of a run"):
@@ -144,6 +150,20 @@ def test_what_is_no_run_says_what_there_is(tmp_path: Path):
     (tmp_path / "good" / "scores.parquet").unlink()
     with pytest.raises(RunError, match=r"scores\.parquet is missing"):
         Run.open(tmp_path / "good")
+
+
+def test_the_manifest_holds_the_checksum_of_each_file(tmp_path: Path):
+    """The checksums are those of the files, and a file that was changed is named."""
+    run = finished(tmp_path / "run")
+    names = ["scores.parquet", "traces.parquet", "verdicts.parquet"]
+    assert sorted(run.manifest.checksums) == names
+    for name in names:
+        content = (run.path / name).read_bytes()
+        assert run.manifest.checksums[name] == hashlib.sha256(content).hexdigest()
+    run.verify_checksums()
+    (run.path / "traces.parquet").write_bytes(b"changed")
+    with pytest.raises(RunError, match=r"traces\.parquet is damaged"):
+        run.verify_checksums()
 
 
 def test_a_damaged_run_says_so(tmp_path: Path):

@@ -23,7 +23,7 @@ def spans_of(count: int):
 
 
 def traces_of(joined):
-    return {one.trace: build_trace(one.operations, one.events) for one in joined}
+    return {one.trace: build_trace(one.spans, one.events) for one in joined}
 
 
 # --- the window ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanBuffer, SpanEvent, build_trace, decode_request
-from ragfault.records import Timing, TokenCounts
+from ragfault.records import TokenCounts
 from spanning import (
     ANSWER,
     MS,
@@ -525,9 +525,11 @@ def test_every_vocabulary_makes_the_same_trace(spans):
     assert (trace.latency.retrieval, trace.latency.generation, trace.latency.total) == (20.0, 50.0, 100.0)
     assert trace.time.timestamp() == START / 1e9
     assert (trace.route.removesuffix(".workflow"), trace.error) == ("ask", None)
-    names = [timing.name for timing in trace.timings]
+    names = [step.name for step in trace.steps]
     assert names == [one.name for one in spans() if "http.request.method" not in one.attributes]
-    assert Timing(name=spans()[1].name, start=10.0, duration=20.0, chunks=2) in trace.timings
+    [search] = [step for step in trace.steps if step.kind == "retrieve"]
+    assert (search.name, search.start, search.duration) == (spans()[1].name, 10.0, 20.0)
+    assert (search.chunks, search.parent) == (("p0", "p1"), trace.steps[0].id)
 
 
 def test_metadata_says_who_and_which_release():
@@ -554,14 +556,14 @@ def changed(place: int, spans: list[OtelSpan], **more: object) -> list[OtelSpan]
 
 
 def test_a_reranker_has_the_last_word():
-    """The chunks are those of the reranker before the model, in its order; the retriever's timing stays."""
+    """The chunks are those of the reranker before the model, in its order; the retriever's step stays."""
     attributes = {"openinference.span.kind": "RERANKER", "reranker.query": QUERY}
     attributes |= documents(TEXTS[1], prefix="reranker.output_documents")
     attributes |= documents(*TEXTS, prefix="reranker.input_documents")
     trace = build_trace([*openinference(), span(3, 31, 39, "rerank", held=attributes)])
     assert trace.chunks[0].text == TEXTS[1]
-    assert [timing.name for timing in trace.timings] == ["ask", "search", "rerank", "write"]
-    assert [timing.chunks for timing in trace.timings] == [None, 2, 1, None]
+    assert [step.name for step in trace.steps] == ["ask", "search", "rerank", "write"]
+    assert [step.chunks and len(step.chunks) for step in trace.steps] == [None, 2, 1, None]
     assert trace.latency.retrieval == 28.0
 
 
@@ -607,7 +609,7 @@ def test_llamaindex_doubles_count_once():
     write = msgspec.structs.replace(write, name="FakeLLM.predict")
     again = msgspec.structs.replace(write, id=ids(4, 16), parent=write.id, name="FakeLLM.complete")
     trace = build_trace([root, search, inner, write, again])
-    assert [timing.name for timing in trace.timings] == ["ask", search.name, write.name]
+    assert [step.name for step in trace.steps] == ["ask", search.name, write.name]
     assert (trace.tokens, len(trace.chunks)) == (TokenCounts(prompt=60, completion=9), 2)
 
 

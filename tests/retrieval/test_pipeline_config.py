@@ -122,7 +122,7 @@ def test_every_stage_of_the_catalogue_runs(name: str, index: ChunkIndex):
 
     trace = build_pipeline(recipe, index)("Do dogs travel free on the last ferry?")
     assert trace.chunks, name
-    assert [timing.name for timing in trace.timings or ()] == list(recipe.stages)
+    assert [step.name for step in trace.steps or ()] == list(recipe.stages)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_file_loads_into_a_pipeline_that_runs(tmp_path: Path):
     )
     trace = load_pipeline(path, DOCUMENTS)("When does the last ferry leave?")
     assert [chunk.document for chunk in trace.chunks or ()] == ["ferry"]
-    assert [timing.name for timing in trace.timings or ()] == ["find", "keep"]
+    assert [step.name for step in trace.steps or ()] == ["find", "keep"]
 
 
 def test_an_index_of_another_making_is_refused(tmp_path: Path, index: ChunkIndex):

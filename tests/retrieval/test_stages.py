@@ -75,13 +75,13 @@ def test_what_a_stage_returns_the_next_one_takes():
 
 
 def test_each_stage_leaves_its_time():
-    """Timings name the stages in order, each begins after the one before it, and together they take the whole."""
+    """Steps name the stages in order, each begins after the one before it, and together they take the whole."""
     pipeline = Pipeline(dict.fromkeys("abc", StageResult))
     trace = pipeline("?")
-    assert [timing.name for timing in trace.timings] == ["a", "b", "c"]
-    starts = [timing.start for timing in trace.timings]
+    assert [step.name for step in trace.steps] == ["a", "b", "c"]
+    starts = [step.start for step in trace.steps]
     assert starts == sorted(starts)
-    assert sum(timing.duration for timing in trace.timings) <= trace.latency.retrieval
+    assert sum(step.duration for step in trace.steps) <= trace.latency.retrieval
 
 
 def test_a_stage_that_raises_is_named():

@@ -15,7 +15,7 @@ from ragfault.analysis.monitoring.alerts import Alert
 from ragfault.errors import UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, list_values
 from ragfault.io.runs import MetricInfo
-from ragfault.records import Chunk, Citation, Latency, Timing, Trace
+from ragfault.records import Chunk, Citation, Latency, Step, Trace
 from ragfault.server.api import detail_views as seen
 from ragfault.server.api import verdict_view as reading
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
@@ -74,7 +74,7 @@ def test_a_layer_stands_as_its_routes_do():
 
 
 def test_stages_from_whatever_was_recorded():
-    """Timings are drawn as they ran; without them retrieval and generation, one after the other."""
+    """Steps are drawn as they ran; without them retrieval and generation, one after the other."""
     bare = Trace(id="1", query="?")
     assert drawing.draw_waterfall(bare) is None
     rough = msgspec.structs.replace(bare, latency=Latency(retrieval=10.0, generation=20.0, total=35.0))
@@ -83,7 +83,9 @@ def test_stages_from_whatever_was_recorded():
         ("generation", 10.0),
         ("total", 0.0),
     ]
-    timed = msgspec.structs.replace(bare, timings=(Timing(name="<b>", start=1.0, duration=2.0, chunks=3),))
+    timed = msgspec.structs.replace(
+        bare, steps=(Step(id="s", name="<b>", start=1.0, duration=2.0, chunks=("a", "b", "c")),)
+    )
     assert "&lt;b&gt;" in str(drawing.draw_waterfall(timed))
 
 

@@ -14,6 +14,7 @@ from ragfault.records import (
     Citation,
     CitationVerdict,
     ClaimVerdict,
+    ConversationTurn,
     Evidence,
     FactVerdict,
     Gold,
@@ -21,7 +22,7 @@ from ragfault.records import (
     Latency,
     RecallVerdict,
     Span,
-    Timing,
+    Step,
     TokenCounts,
     Trace,
     TruthVerdict,
@@ -100,10 +101,23 @@ def traces(draw: st.DrawFn) -> Trace:
             gold=st.none() | gold,
             time=st.none() | st.just(datetime(2026, 2, 3, tzinfo=UTC)),
             latency=st.none() | st.builds(Latency, total=st.none() | st.floats(0, 1e6)),
-            timings=st.none()
+            history=st.none()
+            | st.lists(
+                st.builds(ConversationTurn, role=st.sampled_from(["user", "assistant"]), text=words),
+                max_size=2,
+            ).map(tuple),
+            answerable=st.none() | st.booleans(),
+            steps=st.none()
             | st.lists(
                 st.builds(
-                    Timing, name=names, duration=st.floats(0, 1e6), chunks=st.none() | st.integers(0, 99)
+                    Step,
+                    id=names,
+                    parent=st.none() | names,
+                    kind=st.none() | st.sampled_from(["plan", "retrieve", "generate"]),
+                    output=st.none() | words,
+                    duration=st.none() | st.floats(0, 1e6),
+                    chunks=st.none() | st.lists(names, max_size=2).map(tuple),
+                    tokens=st.none() | st.builds(TokenCounts, prompt=st.integers(0, 9)),
                 ),
                 max_size=2,
             ).map(tuple),

@@ -8,7 +8,7 @@ import pytest
 
 from ragfault import evaluate
 from ragfault.errors import RunError, UsageError
-from ragfault.records import Chunk, Document, Timing, Trace
+from ragfault.records import Chunk, Document, Step, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index, format_pipeline_config
 from ragfault.tuning.pitfalls import lint
 
@@ -76,8 +76,8 @@ def test_the_pitfalls_of_a_run_are_read_off_its_traces(tmp_path: Path):
         Chunk(id=f"c{at}", text="x" * 400, score=1 - at / 100, metadata={"embedder": "old"})
         for at in range(30)
     )
-    timings = (Timing(name="vector search"), Timing(name="filter by date"))
-    bad = Trace(id="1", query="When?", chunks=chunks, timings=timings, metadata={"embedder": "new"})
+    steps = (Step(id="vector search"), Step(id="2", name="filter by date"))
+    bad = Trace(id="1", query="When?", chunks=chunks, steps=steps, metadata={"embedder": "new"})
     run = evaluate([bad], tmp_path / "bad", metrics=["error"])
     assert found(run) == {
         "lost in the middle",

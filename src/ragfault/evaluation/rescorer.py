@@ -22,7 +22,7 @@ from ragfault.evaluation.jobs import compute_scores, import_modules, list_metric
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs import Manifest, Run
 from ragfault.io.runs.directory import check_free, convert_write_errors, parse_output, publish_run
-from ragfault.io.runs.run import BATCH_TRACES
+from ragfault.io.runs.run import BATCH_TRACES, compute_checksum
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
 from ragfault.metrics import Metric, parse_metric, select_metrics
 from ragfault.protocols import Executor
@@ -71,11 +71,15 @@ def rescore(
         draft, parts = Path(folder, "run"), Path(folder, "parts")
         draft.mkdir()
         parts.mkdir()
+        written = {}
         for name in ("traces", "verdicts"):
-            _copy_table(run.path / f"{name}.parquet", draft / f"{name}.parquet")
+            copy = draft / f"{name}.parquet"
+            _copy_table(run.path / copy.name, copy)
+            written[copy.name] = compute_checksum(copy)
         tables = _compute_tables(run, chosen) if by is None else _distribute_groups(run, chosen, by, parts)
-        states = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
-        write_manifest(draft, _make_manifest(run.manifest, chosen, states))
+        scores = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
+        checksums = {**written, "scores.parquet": scores.checksum}
+        write_manifest(draft, _make_manifest(run.manifest, chosen, scores.states, checksums))
         publish_run(draft, out, force=force)
     return Run.open(out)
 
@@ -97,8 +101,10 @@ def _copy_table(source: AnyPath, target: Path) -> None:
         shutil.copyfileobj(file, copy, 1 << 20)
 
 
-def _make_manifest(old: Manifest, metrics: Sequence[Metric], states: dict[str, int]) -> Manifest:
-    """The manifest of a run that is scored anew."""
+def _make_manifest(
+    old: Manifest, metrics: Sequence[Metric], states: dict[str, int], checksums: dict[str, str]
+) -> Manifest:
+    """Build the manifest of a run that is scored anew."""
     return msgspec.structs.replace(
         old,
         ragfault=__version__,
@@ -107,6 +113,7 @@ def _make_manifest(old: Manifest, metrics: Sequence[Metric], states: dict[str, i
         scored=states.get("scored", 0),
         undefined=states.get("undefined", 0),
         failed=states.get("failed", 0),
+        checksums=checksums,
     )
 
 

@@ -19,7 +19,7 @@ from ragfault.evaluation.online import ScoredTrace, score_response
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
 from ragfault.io.otel.recorded_content import extract_question
-from ragfault.records import Chunk, Latency, Timing, TokenCounts, Trace
+from ragfault.records import Chunk, Latency, Step, TokenCounts, Trace
 
 Client = TypeVar("Client", OpenAI, AsyncOpenAI)
 ContextRetriever = Callable[[str], Iterable[Any]]
@@ -144,7 +144,7 @@ class _OpenAICall:
             model=response.model or self.model,
             tokens=response.tokens,
             latency=Latency(generation=took, total=took),
-            timings=(Timing(name="generate", duration=took),),
+            steps=(Step(id="generate", kind="generate", start=0.0, duration=took),),
             error=None if error is None else f"{type(error).__name__}: {error}",
         )
 

@@ -29,7 +29,17 @@ from ragfault.io.normalization import (
     normalize_trace,
     starts_at_column,
 )
-from ragfault.records import Chunk, Citation, Gold, Latency, Span, Timing, TokenCounts, Trace
+from ragfault.records import (
+    Chunk,
+    Citation,
+    ConversationTurn,
+    Gold,
+    Latency,
+    Span,
+    Step,
+    TokenCounts,
+    Trace,
+)
 
 NoticeCallback = Callable[[str], object]
 
@@ -47,20 +57,22 @@ def _define_key_struct(record: type[msgspec.Struct], **known: Any) -> Any:
     return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
 
+TokenKeys = (
+    _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, NonNegativeInt64)) | None
+)
 TraceKeys = _define_key_struct(
     Trace,
+    history=tuple[_define_key_struct(ConversationTurn), ...] | None,  # type: ignore[misc]
     chunks=tuple[_define_key_struct(Chunk, start=Int64, end=Int64), ...] | None,  # type: ignore[misc]
     citations=tuple[_define_key_struct(Citation), ...] | None,  # type: ignore[misc]
     gold=_define_key_struct(Gold, spans=tuple[_define_key_struct(Span, start=Int64, end=Int64), ...]) | None,  # type: ignore[misc]
     turn=NonNegativeInt64,
     latency=_define_key_struct(Latency, **dict.fromkeys(Latency.__struct_fields__, NonNegativeFloat)) | None,
-    timings=tuple[  # type: ignore[misc]
-        _define_key_struct(Timing, start=NonNegativeFloat, took=NonNegativeFloat, chunks=NonNegativeInt64),
-        ...,
+    steps=tuple[  # type: ignore[misc]
+        _define_key_struct(Step, start=NonNegativeFloat, duration=NonNegativeFloat, tokens=TokenKeys), ...
     ]
     | None,
-    tokens=_define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, NonNegativeInt64))
-    | None,
+    tokens=TokenKeys,
 )
 """The keys that a trace may have, with whole numbers no larger than Arrow can hold, and no less than nothing
 where that cannot be."""

@@ -252,8 +252,67 @@ def _normalize_latency(value: Any) -> Any:
     return {"total": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+ROLE_NAMES = {
+    "human": "user",
+    "ai": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "developer": "system",
+    "function": "tool",
+}
+"""Other names of the roles of a conversation."""
+
+
+def _normalize_history(value: Any) -> list[Any]:
+    return [_normalize_turn(turn) for turn in as_list(value)]
+
+
+def _normalize_turn(value: Any) -> Any:
+    """Give a turn the names of its fields: `type` and `content` are common for `role` and `text`."""
+    if not isinstance(value, dict):
+        return value
+    turn = {key: part for key, part in value.items() if part is not None}
+    for field, names in (("role", ("type", "speaker")), ("text", ("content", "message"))):
+        other = next((name for name in names if name in turn), None)
+        if field not in turn and other:
+            turn[field] = turn.pop(other)
+    if isinstance(turn.get("role"), str):
+        turn["role"] = ROLE_NAMES.get(turn["role"].lower(), turn["role"].lower())
+    return turn
+
+
+def _normalize_steps(value: Any) -> list[Any]:
+    return [_normalize_step(step, place) for place, step in enumerate(as_list(value), 1)]
+
+
+def _normalize_step(value: Any, place: int) -> Any:
+    """Name a step without an id by its place, from 1, and its chunks by their ids."""
+    if not isinstance(value, dict):
+        return value
+    step = {key: part for key, part in value.items() if part is not None}
+    step["id"] = _normalize_id(step.get("id", place))
+    if "parent" in step:
+        step["parent"] = _normalize_id(step["parent"])
+    if isinstance(step.get("chunks"), (list, tuple)):
+        step["chunks"] = [
+            _normalize_chunk(chunk, number)["id"] if isinstance(chunk, dict) else _normalize_id(chunk)
+            for number, chunk in enumerate(step["chunks"])
+        ]
+    return step
+
+
+def _normalize_flag(value: Any) -> Any:
+    """Read yes and no as text or number."""
+    return FLAG_WORDS.get(str(value).strip().lower(), value)
+
+
+FLAG_WORDS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
 FIELD_NORMALIZERS = {
     "id": _normalize_id,
+    "history": _normalize_history,
+    "steps": _normalize_steps,
+    "answerable": _normalize_flag,
     "chunks": _normalize_chunks,
     "citations": _normalize_citations,
     "reference": _normalize_reference,
@@ -270,7 +329,7 @@ FIELD_NORMALIZERS = {
 
 # --- cells of text ---------------------------------------------------------------------------------
 
-NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "timings", "tokens", "metadata")
+NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "steps", "history", "tokens", "metadata")
 
 
 def parse_cell(name: str, value: Any) -> Any:

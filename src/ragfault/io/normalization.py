@@ -27,7 +27,7 @@ from ragfault.io.field_values import (
     parse_cell,
 )
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
-from ragfault.records import Citation, Latency, TokenCounts, Trace
+from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 
 INT64_LIMIT = 2**63
 
@@ -191,16 +191,17 @@ def _set_nested_fields(fields: dict[str, Any], values: dict[str, Any]) -> dict[s
 
 
 def _keep_extra_keys(fields: dict[str, Any]) -> None:
-    """Keep what latency, tokens and citations have no place for as metadata; of citations, as a list of each."""
+    """Keep keys that latency, tokens, citations, history and steps do not have as metadata, lists as lists."""
     for field, record in (("latency", Latency), ("tokens", TokenCounts)):
         inner = fields.get(field)
         if isinstance(inner, dict):
             for key in sorted(inner.keys() - set(record.__struct_fields__), key=str):
                 fields["metadata"][f"{field}.{key}"] = inner[key]
-    cited = [part if isinstance(part, dict) else {} for part in fields.get("citations") or ()]
-    for key in dict.fromkeys(key for part in cited for key in part):
-        if key not in Citation.__struct_fields__:
-            fields["metadata"][f"citations.{key}"] = [part.get(key) for part in cited]
+    for field, kind in (("citations", Citation), ("history", ConversationTurn), ("steps", Step)):
+        parts = [part if isinstance(part, dict) else {} for part in fields.get(field) or ()]
+        for key in dict.fromkeys(key for part in parts for key in part):
+            if key not in kind.__struct_fields__:
+                fields["metadata"][f"{field}.{key}"] = [part.get(key) for part in parts]
 
 
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
@@ -248,7 +249,7 @@ def check_values(trace: Trace) -> None:
             )
         if isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT:
             raise InvalidRecord(f"Number out of range - at `$.{place}`")
-        if value is not None and value < 0 and place.startswith(("latency.", "timings[", "tokens.", "turn")):
+        if value is not None and value < 0 and place.startswith(("latency.", "steps[", "tokens.", "turn")):
             raise InvalidRecord(f"{value} is less than nothing - at `$.{place}`")
     try:
         msgspec.msgpack.encode(trace)
@@ -274,8 +275,11 @@ def _iterate_numbers(trace: Trace) -> Iterable[tuple[str, float | int | None]]:
             (f"{field}.{part}", getattr(getattr(trace, field), part, None))
             for part in parts.__struct_fields__
         )
-    for place, timing in enumerate(trace.timings or ()):
+    for place, step in enumerate(trace.steps or ()):
+        yield f"steps[{place}].start", step.start
+        yield f"steps[{place}].duration", step.duration
         yield from (
-            (f"timings[{place}].{part}", getattr(timing, part)) for part in ("start", "took", "chunks")
+            (f"steps[{place}].tokens.{part}", getattr(step.tokens, part, None))
+            for part in TokenCounts.__struct_fields__
         )
     yield "turn", trace.turn

@@ -35,7 +35,7 @@ from ragfault.text.redaction import (
 
 PLACEHOLDER = re.compile(r"\[(email|phone|card|key) ([0-9]{1,6})\]")
 """What stands for a value at the end: its kind, and which of that kind it is in its trace."""
-ID_FIELDS = frozenset({"id", "conversation", "document", "chunk", "gold"})
+ID_FIELDS = frozenset({"id", "parent", "conversation", "document", "chunk", "gold"})
 """Fields that name something across traces: their masks are left unnumbered, so that different names stay different."""
 WORD_PATTERN = re.compile(r"[^\s\"'&,;:()\[\]{}<>\\]+")
 CARD_NUMBER_MIN, CARD_NUMBER_LIMIT = 10**12, 10**19
@@ -253,7 +253,7 @@ class _MaskNumbering:
         if isinstance(value, dict):
             return {
                 key if keep_ids else self.replace_masks(key): part
-                if keep_ids and key in ID_FIELDS
+                if keep_ids and (key in ID_FIELDS or (key == "chunks" and _is_id_list(part)))
                 else self.replace_masks(part, keep_ids and key != "metadata")
                 for key, part in value.items()
             }
@@ -267,3 +267,8 @@ class _MaskNumbering:
             self._last_numbers[kind] += 1
             self.placeholders[match[0]] = f"[{kind} {self._last_numbers[kind]}]"
         return self.placeholders[match[0]]
+
+
+def _is_id_list(value: Any) -> bool:
+    """Whether this is the `chunks` field of a step, which holds ids, and not that of a trace, which holds chunks."""
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)

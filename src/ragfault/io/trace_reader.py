@@ -296,15 +296,27 @@ class TraceDigest:
         return self._hash.hexdigest()
 
 
+OPTIONAL_DIGEST_FIELDS = ("history", "answerable")
+"""Fields that enter the fingerprint only where they are set, so that traces without them keep their fingerprint."""
+
+DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
+"""Fields that always enter the fingerprint, in this order."""
+
+
 def _list_field_values(trace: Trace) -> list[Any]:
-    """Every field's value, also where it is the default: a default that was written out is no difference."""
-    values = list(msgspec.structs.astuple(trace))
-    for place, name in enumerate(trace.__struct_fields__):
-        value = values[place]
-        if name in ("chunks", "citations", "timings") and value is not None:
-            values[place] = [msgspec.structs.astuple(part) for part in value]
-        elif name == "gold" and value is not None:
-            values[place] = [value.chunks, [msgspec.structs.astuple(span) for span in value.spans]]
-        elif name in ("latency", "tokens") and value is not None:
-            values[place] = msgspec.structs.astuple(value)
+    """List the values of the fields, defaults included: a default that was written out makes no difference."""
+    values = [_list_values(getattr(trace, name)) for name in DIGEST_FIELDS]
+    for name in OPTIONAL_DIGEST_FIELDS:
+        value = getattr(trace, name)
+        if value is not None:
+            values += [name, _list_values(value)]
     return values
+
+
+def _list_values(value: Any) -> Any:
+    """Replace records by the lists of their values, however deep they nest."""
+    if isinstance(value, tuple):
+        return [_list_values(part) for part in value]
+    if isinstance(value, msgspec.Struct):
+        return [_list_values(part) for part in msgspec.structs.astuple(value)]
+    return value

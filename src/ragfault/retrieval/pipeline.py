@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import RagfaultError, StageFailed, UnknownName, UsageError
-from ragfault.records import Chunk, Latency, Timing, Trace
+from ragfault.records import Chunk, Latency, Step, Trace
 
 Hits = tuple[Chunk, ...]
 """Chunks in the order of their rank, the best first, each with the `score` that the last stage gave it."""
@@ -85,8 +85,8 @@ class Pipeline:
     ...     return StageResult(query, hits[:1])
     >>> pipeline = Pipeline({"retrieve": everything, "select": first})
     >>> trace = pipeline("When does the last ferry leave?")
-    >>> [chunk.id for chunk in trace.chunks], [(timing.name, timing.chunks) for timing in trace.timings]
-    (['a'], [('retrieve', 2), ('select', 1)])
+    >>> [chunk.id for chunk in trace.chunks], [(step.name, step.chunks) for step in trace.steps]
+    (['a'], [('retrieve', ('a', 'b')), ('select', ('a',))])
     >>> [chunk.id for chunk in pipeline.without("select")("When?").chunks]
     ['a', 'b']
     """
@@ -102,17 +102,18 @@ class Pipeline:
         Raises StageFailed where a stage does.
         """
         asked = query if isinstance(query, Query) else Query(text=query)
-        found, timings, begin = StageResult(asked), [], time.perf_counter()
+        found, steps, begin = StageResult(asked), [], time.perf_counter()
         for name, stage in self.stages.items():
             start = time.perf_counter()
             found = _run_stage(name, stage, found)
             end = time.perf_counter()
-            timings.append(
-                Timing(
+            steps.append(
+                Step(
+                    id=name,
                     name=name,
                     start=1000 * (start - begin),
                     duration=1000 * (end - start),
-                    chunks=len(found.hits),
+                    chunks=tuple(chunk.id for chunk in found.hits),
                 )
             )
         return Trace(
@@ -122,7 +123,7 @@ class Pipeline:
             route=found.query.route,
             time=asked.time,
             latency=Latency(retrieval=1000 * (time.perf_counter() - begin)),
-            timings=tuple(timings),
+            steps=tuple(steps),
             metadata={"notes": list(found.query.notes)} if found.query.notes else {},
         )
 

@@ -126,7 +126,7 @@ def fetch_run(
             with zipfile.ZipFile(io.BytesIO(packed)) as archive:
                 for name in sorted(RUN_FILES & set(archive.namelist())):
                     (draft / name).write_bytes(archive.read(name))
-            Run.open(draft)
+            Run.open(draft).verify_checksums()
             publish_run(draft, out, force=force)
     return Run.open(out)
 

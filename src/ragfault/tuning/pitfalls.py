@@ -192,7 +192,7 @@ def _check_index_embedder(config: PipelineConfig, index: str | Path | None) -> P
 
 def _lint_run(run: Run) -> tuple[Pitfall, ...]:
     traces = list(run.traces())
-    timed = [[timing.name.casefold() for timing in trace.timings] for trace in traces if trace.timings]
+    timed = [[(step.name or step.id).casefold() for step in trace.steps] for trace in traces if trace.steps]
     return (
         _check_middle(traces),
         _check_sizes(traces),
@@ -218,7 +218,7 @@ def _check_middle(traces: Sequence[Trace]) -> Pitfall:
 
 def _is_reordered(trace: Trace) -> bool:
     """Whether a stage put the chunks in an order for the reader, or their scores are not falling."""
-    if any(mark in timing.name.casefold() for timing in trace.timings or () for mark in REORDER_WORDS):
+    if any(mark in (step.name or step.id).casefold() for step in trace.steps or () for mark in REORDER_WORDS):
         return True
     scores = [chunk.score for chunk in trace.chunks or () if chunk.score is not None]
     return scores != sorted(scores, reverse=True)

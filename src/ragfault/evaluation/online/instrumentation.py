@@ -13,7 +13,7 @@ from uuid import uuid4
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.online.background import BackgroundScorer
 from ragfault.evaluation.online.scorer import to_chunks
-from ragfault.records import Chunk, Latency, Timing, Trace
+from ragfault.records import Chunk, Latency, Step, Trace
 
 Retrieved = TypeVar("Retrieved", bound=Iterable[Any])
 
@@ -72,7 +72,15 @@ def submit_retrieval(
         chunks=chunks,
         route=route,
         latency=Latency(retrieval=took),
-        timings=(Timing(name="retrieve", duration=took, chunks=len(chunks)),),
+        steps=(
+            Step(
+                id="retrieve",
+                kind="retrieve",
+                start=0.0,
+                duration=took,
+                chunks=tuple(chunk.id for chunk in chunks),
+            ),
+        ),
     )
     background.submit(trace)
 
@@ -105,7 +113,7 @@ class TraceDraft:
         self.chunks: tuple[Chunk, ...] | None = None
         self.answer: str | None = None
         self.durations = dict.fromkeys(("retriever", "generator"), 0.0)
-        self.timings: list[Timing] = []
+        self.steps: list[Step] = []
 
     def add_result(self, kind: FunctionKind, name: str, start: float, value: object) -> None:
         """What an observed function returned."""
@@ -116,9 +124,17 @@ class TraceDraft:
             self.answer = value
         if kind != "pipeline":
             self.durations[kind] += took
-            count = len(self.chunks) if kind == "retriever" and self.chunks is not None else None
-            self.timings.append(
-                Timing(name=name, start=1000 * (start - self.started), duration=took, chunks=count)
+            self.steps.append(
+                Step(
+                    id=str(len(self.steps) + 1),
+                    kind="retrieve" if kind == "retriever" else "generate",
+                    name=name,
+                    chunks=tuple(chunk.id for chunk in self.chunks)
+                    if kind == "retriever" and self.chunks is not None
+                    else None,
+                    start=1000 * (start - self.started),
+                    duration=took,
+                )
             )
 
     def build_trace(self, error: BaseException | None) -> Trace:
@@ -135,7 +151,7 @@ class TraceDraft:
             chunks=self.chunks,
             answer=self.answer,
             latency=latency,
-            timings=tuple(self.timings),
+            steps=tuple(self.steps),
             error=None if error is None else f"{type(error).__name__}: {error}",
         )
 

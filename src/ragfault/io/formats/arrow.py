@@ -29,10 +29,50 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragfault.errors import InputError
-from ragfault.records import Chunk, Citation, Gold, Latency, Score, Span, Timing, TokenCounts, Trace, Verdicts
+from ragfault.records import (
+    Chunk,
+    Citation,
+    ConversationTurn,
+    Gold,
+    Latency,
+    Score,
+    Span,
+    Step,
+    TokenCounts,
+    Trace,
+    Verdicts,
+)
 
 TRACES_PER_BATCH = 1024
 """Traces to a record batch."""
+
+RecordType = TypeVar("RecordType", bound=msgspec.Struct)
+
+PLAIN_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64(), bool: pa.bool_()}
+
+
+@lru_cache
+def _get_field_types(record: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a record with their types."""
+    hints = get_type_hints(record)
+    return tuple((name, hints[name]) for name in record.__struct_fields__)
+
+
+def _choose_arrow_type(kind: Any) -> pa.DataType:
+    """The Arrow type of an annotation."""
+    if kind in PLAIN_TYPES:
+        return PLAIN_TYPES[kind]
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _choose_arrow_type(next(part for part in inner if part is not type(None)))
+    if origin is Literal:
+        return pa.string()
+    if origin is tuple:
+        return pa.list_(_choose_arrow_type(inner[0]))
+    if origin is dict:
+        return pa.map_(pa.string(), pa.string())
+    return pa.struct([(name, _choose_arrow_type(part)) for name, part in _get_field_types(kind)])
+
 
 ColumnTypes = dict[str, pa.DataType]
 
@@ -55,12 +95,6 @@ SPAN_COLUMNS: ColumnTypes = {
     "grade": pa.float64(),
 }
 LATENCY_COLUMNS: ColumnTypes = dict.fromkeys(("retrieval", "generation", "total"), pa.float64())
-TIMING_COLUMNS: ColumnTypes = {
-    "name": pa.string(),
-    "start": pa.float64(),
-    "took": pa.float64(),
-    "chunks": pa.int64(),
-}
 TOKENS_COLUMNS: ColumnTypes = dict.fromkeys(("prompt", "completion"), pa.int64())
 
 
@@ -72,10 +106,14 @@ def _make_list_type(columns: ColumnTypes) -> pa.DataType:
     return pa.list_(_make_struct_type(columns))
 
 
+HISTORY_TYPE = _choose_arrow_type(tuple[ConversationTurn, ...])
+STEPS_TYPE = _choose_arrow_type(tuple[Step, ...])
+
 TRACE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("query", pa.string(), nullable=False),
+        ("history", HISTORY_TYPE),
         ("chunks", _make_list_type(CHUNK_COLUMNS)),
         ("answer", pa.string()),
         ("citations", _make_list_type(CITATION_COLUMNS)),
@@ -85,13 +123,14 @@ TRACE_SCHEMA = pa.schema(
             "gold",
             pa.struct([("chunks", _make_list_type(GRADE_COLUMNS)), ("spans", _make_list_type(SPAN_COLUMNS))]),
         ),
+        ("answerable", pa.bool_()),
         ("route", pa.string()),
         ("time", pa.timestamp("us", tz="UTC")),
         ("conversation", pa.string()),
         ("turn", pa.int64()),
         ("model", pa.string()),
         ("latency", _make_struct_type(LATENCY_COLUMNS)),
-        ("timings", _make_list_type(TIMING_COLUMNS)),
+        ("steps", STEPS_TYPE),
         ("tokens", _make_struct_type(TOKENS_COLUMNS)),
         ("error", pa.string()),
         ("metadata", pa.string()),
@@ -157,6 +196,7 @@ def _build_batches(traces: Sequence[Trace]) -> list[pa.RecordBatch]:
 
 def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
     columns = {
+        "history": _build_column([trace.history for trace in traces], HISTORY_TYPE),
         "chunks": _build_record_lists(
             [trace.chunks for trace in traces], CHUNK_COLUMNS, {"metadata": _encode_metadata}
         ),
@@ -168,7 +208,7 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
             [_convert_to_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type
         ),
         "latency": _build_structs([trace.latency for trace in traces], LATENCY_COLUMNS),
-        "timings": _build_record_lists([trace.timings for trace in traces], TIMING_COLUMNS),
+        "steps": _build_column([trace.steps for trace in traces], STEPS_TYPE),
         "tokens": _build_structs([trace.tokens for trace in traces], TOKENS_COLUMNS),
         "metadata": _build_array([_encode_metadata(trace.metadata) for trace in traces], pa.string()),
     }
@@ -317,6 +357,7 @@ def _decode_metadata(metadata: str | None) -> dict[str, Any]:
 
 
 COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
+    "history": lambda column: msgspec.convert(column.to_pylist(), list[tuple[ConversationTurn, ...] | None]),
     "chunks": lambda column: _read_record_lists(column, _make_chunk),
     "citations": lambda column: _read_record_lists(column, Citation),
     "reference": _read_references,
@@ -324,39 +365,11 @@ COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
     "gold": _read_gold,
     "time": _read_times,
     "latency": lambda column: _read_structs(column, Latency),
-    "timings": lambda column: _read_record_lists(column, Timing),
+    "steps": lambda column: msgspec.convert(column.to_pylist(), list[tuple[Step, ...] | None]),
     "tokens": lambda column: _read_structs(column, TokenCounts),
     "metadata": lambda column: [_decode_metadata(text) for text in column.to_pylist()],
 }
 """Columns that are more than plain values, and how they become values again."""
-
-
-RecordType = TypeVar("RecordType", bound=msgspec.Struct)
-
-PLAIN_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64(), bool: pa.bool_()}
-
-
-@lru_cache
-def _get_field_types(record: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a record with their types."""
-    hints = get_type_hints(record)
-    return tuple((name, hints[name]) for name in record.__struct_fields__)
-
-
-def _choose_arrow_type(kind: Any) -> pa.DataType:
-    """The Arrow type of an annotation."""
-    if kind in PLAIN_TYPES:
-        return PLAIN_TYPES[kind]
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _choose_arrow_type(next(part for part in inner if part is not type(None)))
-    if origin is Literal:
-        return pa.string()
-    if origin is tuple:
-        return pa.list_(_choose_arrow_type(inner[0]))
-    if origin is dict:
-        return pa.map_(pa.string(), pa.string())
-    return pa.struct([(name, _choose_arrow_type(part)) for name, part in _get_field_types(kind)])
 
 
 VERDICTS_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Verdicts)])

@@ -33,6 +33,8 @@ class SpanStep(NamedTuple):
     """The same work, recorded again."""
     outer_roles: tuple[SpanRole, ...] = ()
     """The roles of the steps around it, the nearest first."""
+    parent: str | None = None
+    """The span id of the nearest step around it."""
 
     @property
     def records(self) -> tuple[OtelSpan, ...]:
@@ -120,21 +122,24 @@ class _SpanTreeBuilder:
         if mine is None or mine == "judge" or span.id in self.duplicate_ids:
             return None
         around = self._collect_outer_roles(span)
-        if any(outer in OBSERVER_ROLES for outer in around):
+        if any(outer in OBSERVER_ROLES for outer in around.values()):
             return None
-        return SpanStep(span, mine, self._collect_duplicates(span, {span.id}), around)
+        duplicates = self._collect_duplicates(span, {span.id})
+        parent = next((name for name, role in around.items() if role != "part"), None)
+        return SpanStep(span, mine, duplicates, tuple(around.values()), parent)
 
-    def _collect_outer_roles(self, span: OtelSpan) -> tuple[SpanRole, ...]:
-        found: list[SpanRole] = []
+    def _collect_outer_roles(self, span: OtelSpan) -> dict[str, SpanRole]:
+        """Map the ids of the steps around a span, the nearest first, to their roles."""
+        found: dict[str, SpanRole] = {}
         met = {span.id}
         owner = self.owners.get(span.id)
         while owner is not None and owner.id not in met:
             met.add(owner.id)
             around = self.roles[owner.id]
             if around is not None and owner.id not in self.duplicate_ids:
-                found.append(around)
+                found[owner.id] = around
             owner = self.owners.get(owner.id)
-        return tuple(found)
+        return found
 
     def _collect_duplicates(self, span: OtelSpan, met: set[str]) -> tuple[SpanStep, ...]:
         mine = self.roles[span.id]

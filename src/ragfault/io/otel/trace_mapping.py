@@ -1,4 +1,4 @@
-"""Mapping of the spans of one trace to a RAG trace: query, chunks, answer, timings, metadata and error."""
+"""Mapping of the spans of one trace to a RAG trace: query, chunks, answer, steps, metadata and error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ragfault.io.otel.semantic_conventions import (
 )
 from ragfault.io.otel.span_tree import SpanStep, SpanTree, build_span_tree
 from ragfault.io.otel.spans import OtelSpan, SpanEvent
-from ragfault.records import Chunk, Latency, Timing, TokenCounts, Trace
+from ragfault.records import Chunk, Latency, Step, StepKind, TokenCounts, Trace
 
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_FIELDS = {
@@ -134,16 +134,13 @@ def _describe_exception(span: OtelSpan) -> str | None:
     return None
 
 
-TIMED_ROLES: tuple[SpanRole, ...] = (
-    "retriever",
-    "reranker",
-    "llm",
-    "embedding",
-    "chain",
-    "agent",
-    "tool",
-    "guard",
-)
+STEP_KINDS: dict[SpanRole, StepKind] = {
+    "retriever": "retrieve",
+    "reranker": "rerank",
+    "llm": "generate",
+    "tool": "tool",
+}
+"""The kind of step by the role of its span; chains, agents, embeddings and guards have none."""
 RETRIEVAL_ROLES: tuple[SpanRole, ...] = ("retriever", "reranker")
 OUTER_ROLES: tuple[SpanRole, ...] = ("chain", "agent", "tool")
 
@@ -192,7 +189,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         conversation=_convert_to_text(get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)),
         model=next((model for step in reversed(writers) if (model := get_model(step))), None),
         latency=_measure_latency(outline, writers),
-        timings=_build_timings(outline, stages),
+        steps=_build_steps(outline, stages),
         tokens=_count_tokens(outline),
         error=describe_error(outline, answer),
         metadata=collect_metadata(outline, events),
@@ -351,19 +348,31 @@ def _measure_covered_time(steps: Sequence[SpanStep]) -> float | None:
     return spent / 1e6
 
 
-def _build_timings(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Timing, ...]:
-    given = {step.span.id: None if chunks is None else len(chunks) for step, chunks in stages}
+def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step, ...]:
+    chunk_ids = {
+        step.span.id: tuple(chunk.id for chunk in chunks) for step, chunks in stages if chunks is not None
+    }
     return tuple(
-        Timing(
-            name=step.span.name,
+        Step(
+            id=step.span.id,
+            parent=step.parent,
+            kind=STEP_KINDS.get(step.role),
+            name=step.span.name or None,
+            agent=step.span.name if step.role == "agent" else None,
+            chunks=chunk_ids.get(step.span.id),
             start=max(0, step.span.start - tree.root.start) / 1e6,
             duration=step.span.duration / 1e6,
-            chunks=given.get(step.span.id),
+            tokens=_drop_empty(get_tokens(step)) if step.role == "llm" else None,
+            error=_describe_failure(step.span, ()) if _has_failed(step.span) else None,
         )
-        for step in tree.select_steps(*TIMED_ROLES)
+        for step in tree.steps
+        if step.role != "part"
     )
 
 
 def _count_tokens(tree: SpanTree) -> TokenCounts | None:
-    found = sum_tokens([get_tokens(step) for step in tree.select_steps("llm")])
-    return None if found == TokenCounts() else found
+    return _drop_empty(sum_tokens([get_tokens(step) for step in tree.select_steps("llm")]))
+
+
+def _drop_empty(tokens: TokenCounts) -> TokenCounts | None:
+    return None if tokens == TokenCounts() else tokens

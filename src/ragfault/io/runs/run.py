@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-RUN_FORMAT = 1
-"""The version of the layout; a reader refuses a later one."""
+RUN_FORMAT = 2
+"""The version of the layout; a run of another version is refused."""
 
 TableName = Literal["traces", "verdicts", "scores"]
 
@@ -72,6 +74,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Lines of the input that were not traces and were left out on request."""
     usage: Usage | None = None
     """What the calls of a judge that is paid for came to; None for other judges."""
+    checksums: dict[str, str] = {}
+    """The SHA-256 of each other file of the run, in hex, by its name."""
 
 
 class Run:
@@ -107,14 +111,24 @@ class Run:
             raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
         except msgspec.MsgspecError as error:
             raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
-        if manifest.format > RUN_FORMAT:
-            raise RunError(
-                f"{path} has layout {manifest.format}, this ragfault reads up to {RUN_FORMAT}. Upgrade ragfault to open it."
-            )
+        if manifest.format != RUN_FORMAT:
+            raise RunError(_describe_other_format(path, manifest))
         for name in ("traces", "verdicts", "scores"):
             if not (path / f"{name}.parquet").is_file():
                 raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
         return cls(path, manifest)
+
+    def verify_checksums(self) -> None:
+        """Read every file of the run and compare its checksum with the manifest's.
+
+        Raises RunError for the first file that differs.
+        """
+        for name, checksum in self.manifest.checksums.items():
+            if compute_checksum(self.path / name) != checksum:
+                raise RunError(
+                    f"{self.path / name} is damaged: its checksum is not that of the manifest. "
+                    "Copy the run again, or evaluate again."
+                )
 
     def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
         """The traces in order; with `ids`, only those."""
@@ -221,6 +235,28 @@ class Run:
         import datasets
 
         return datasets.Dataset(self.to_arrow(table))
+
+
+def compute_checksum(path: AnyPath) -> str:
+    """Compute the SHA-256 of a file, in hex. Raises OSError where it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
+def _describe_other_format(path: AnyPath, manifest: Manifest) -> str:
+    """Say which format a run has, and how to get one that can be read."""
+    if manifest.format > RUN_FORMAT:
+        return (
+            f"{path} has format {manifest.format}, this ragfault reads {RUN_FORMAT}. "
+            "Upgrade ragfault to open it."
+        )
+    metrics = " ".join(f"-m {shlex.quote(measure.name)}" for measure in manifest.metrics)
+    sources = " ".join(map(shlex.quote, manifest.source)) or "TRACES"
+    return (
+        f"{path} has format {manifest.format}, this ragfault reads {RUN_FORMAT}. Make it anew with: "
+        f"ragfault evaluate {sources} -o {shlex.quote(str(path))} {metrics} --force "
+        f"(it was judged by {manifest.judge})"
+    )
 
 
 def _describe_missing_run(path: AnyPath) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import shutil
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -162,15 +163,15 @@ class PartialRun:
             else:
                 remove_folder(draft)
                 draft.mkdir()
-            states = {name: self._merge_parts(name, count, draft) for name in RUN_TABLES}["scores"]
-            write_manifest(draft, build_manifest(self.plan, states, usage))
+            tables = {name: self._merge_parts(name, count, draft) for name in RUN_TABLES}
+            write_manifest(draft, build_manifest(self.plan, tables, usage))
             if isinstance(draft, Path) and isinstance(self.out, Path):
                 publish_run(draft, self.out, force=force)
         clear_partial_run(self.path)
         return Run.open(self.out)
 
-    def _merge_parts(self, name: str, count: int, draft: AnyPath) -> dict[str, int]:
-        """Put the parts of one table together; return how many scores are in each state."""
+    def _merge_parts(self, name: str, count: int, draft: AnyPath) -> WrittenTable:
+        """Concatenate the parts of one table."""
         parts = (self._get_part_path(number) / f"{name}.parquet" for number in range(count))
         return write_row_groups(_read_parts(parts), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
 
@@ -217,8 +218,9 @@ def _read_parts(parts: Iterator[AnyPath]) -> Iterator[pa.Table]:
                 yield file.read(use_threads=False)
 
 
-def build_manifest(plan: RunPlan, states: dict[str, int], usage: Usage | None = None) -> Manifest:
-    """The manifest of a finished run."""
+def build_manifest(plan: RunPlan, tables: Mapping[str, WrittenTable], usage: Usage | None = None) -> Manifest:
+    """Build the manifest of a finished run from its plan and its tables by name."""
+    states = tables["scores"].states
     return Manifest(
         ragfault=plan.ragfault,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -232,6 +234,7 @@ def build_manifest(plan: RunPlan, states: dict[str, int], usage: Usage | None = 
         failed=states.get("failed", 0),
         skipped=plan.skipped,
         usage=usage,
+        checksums={f"{name}.parquet": table.checksum for name, table in tables.items()},
     )
 
 
@@ -240,8 +243,17 @@ def write_manifest(folder: AnyPath, manifest: Manifest) -> None:
     (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
-def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> dict[str, int]:
-    """Write tables into one Parquet file, with row groups of a fixed size; count the states of scores."""
+class WrittenTable(NamedTuple):
+    """A Parquet file that was written."""
+
+    checksum: str
+    """Its SHA-256, in hex."""
+    states: dict[str, int]
+    """How many rows there are of each status, where the table has that column."""
+
+
+def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> WrittenTable:
+    """Write tables into one Parquet file, with row groups of a fixed size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -265,23 +277,45 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
         finally:
             if writer is not None:
                 writer.close()
-    return dict(states)
+    return WrittenTable(sink.checksum, dict(states))
 
 
 @contextlib.contextmanager
-def _open_sink(target: AnyPath) -> Iterator[Path | IO[bytes]]:
-    """What pyarrow writes to: a path, or a file that appears in its store when all is well."""
-    if isinstance(target, Path):
-        yield target
-        return
+def _open_sink(target: AnyPath) -> Iterator[_ChecksumFile]:
+    """Open a file for pyarrow to write; one in an object store appears there when all went well."""
     file: Any = target.open("wb")
     try:
-        yield file
+        yield _ChecksumFile(file)
     except BaseException:
         with contextlib.suppress(Exception):
-            file.discard()
+            if isinstance(target, RemotePath):
+                file.discard()
+            else:
+                file.close()
         raise
     file.close()
+
+
+class _ChecksumFile(io.RawIOBase):
+    """A file opened for writing that computes the checksum of what is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._hash = file, hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._hash.update(content)
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of what was written so far, in hex."""
+        return self._hash.hexdigest()
 
 
 def _describe_conflict(path: AnyPath, existing: RunPlan, requested: RunPlan) -> str:

@@ -258,10 +258,19 @@ def draw_whisker(mean: float, low: float | None, high: float | None, ends: tuple
 def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:
     """The stages of a trace: name, begin and length in milliseconds, chunks left.
 
-    From its timings; else retrieval and generation one after the other, as far as their lengths are known.
+    From its steps; else retrieval and generation one after the other, as far as their lengths are known.
     """
-    if trace.timings:
-        return [(each.name, each.start, each.duration, each.chunks) for each in trace.timings]
+    if trace.steps:
+        return [
+            (
+                step.name or step.kind or step.id,
+                step.start or 0.0,
+                step.duration or 0.0,
+                None if step.chunks is None else len(step.chunks),
+            )
+            for step in trace.steps
+            if step.start is not None or step.duration is not None
+        ]
     if trace.latency is None:
         return []
     found: list[tuple[str, float, float, int | None]] = []

@@ -16,7 +16,13 @@ from ragfault.io import TraceDigest
 from ragfault.io.error_collector import IdSet
 from ragfault.io.runs import MetricInfo, Run, RunPlan
 from ragfault.io.runs.directory import check_free, convert_write_errors, publish_run, resolve_output
-from ragfault.io.runs.writer import ROW_GROUP_SIZES, build_manifest, write_manifest, write_row_groups
+from ragfault.io.runs.writer import (
+    ROW_GROUP_SIZES,
+    WrittenTable,
+    build_manifest,
+    write_manifest,
+    write_row_groups,
+)
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.server.storage.records import AppendResult, StoredTrace, TraceSelection
 from ragfault.server.storage.store import TraceStore
@@ -68,7 +74,7 @@ def export_run(
     ):
         draft = Path(folder, "run")
         draft.mkdir()
-        states = _write_tables(store, selection, found, draft)
+        tables = _write_tables(store, selection, found, draft)
         plan = RunPlan(
             ragfault=__version__,
             judge=found.judge,
@@ -77,7 +83,7 @@ def export_run(
             traces=found.traces,
             source=("store",),
         )
-        write_manifest(draft, build_manifest(plan, states))
+        write_manifest(draft, build_manifest(plan, tables))
         publish_run(draft, out, force=force)
     return Run.open(out)
 
@@ -116,15 +122,15 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
 
 def _write_tables(
     store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey, draft: Path
-) -> dict[str, int]:
-    """Write the tables; the counts of the states of scores."""
-    states: dict[str, int] = {}
+) -> dict[str, WrittenTable]:
+    """Write the tables of a run."""
+    written = {}
     for name in ("traces", "verdicts", "scores"):
         tables = _build_tables(
             name, _iterate_again(store, selection, survey), [measure.name for measure in survey.measures]
         )
-        states = write_row_groups(tables, draft / f"{name}.parquet", ROW_GROUP_SIZES[name]) or states
-    return states
+        written[name] = write_row_groups(tables, draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
+    return written
 
 
 def _iterate_again(

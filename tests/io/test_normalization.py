@@ -1,0 +1,95 @@
+"""Normalization of records: history, steps and answerable from every format and from other forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ragfault.errors import BadTraces
+from ragfault.io import TraceDigest, read_traces, write_traces
+from ragfault.records import Chunk, ConversationTurn, Step, Trace
+
+STEP_RECORD = {
+    "id": "1",
+    "query": "And on Sundays?",
+    "history": [{"role": "user", "text": "When does it open?"}, {"role": "assistant", "text": "At nine."}],
+    "answer": "It is closed.",
+    "answerable": False,
+    "steps": [
+        {"id": "s1", "kind": "plan", "agent": "planner", "output": "search", "start": 0.0, "duration": 2.5},
+        {"id": "s2", "parent": "s1", "kind": "retrieve", "input": "Sundays", "chunks": ["a", "b"]},
+        {"id": "s3", "kind": "generate", "tokens": {"prompt": 9}, "error": "timeout"},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.json", "t.csv", "t.tsv", "t.parquet"])
+def test_history_steps_and_answerable_survive_every_format(tmp_path: Path, name: str):
+    """Traces with the fields of conversations and agents come back equal from every format."""
+    trace = msgspec.convert(STEP_RECORD, Trace)
+    plain = Trace(id="2", query="When?")
+    write_traces([trace, plain], tmp_path / name)
+    assert list(read_traces(tmp_path / name)) == [trace, plain]
+
+
+def test_steps_and_history_are_taken_in_other_forms(tmp_path: Path):
+    """Messages and steps of other tools get the names of the fields; a step without an id is named by its place."""
+    path = tmp_path / "t.jsonl"
+    record = {
+        "question": "When?",
+        "messages": [{"type": "human", "content": "Hi"}, {"role": "ai", "content": "Hello", "tone": "calm"}],
+        "log": [
+            {"kind": "tool", "name": "clock", "took": 3},
+            {"id": 7, "chunks": [{"doc_id": "a", "text": "x"}, 4]},
+        ],
+        "possible": "no",
+    }
+    path.write_text(json.dumps(record))
+    columns = {"query": "question", "history": "messages", "steps": "log", "answerable": "possible"}
+    [trace] = read_traces(path, map=columns)
+    assert trace.history == (
+        ConversationTurn(role="user", text="Hi"),
+        ConversationTurn(role="assistant", text="Hello"),
+    )
+    assert trace.steps == (Step(id="1", kind="tool", name="clock"), Step(id="7", chunks=("a", "4")))
+    assert trace.answerable is False
+    assert trace.metadata == {"history.tone": [None, "calm"], "steps.took": [3, None]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("steps", [{"id": "1", "kind": "dream"}], "dream"),
+        ("steps", [{"id": "1", "duration": -1}], r"steps\[0\]\.duration"),
+        ("steps", [{"id": "1", "tokens": {"prompt": -1}}], r"steps\[0\]\.tokens\.prompt"),
+        ("history", [{"role": "user"}], "text"),
+        ("history", ["Hi"], r"history\[0\]"),
+        ("answerable", "perhaps", "answerable"),
+    ],
+)
+def test_wrong_steps_and_history_are_named(tmp_path: Path, field: str, value: Any, problem: str):
+    """A value that does not fit is a fault of its line, with its path."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"query": "When?", field: value}))
+    with pytest.raises(BadTraces, match=problem):
+        list(read_traces(path))
+
+
+def test_the_fingerprint_covers_every_field_and_keeps_its_value():
+    """Traces without history, steps and answerable keep the fingerprint they had before these fields existed."""
+
+    def fingerprint(*traces: Trace) -> str:
+        digest = TraceDigest()
+        for trace in traces:
+            digest.add(trace)
+        return digest.fingerprint
+
+    bare = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At noon."),), answer="At noon.")
+    assert fingerprint(bare) == "1912a69ca2391b041761f9f01d413b39"
+    whole = msgspec.convert(STEP_RECORD, Trace)
+    for name in ("history", "steps", "answerable"):
+        assert fingerprint(whole) != fingerprint(msgspec.structs.replace(whole, **{name: None}))
