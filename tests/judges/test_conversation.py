@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragfault.judges.llm.conversation import converse
 from ragfault.judges.llm.prompts.fences import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.judges.llm.trace_judgment import grade_passages, score_answer_relevance
+from ragfault.judges.llm.trace_judgment import build_question_request, grade_passages, score_questions
 from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
+from ragfault.judges.llm.votes import VoteResult, merge_votes
 from scripted import PROMPTS, Failing, Scripted, right, saying
 
 
@@ -21,40 +23,38 @@ def same(one: str, other: str) -> float:
     return float(one == other)
 
 
-def asked(caller: Scripted, votes: int = 1):
-    """What becomes of what a model says to the answer "At noon."."""
-    return asyncio.run(
-        score_answer_relevance(
-            "When?", "At noon.", caller, LLMSettings(model="m", votes=votes), PROMPTS, same
-        )
-    )
+def score_answer(caller: Scripted, votes: int = 1) -> VoteResult:
+    """Merge what a model says about the answer "At noon."."""
+    request = build_question_request("At noon.", LLMSettings(model="m", votes=votes), PROMPTS)
+    replies = [asyncio.run(converse(request, caller, PROMPTS, vote)) for vote in range(votes)]
+    return merge_votes([score_questions("When?", reply, same) for reply in replies])
 
 
 def test_questions_are_compared_with_the_query():
-    """The relevance of an answer is the mean likeness of the questions that it answers to the query."""
+    """The relevance of an answer is the mean similarity of the questions that it answers to the query."""
     caller = saying(questions=["When?", "Who?"])
-    assert asked(caller) == (0.5, None, ("When?", "Who?"))
+    assert score_answer(caller).fields["relevance"] == 0.5
     assert "When?" not in caller.calls[0].messages[1].text
 
 
-def test_evasions_are_not_relevant():
-    """An answer that commits itself to nothing has relevance 0, whatever it would answer."""
-    assert asked(saying(questions=["When?"], noncommittal=True)).relevance == 0
+def test_evasive_answer_is_not_relevant():
+    """A noncommittal answer has relevance 0, whatever it would answer."""
+    assert score_answer(saying(questions=["When?"], noncommittal=True)).fields["relevance"] == 0
 
 
 def test_votes_on_questions():
-    """Of several votes the mean counts, with their standard deviation."""
-    each = (["When?"], ["Who?"])
-    caller = Scripted(lambda call: json.dumps(right(call, questions=each[call.vote])))
-    assert asked(caller, votes=2) == (0.5, 0.5, ("When?",))
+    """The mean of several votes counts, with their standard deviation."""
+    questions = (["When?"], ["Who?"])
+    caller = Scripted(lambda call: json.dumps(right(call, questions=questions[call.vote])))
+    result = score_answer(caller, votes=2)
+    assert (result.fields["relevance"], result.spread["relevance"]) == (0.5, 0.5)
 
 
-def test_no_questions():
-    """Where a model names no questions, that is an error with its reason, not a relevance."""
-    with pytest.raises(CallFailed, match="names no question"):
-        asked(saying(questions=[]))
-    with pytest.raises(CallFailed, match="no line"):
-        asked(Failing("questions", CallFailed("no line")))
+def test_reply_without_questions():
+    """A model that names no questions gives a failure with its reason, not a relevance."""
+    assert "names no question" in score_answer(saying(questions=[])).failures["relevance"][""]
+    failed = score_answer(Failing("questions", CallFailed("no connection")))
+    assert failed.failures["relevance"][""] == "no connection"
 
 
 def graded(texts: list[str], caller: Scripted, **options: int) -> list[float]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.io.datasets import load_handbook
-from ragfault.judges.llm.prompts.injection_patterns import INJECTION_PATTERNS
 from ragfault.judges.llm.prompts.injections import (
+    INJECTION_PATTERNS,
     MAX_INJECTIONS,
     detect_injections,
     fold_text,

@@ -14,14 +14,35 @@ from hypothesis import strategies as st
 
 from ragfault.errors import JudgeStopped
 from ragfault.judges import load_judge
+from ragfault.judges.llm.judge import LLMJudge
 from ragfault.judges.llm.prompts.fences import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
+from ragfault.judges.llm.transport.reply_cache import create_key_builder
 from ragfault.records import Chunk, Trace
 from scripted import PROMPTS, TRACE, Failing, Scripted, judge, right, saying
 
-# --- what is asked ---------------------------------------------------------------------------------
+# --- identity --------------------------------------------------------------------------------------
+
+
+def test_fingerprint_and_cache_keys_are_stable():
+    """Fingerprints and cache keys stay byte-identical, so that runs stay comparable and paid replies usable."""
+    prefix = "prompts=0b762636 temperature=0 tokens=4096"
+    assert LLMJudge("ollama/llama3").fingerprint == f"llm/1 ollama/llama3 at=localhost:11434 {prefix}"
+    judge = LLMJudge("m", votes=3, reverse=True, base_url="https://h.example/v1")
+    assert judge.fingerprint == f"llm/1 openai/m at=h.example {prefix} votes=3 reverse"
+    chunk = Chunk(id="a", text="It opens at 6:30.")
+    trace = Trace(id="1", query="When?", chunks=(chunk,), answer="It opens at 6:30.")
+    settings = LLMSettings(model="m", base_url="http://localhost:8000/v1")
+    build_key = create_key_builder(settings)
+    assert [build_key(call).hex() for call in plan_calls(trace, settings, PROMPTS)] == [
+        "46deefaf1b4a887eb42a171bdc05082a12aef7bb005c1933399cbb1c07eec346",
+        "58d970d196e6e2e7b95aa4fed45ad5ffa7db6b406a9d65e26e32e551fe0eb6ae",
+    ]
+
+
+# --- requests --------------------------------------------------------------------------------
 
 
 def test_two_calls_say_all():

@@ -44,7 +44,13 @@ class Elsewhere:
 
 @contextlib.contextmanager
 def elsewhere() -> Iterator[Elsewhere]:
-    command = [sys.executable, str(Path(__file__).with_name("endpoint.py")), "0", "--delay", "0.05"]
+    command = [
+        sys.executable,
+        str(Path(__file__).parents[1] / "support" / "endpoint.py"),
+        "0",
+        "--delay",
+        "0.05",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

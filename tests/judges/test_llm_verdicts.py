@@ -64,7 +64,7 @@ def test_bars_and_levels_of_a_lens():
     assert claim(prompts, p=0.7).support == "inferred"
     low = claim(prompts, p=0.55)
     assert (low.support, low.p) == ("unsupported", 0.49)
-    assert "bar of the lens" in (low.reason or "")
+    assert "threshold of the profile" in (low.reason or "")
     seen = judge(caller=saying(chunks={"c1": {"relevance": 0.91}}), prompts=prompts)
     assert [one.level for one in seen.chunk or ()] == ["medium", "none", "none"]
 

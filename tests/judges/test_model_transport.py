@@ -47,12 +47,11 @@ FAULTS = {
     "429": 0.04,
     "500": 0.04,
     "503": 0.02,
-    "cut": 0.03,
+    "cut": 0.032,
     "malformed": 0.03,
     "wrong": 0.01,
     "unmetered": 0.01,
     "garbage": 0.01,
-    "slow": 0.002,
     "filter": 0.008,
 }
 COUNT = int(os.environ.get("RAGFAULT_TRACES", "1000"))
@@ -83,7 +82,8 @@ def test_with_a_fifth_of_faults_every_verdict_is_there_or_says_why_not(tmp_path:
     """Each trace × metric has its row, failed ones a reason; each question is answered once, and paid as counted."""
     assert sum(FAULTS.values()) == pytest.approx(0.2)
     with serving(FAULTS, seed=1) as server:
-        options = {"base_url": server.url, "timeout": 5.0, "concurrency": 64, "tries": 8}
+        # No call may time out here, or the numbers would depend on the load of the machine.
+        options = {"base_url": server.url, "timeout": 600.0, "concurrency": 64, "tries": 8}
         run = evaluate(some(COUNT), tmp_path / "run", judge="llm:m", options=options)
         rows = [(score.trace, score.metric) for score in run.scores()]
         assert rows == [(str(n), metric) for n in range(COUNT) for metric in DEFAULT_METRICS]
@@ -612,7 +612,7 @@ def test_every_report_says_what_asking_came_to(tmp_path: Path, monkeypatch: pyte
 
 
 def test_relevances_stay_within_the_budget_of_their_judge():
-    """One judge that is asked query after query spends from one purse, and says of each what that came to."""
+    """One judge that is asked query after query stays within one budget and reports the cost of each query."""
     documents = [Document(id="a", text="The ferry leaves at ten. It is green.")]
     with serving() as server:
         judge = asking(server, max_tokens=300, budget_tokens=8_000, price=(1.0, 1.0), cache="none")

@@ -102,7 +102,7 @@ def test_what_is_no_file_of_replies_is_left_alone(tmp_path: Path, content: bytes
     """A damaged file, or one of something else, is an error that says so, and stays as it is."""
     place = tmp_path / "cache.sqlite"
     place.write_bytes(content)
-    with pytest.raises(InputError, match="damaged, or no file of replies"):
+    with pytest.raises(InputError, match="damaged, or not a reply cache"):
         CacheFile(place)
     assert place.read_bytes() == content
 
@@ -115,7 +115,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path):
     connection.commit()
     connection.close()
     before = place.read_bytes()
-    with pytest.raises(InputError, match="no file of replies"):
+    with pytest.raises(InputError, match="not a reply cache"):
         CacheFile(place)
     assert place.read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""One request to a model: its wording as a call, the reply, and one repair call for what the reply lacks."""
+"""Conversation about one request: its call, the reply, and one repair call for what the reply lacks."""
 
 from __future__ import annotations
 
@@ -31,46 +31,48 @@ from ragfault.judges.llm.transport.calls import (
 
 
 class PromptRequest(NamedTuple):
-    """What one call asks about a trace."""
+    """Request of one call about a trace."""
 
     kind: CallKind
     requested: RequestedFields
     parts: tuple[FencedText | PromptLine, ...]
-    """The texts, in their order."""
+    """Texts in their order."""
     images: tuple[tuple[str, str], ...] = ()
-    """Name of a chunk → its picture."""
+    """Name of a chunk → its image."""
     partial: frozenset[str] = frozenset()
-    """Fields that are asked for of some of the ids in sight, and so by id."""
+    """Fields that are requested for some of the visible ids only, and so by id."""
 
 
 def build_call(request: PromptRequest, prompts: PromptSet, vote: int = 0) -> ModelCall:
-    """A request as a call: the instructions first, the same for every trace, then the texts, then what is asked for."""
-    lines = [PromptLine(f"Image {at} belongs to {name}.") for at, (name, _) in enumerate(request.images, 1)]
-    asked = PromptLine(f"Fields: {describe_fields(request.requested, request.partial)}")
-    text = fence_texts([*request.parts, *lines, asked])
+    """Build the call of a request: the instructions first (equal for all traces), then texts and fields."""
+    lines = [
+        PromptLine(f"Image {number} belongs to {name}.") for number, (name, _) in enumerate(request.images, 1)
+    ]
+    fields = PromptLine(f"Fields: {describe_fields(request.requested, request.partial)}")
+    text = fence_texts([*request.parts, *lines, fields])
     messages = (
         ModelMessage(role="system", text=prompts.instructions(request.kind)),
-        ModelMessage(role="user", text=text, images=tuple(picture for _, picture in request.images)),
+        ModelMessage(role="user", text=text, images=tuple(image for _, image in request.images)),
     )
     return _create_call(request.kind, messages, request.requested, vote)
 
 
 def build_repair_call(call: ModelCall, reply: str, missing: RequestedFields) -> ModelCall:
-    """The one further call for what a reply lacks: after the conversation so far, by ids alone."""
-    told = (
+    """Build the second call for what a reply lacks: the conversation so far, and the missing ids."""
+    instructions = (
         "That reply lacks valid entries. Reply with one JSON object that has only these fields and ids, each id once: "
         f"{describe_fields(missing, frozenset(missing))}"
     )
     messages = (
         *call.messages,
         ModelMessage(role="assistant", text=reply),
-        ModelMessage(role="user", text=told),
+        ModelMessage(role="user", text=instructions),
     )
     return _create_call(call.kind, messages, missing, call.vote)
 
 
 def describe_fields(requested: RequestedFields, partial: Iterable[str]) -> str:
-    """What is asked for, in words.
+    """Describe the requested fields in words.
 
     >>> describe_fields({"chunks": ("c1", "c2"), "missing": ()}, ["chunks"])
     'chunks (of c1, c2), missing'
@@ -84,18 +86,18 @@ def describe_fields(requested: RequestedFields, partial: Iterable[str]) -> str:
 def _create_call(
     kind: CallKind, messages: Sequence[ModelMessage], requested: RequestedFields, vote: int
 ) -> ModelCall:
-    """A call with the schema of its reply and the hash of all that bears on it."""
-    held = build_schema(tuple(requested))
-    content = hashlib.sha256(msgspec.json.encode((kind, messages, held))).hexdigest()
-    return ModelCall(kind=kind, messages=tuple(messages), schema=held, content=content, vote=vote)
+    """Create a call with the schema of its reply and the hash of its content."""
+    schema = build_schema(tuple(requested))
+    content = hashlib.sha256(msgspec.json.encode((kind, messages, schema))).hexdigest()
+    return ModelCall(kind=kind, messages=tuple(messages), schema=schema, content=content, vote=vote)
 
 
 AFTER_REPAIR = "after a repair request"
-"""Why an item is lost that a model left out or got wrong twice."""
+"""Reason of a failure where an item was missing or invalid twice."""
 SUPPORT_THRESHOLD, BELOW_THRESHOLD = 0.5, 0.49
-"""What is supported has a probability of at least this, what is not at most that."""
+"""Least probability of supported items, and greatest of the others."""
 MAX_REPLY_ECHO = 20_000
-"""So much of a reply is sent back with the repair request."""
+"""Characters of a reply that are sent back with the repair request."""
 REFUSAL_PATTERN = re.compile(
     r"\b(?:can(?:no|['’])t|cannot|can not|unable to|not able to|won['’]t|will not|must decline|decline to|i['’]?m sorry"
     r"|i am sorry|i apologi[sz]e)\b",
@@ -107,22 +109,22 @@ T = TypeVar("T")
 
 
 class RequestResult(NamedTuple):
-    """What a model said to a request, and what it did not."""
+    """Valid items of the reply to a request, and what failed."""
 
     items: dict[str, dict[str, Any]]
     """Field → id → item."""
     fields: dict[str, Any]
-    """Field → value, of those that go by no id."""
+    """Field → value, for fields without ids."""
     failures: dict[str, dict[str, str]]
-    """Field → id → why there is none; under the id "" for a field that goes by no id."""
+    """Field → id → reason; the id is "" for a field without ids."""
 
 
 async def converse(
     request: PromptRequest, caller: ModelCaller, prompts: PromptSet, vote: int = 0
 ) -> RequestResult:
-    """What a model says to a request; what it leaves out or gets wrong is asked for once more.
+    """Ask a model; what the reply lacks is requested once more.
 
-    A call that fails loses all that it asked for, with its reason. Stopped passes through.
+    A failed call fails all its fields with its reason. JudgeStopped passes through.
     """
     first = build_call(request, prompts, vote)
     try:
@@ -130,45 +132,45 @@ async def converse(
         _check_reply(reply)
     except CallFailed as error:
         return fail_fields(request.requested, str(error))
-    said = parse_reply(reply.text, request.requested, truncated=reply.truncated)
-    lacking = list_missing(request.requested, said)
-    if not lacking:
-        return _align_reply(said, {})
+    parsed = parse_reply(reply.text, request.requested, truncated=reply.truncated)
+    missing = list_missing(request.requested, parsed)
+    if not missing:
+        return _align_reply(parsed, {})
     try:
-        again = await caller.ask(build_repair_call(first, reply.text[:MAX_REPLY_ECHO], lacking))
+        repair = await caller.ask(build_repair_call(first, reply.text[:MAX_REPLY_ECHO], missing))
     except CallFailed as error:
-        return _align_reply(said, fail_fields(lacking, f"the repair request failed: {error}").failures)
-    mended = parse_reply(again.text, lacking, truncated=again.truncated)
-    whole = ParsedReply(
-        {name: items | mended.items.get(name, {}) for name, items in said.items.items()},
-        {**mended.fields, **said.fields},
+        return _align_reply(parsed, fail_fields(missing, f"the repair request failed: {error}").failures)
+    repaired = parse_reply(repair.text, missing, truncated=repair.truncated)
+    merged = ParsedReply(
+        {name: items | repaired.items.get(name, {}) for name, items in parsed.items.items()},
+        {**repaired.fields, **parsed.fields},
     )
-    return _align_reply(whole, fail_fields(list_missing(request.requested, whole), AFTER_REPAIR).failures)
+    return _align_reply(merged, fail_fields(list_missing(request.requested, merged), AFTER_REPAIR).failures)
 
 
 async def gather_all(awaitables: Sequence[Awaitable[T]]) -> list[T]:
-    """What all of them come to; what one raises is raised when all have ended, so that no paid reply is thrown away."""
-    found = await asyncio.gather(*awaitables, return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return [one for one in found if not isinstance(one, BaseException)]
+    """Await all; the first exception is raised after all have ended, so that no paid reply is lost."""
+    results = await asyncio.gather(*awaitables, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def fail_fields(requested: RequestedFields, reason: str) -> RequestResult:
-    """All that was wanted, lost for one reason.
+    """Fail all requested fields for one reason.
 
     >>> fail_fields({"chunks": ("c1",), "missing": ()}, "no reply").failures
     {'chunks': {'c1': 'no reply'}, 'missing': {'': 'no reply'}}
     """
-    lost = {
+    failures = {
         name: dict.fromkeys(("",) if name in PLAIN_FIELDS else ids, reason) for name, ids in requested.items()
     }
-    return RequestResult({}, {}, lost)
+    return RequestResult({}, {}, failures)
 
 
 def align_probability(item: Any) -> Any:
-    """An item whose probability is on the side of the bar that its label says: the label counts.
+    """Move the probability of an item to the side of the threshold that its label states.
 
     >>> from ragfault.judges.llm.prompts.instructions import CitationItem
     >>> align_probability(CitationItem(id="k1", supports=False, p=0.9)).p
@@ -177,12 +179,12 @@ def align_probability(item: Any) -> Any:
     label = getattr(item, "support", getattr(item, "supports", None))
     if label is None:
         return item
-    holds = label in {"supported", "inferred", True}
-    return replace(item, p=max(item.p, SUPPORT_THRESHOLD) if holds else min(item.p, BELOW_THRESHOLD))
+    supported = label in {"supported", "inferred", True}
+    return replace(item, p=max(item.p, SUPPORT_THRESHOLD) if supported else min(item.p, BELOW_THRESHOLD))
 
 
 def _check_reply(reply: ModelReply) -> None:
-    """Refuse a reply that says nothing, or that nothing will be said."""
+    """Raise CallFailed for an empty reply or a refusal."""
     text = reply.text.strip()
     if not text:
         raise CallFailed("the model gave an empty reply")
@@ -196,8 +198,8 @@ def _check_reply(reply: ModelReply) -> None:
 
 def _align_reply(reply: ParsedReply, failures: dict[str, dict[str, str]]) -> RequestResult:
     items = {
-        name: {one: align_probability(item) for one, item in held.items()}
-        for name, held in reply.items.items()
-        if held
+        name: {item_id: align_probability(item) for item_id, item in items_by_id.items()}
+        for name, items_by_id in reply.items.items()
+        if items_by_id
     }
     return RequestResult(items, reply.fields, failures)

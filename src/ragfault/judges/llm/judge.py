@@ -1,4 +1,4 @@
-"""The LLM judge, the cost estimate before a run, and the same model as text generator and reranker."""
+"""LLM judge, its cost estimate, and the same model as text generator and reranker."""
 
 from __future__ import annotations
 
@@ -42,66 +42,68 @@ from ragfault.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.records import Trace, Usage, Verdicts
 
 CHARACTERS_PER_TOKEN = 4
-"""So many characters are taken for a token."""
+"""Estimate of the characters of a token."""
 IMAGE_TOKENS = 1_000
-"""Tokens taken for an image."""
+"""Estimate of the tokens of an image."""
 REPLY_TOKENS: dict[CallKind, int] = {"retrieval": 350, "generation": 600, "questions": 100, "relevance": 150}
-"""Tokens taken for a reply."""
+"""Estimate of the tokens of a reply."""
 
 
 class CallEstimate(NamedTuple):
-    """The calls of one kind."""
+    """Estimate of the calls of one kind."""
 
     kind: CallKind
     calls: int
-    """To be sent; equal ones count once."""
+    """Distinct calls."""
     cached: int
-    """Of which the cache holds the reply."""
+    """Calls that the cache answers."""
     prompt: int
-    """Tokens to be sent, about."""
+    """Tokens sent, estimated."""
     completion: int
-    """Tokens to be received, about."""
+    """Tokens received, estimated."""
     cost: float | None
-    """US$, about; None where no price is known."""
+    """US$, estimated; None where the price is unknown."""
     max_cost: float | None
-    """US$, if every reply were as long as it may be."""
+    """US$ if every reply had the greatest length."""
 
 
 class CostEstimate(NamedTuple):
-    """What judging some traces would come to."""
+    """Estimate of what judging some traces costs."""
 
     traces: int
     kinds: tuple[CallEstimate, ...]
     too_long: int
-    """Traces that are too long to be asked about."""
+    """Traces that do not fit into the context of the model."""
 
 
 def estimate_cost(traces: Iterable[Trace], settings: LLMSettings, prompts: PromptSet) -> CostEstimate:
-    """Count the calls for these traces, and price those that the cache cannot answer; repairs are not in it."""
-    place = resolve_cache_path(settings.cache)
-    file = CacheFile(place) if place is not None and place.is_file() else None
-    count = lost = 0
-    seen: set[bytes] = set()
-    found: dict[CallKind, list[tuple[bool, int]]] = defaultdict(list)
-    key = create_key_builder(settings)
+    """Count the calls for these traces and price those that the cache cannot answer, without repair calls."""
+    path = resolve_cache_path(settings.cache)
+    file = CacheFile(path) if path is not None and path.is_file() else None
+    count = too_long = 0
+    keys: set[bytes] = set()
+    sizes: dict[CallKind, list[tuple[bool, int]]] = defaultdict(list)
+    build_key = create_key_builder(settings)
     try:
         for trace in traces:
             count += 1
             try:
                 calls = plan_calls(trace, settings, prompts)
             except JudgeError:
-                lost += 1
+                too_long += 1
                 continue
             for call in calls:
-                name = key(call)
-                if name not in seen:
-                    seen.add(name)
-                    kept = file is not None and load_reply(file, name) is not None
-                    found[call.kind].append((kept, _count_tokens(call)))
+                key = build_key(call)
+                if key not in keys:
+                    keys.add(key)
+                    cached = file is not None and load_reply(file, key) is not None
+                    sizes[call.kind].append((cached, _count_tokens(call)))
     finally:
         if file is not None:
             file.close()
-    return CostEstimate(count, tuple(_sum_calls(kind, rows, settings) for kind, rows in found.items()), lost)
+    return CostEstimate(
+        count, tuple(_sum_calls(kind, rows, settings) for kind, rows in sizes.items()), too_long
+    )
 
 
 def _count_tokens(call: ModelCall) -> int:
@@ -110,20 +112,20 @@ def _count_tokens(call: ModelCall) -> int:
 
 
 def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettings) -> CallEstimate:
-    """The calls of one kind together."""
+    """Sum up the calls of one kind."""
     cost = load_cost_function(settings)
-    sent = [size for kept, size in rows if not kept]
+    sizes = [size for cached, size in rows if not cached]
     reply = min(REPLY_TOKENS[kind], settings.max_tokens)
-    prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sent]
-    about, most = ([price[at] for price in prices] for at in (0, 1))
+    prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sizes]
+    costs, max_costs = ([price[at] for price in prices] for at in (0, 1))
     return CallEstimate(
         kind,
         len(rows),
-        len(rows) - len(sent),
-        sum(sent),
-        reply * len(sent),
-        _total_cost(about),
-        _total_cost(most),
+        len(rows) - len(sizes),
+        sum(sizes),
+        reply * len(sizes),
+        _total_cost(costs),
+        _total_cost(max_costs),
     )
 
 
@@ -136,10 +138,10 @@ JUDGE_VERSION = "1"
 
 
 class LLMJudge:
-    """A judge that asks a language model, at most twice a trace; paid for, within a budget.
+    """Judge that asks a language model, at most twice a trace, within a budget.
 
-    It is made from settings, or from the name of a model and options (the fields of `Settings`). Nothing is sent
-    before it observes; the key is read from the environment then, and held nowhere else.
+    It is created from settings, or from the name of a model and options (the fields of `LLMSettings`).
+    Nothing is sent before the first observation; the key is read from the environment then.
 
     >>> LLMJudge("ollama/llama3").fingerprint.split()[:3]
     ['llm/1', 'ollama/llama3', 'at=localhost:11434']
@@ -173,27 +175,30 @@ class LLMJudge:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """All parts; what similarity there is comes from words, as with the lexical judge."""
+        """Return all kinds; similarity is measured on words, as by the lexical judge."""
         return frozenset(VERDICT_KINDS)
 
     @property
     def fingerprint(self) -> str:
-        """Name, version, model, place, prompts and parameters."""
+        """Return name, version, model, endpoint, prompts and parameters."""
         return self._fingerprint
 
     def with_profile(self, profile: DomainProfile) -> LLMJudge:
-        """The same judge with the guidance and the thresholds of a lens."""
+        """Return the same judge with the guidance and the thresholds of a domain profile."""
         return LLMJudge(settings=self.settings, profile=profile)
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace, in order, asked for at once; from any thread, also from within an event loop.
+        """Return the verdicts on each trace, in order; from any thread, also within an event loop.
 
-        Raises Stopped where no trace can be judged any more, UsageError where the settings do not hold together.
+        Raises JudgeStopped where no further trace can be judged, UsageError for inconsistent settings.
+
+        Raises Stopped where no trace can be judged any more, UsageError where the settings do not hold
+        together.
         """
         return self._open_session().run(lambda caller: self._judge_all(traces, caller))
 
     def observe_with_usage(self, trace: Trace) -> tuple[Verdicts, Usage]:
-        """The verdicts on one trace, and what the replies that were paid for came to; raises what `observe` does."""
+        """Return the verdicts on one trace and the usage of its calls; raises what `observe` raises."""
 
         async def work(caller: ModelCaller) -> tuple[Verdicts, Usage]:
             counting = CountingCaller(caller)
@@ -202,13 +207,13 @@ class LLMJudge:
         return self._open_session().run(work)
 
     async def _judge_all(self, traces: Sequence[Trace], caller: ModelCaller) -> list[Verdicts]:
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(self._judge_single(trace, caller) for trace in traces), return_exceptions=True
         )
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-        return [each for each in found if isinstance(each, Verdicts)]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if isinstance(result, Verdicts)]
 
     async def _judge_single(self, trace: Trace, caller: ModelCaller) -> Verdicts:
         try:
@@ -221,13 +226,13 @@ class LLMJudge:
             return Verdicts(trace=trace.id, judge=self._fingerprint, failures={"*": str(error)})
 
     def estimate(self, traces: Iterable[Trace]) -> CostEstimate:
-        """What judging these traces would send and cost, by kind of call; sends nothing."""
+        """Estimate calls and cost of judging these traces, by kind of call; sends nothing."""
         return estimate_cost(traces, self._effective_settings, self._prompts)
 
     # --- what is spent -----------------------------------------------------------------------------
 
     def begin(self, budget_id: str, *, fresh: bool) -> None:
-        """Say for what is spent from here on; what was spent for it before counts, unless it is begun `afresh`."""
+        """Charge what follows to a budget; what was spent on it before counts unless it is `fresh`."""
         with self._lock:
             self.end()
             self._budget_id, self._fresh_budget = budget_id, fresh
@@ -236,12 +241,12 @@ class LLMJudge:
 
     @property
     def usage(self) -> Usage:
-        """What was spent for this purse until now."""
+        """Return what was spent on this budget."""
         session = self._session
         return session.usage if session is not None else self._usage
 
     def end(self) -> None:
-        """Wait for the replies to what was sent, keep them, and close what is open."""
+        """Wait for replies to calls in flight, store them, and close the session."""
         with self._lock:
             session = self._session
             if session is None:
@@ -262,13 +267,13 @@ class LLMJudge:
 
 
 def _rebuild_judge(settings: LLMSettings, profile: DomainProfile) -> LLMJudge:
-    """The judge on the other side of a pickle."""
+    """Rebuild the judge from a pickle."""
     return LLMJudge(settings=settings, profile=profile)
 
 
 def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfile) -> str:
-    """One line of all that bears on the verdicts."""
-    said = [
+    """Build one line of everything that affects the verdicts."""
+    parts = [
         f"llm/{JUDGE_VERSION}",
         f"{settings.provider}/{settings.model}".replace(" ", "_"),
         f"at={endpoint_location(settings)}",
@@ -277,21 +282,21 @@ def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfi
         f"tokens={settings.max_tokens}",
     ]
     if settings.votes > 1:
-        said.append(f"votes={settings.votes}")
+        parts.append(f"votes={settings.votes}")
     if settings.context is not None:
-        said.append(f"context={settings.context}")
+        parts.append(f"context={settings.context}")
     if settings.images != "data":
-        said.append(f"images={settings.images}")
+        parts.append(f"images={settings.images}")
     if settings.structured != "auto":
-        said.append(f"structured={settings.structured}")
+        parts.append(f"structured={settings.structured}")
     if settings.reverse:
-        said.append("reverse")
+        parts.append("reverse")
     if settings.parameters:
-        written = msgspec.json.encode(settings.parameters, order="deterministic").decode()
-        said.append(f"parameters={written.replace(' ', '_')}")
+        parameters = msgspec.json.encode(settings.parameters, order="deterministic").decode()
+        parts.append(f"parameters={parameters.replace(' ', '_')}")
     if not profile.is_empty:
-        said.append(f"lens={profile.name}:{profile.digest}")
-    return " ".join(said)
+        parts.append(f"lens={profile.name}:{profile.digest}")
+    return " ".join(parts)
 
 
 OUTPUT_INSTRUCTIONS = (
@@ -307,10 +312,10 @@ LINES_SCHEMA: dict[str, Any] = {
 
 
 class LLMGenerator(LLMJudge):
-    """The model of the judge of that name as a Generator and as a Reranker: same settings, cache, budget and key.
+    """Model of a judge as Generator and Reranker: same settings, cache, budget and key.
 
-    >>> asked = LLMGenerator("ollama/llama3", budget_tokens=10_000)
-    >>> asked.fingerprint.split()[1], asked.relevance("When?", [])
+    >>> generator = LLMGenerator("ollama/llama3", budget_tokens=10_000)
+    >>> generator.fingerprint.split()[1], generator.relevance("When?", [])
     ('ollama/llama3', [])
     """
 
@@ -318,14 +323,18 @@ class LLMGenerator(LLMJudge):
         return _rebuild_generator, (self.settings, self.profile)
 
     def generate(self, instructions: str, text: str) -> str:
-        """What the model writes on a text, line by line; the text is fenced, and never instructions.
+        """Return what the model writes about a text, line by line; the text is fenced off from the
+        instructions.
 
-        Raises CallFailed where it writes nothing of use, Stopped (BudgetSpent) where nothing can be asked any more.
+        Raises CallFailed for an unusable reply, JudgeStopped (BudgetExceeded) where nothing more can be
+        asked.
         """
         return self._open_session().run(lambda caller: _generate_lines(instructions, text, caller))
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """How much each text helps to answer a query, in [0, 1]: one call for many. Raises as `generate` does."""
+        """Return how much each text helps to answer a query, in [0, 1], with one call for many. Raises as
+        `generate` does.
+        """
         if not texts:
             return []
         return self._open_session().run(
@@ -334,7 +343,6 @@ class LLMGenerator(LLMJudge):
 
 
 async def _generate_lines(instructions: str, text: str, caller: ModelCaller) -> str:
-    """The lines that a model writes on a text."""
     messages = (
         ModelMessage(role="system", text=f"{instructions}\n\n{OUTPUT_INSTRUCTIONS}"),
         ModelMessage(role="user", text=fence_texts([FencedText("text", text), PromptLine("Fields: lines")])),
@@ -343,13 +351,13 @@ async def _generate_lines(instructions: str, text: str, caller: ModelCaller) -> 
     reply = await caller.ask(
         ModelCall(kind="writing", messages=messages, schema=LINES_SCHEMA, content=content)
     )
-    found = parse_json(reply.text, truncated=reply.truncated)
-    lines = found.get("lines") if isinstance(found, dict) else None
+    payload = parse_json(reply.text, truncated=reply.truncated)
+    lines = payload.get("lines") if isinstance(payload, dict) else None
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise CallFailed("the model replied with something that is no list of lines")
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
 def _rebuild_generator(settings: LLMSettings, profile: DomainProfile) -> LLMGenerator:
-    """The model on the other side of a pickle."""
+    """Rebuild the generator from a pickle."""
     return LLMGenerator(settings=settings, profile=profile)

@@ -20,12 +20,12 @@ NonNegativeFloat = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class ModelProvider(Struct, frozen=True):
-    """A service that answers in the manner of OpenAI's chat completions."""
+    """Service with an OpenAI-compatible chat completions API."""
 
     base_url: str
-    """Where it is; empty: the user must say so."""
+    """Empty: the user must name it."""
     key_variables: tuple[str, ...]
-    """Environment variables that may hold its key, the first one found counts; empty: it wants none."""
+    """Environment variables that may hold the API key, the first one set counts; empty: no key is needed."""
 
 
 PROVIDERS = {
@@ -39,74 +39,77 @@ PROVIDERS = {
     "lmstudio": ModelProvider("http://localhost:1234/v1", ()),
     "vllm": ModelProvider("http://localhost:8000/v1", ()),
 }
-"""Name → where it is and where its key is. A model is named PROVIDER/MODEL; MODEL alone is OpenAI's, or at its URL."""
+"""Provider → URL and key variables. A model is named PROVIDER/MODEL; MODEL alone is OpenAI's, or the one at
+the given URL.
+"""
 
 
 class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which model is asked, how, and within what bounds.
+    """Settings of a model: what is asked, and how calls are sent.
 
-    The first group says what is asked and is in the fingerprint and in the keys of the cache; the second how it is
-    carried, and changes no verdict.
+    The first group of fields is part of the fingerprint and of the cache keys; the second changes no verdict.
     """
 
     model: str
-    """The model as its service names it, without the provider."""
+    """Name of the model at its service, without the provider."""
     provider: str = "openai"
     """One of `PROVIDERS`."""
     base_url: str | None = None
-    """Another place than the provider's own."""
+    """None: the provider's own URL."""
     temperature: NonNegativeFloat | None = 0.0
-    """None: the service's own, for models that take no temperature."""
+    """None: the default of the service, for models that accept no temperature."""
     max_tokens: PositiveInt = 4096
-    """The longest reply, in tokens."""
+    """Longest reply, in tokens."""
     parameters: dict[str, Any] = {}
     """Other parameters of the request: `seed`, `reasoning_effort`, `top_p` …"""
     votes: PositiveInt = 1
-    """How often each call is made; verdicts are the majority or the mean, with their spread."""
+    """Number of times each call is made; verdicts are the majority or the mean, with their spread."""
     context: PositiveInt | None = None
-    """The longest request and reply together, in tokens; None: what the catalogue of prices says of the model."""
+    """Longest request and reply together, in tokens; None: looked up in the price catalog."""
     images: Literal["none", "data", "url"] = "data"
-    """Which images of chunks are sent: none, those that the trace holds itself, or also https addresses."""
+    """Images of chunks to send: none, those embedded in the trace, or also https addresses."""
     structured: Literal["auto", "schema", "object", "none"] = "auto"
-    """What holds the reply to its schema: the service, or the prompt alone (object: any JSON); auto finds out."""
+    """Enforcement of the reply schema: by the service (schema, or object: any JSON) or by the prompt alone;
+    auto tries.
+    """
     reverse: bool = False
-    """Whether answer relevance comes from questions that the answer answers: a third call."""
+    """Derive answer relevance from questions that the answer answers, with a third call."""
 
     concurrency: PositiveInt = 16
-    """Calls under way at once, at the most."""
+    """Most calls in flight at once."""
     timeout: PositiveFloat = 120.0
-    """Seconds for one try."""
+    """Seconds for one attempt."""
     tries: PositiveInt = 6
-    """How often a call is tried that meets a limit, a fault of the server, or a broken line."""
+    """Attempts of a call that meets a rate limit, a server error or a broken connection."""
     budget: NonNegativeFloat | None = None
-    """US$ that all calls together may cost; None: no bound."""
+    """US$ for all calls together; None: no limit."""
     budget_tokens: Annotated[int, Meta(ge=0)] | None = None
-    """Tokens, sent and received, that all calls together may have."""
+    """Tokens, sent and received, for all calls together; None: no limit."""
     price: tuple[NonNegativeFloat, NonNegativeFloat] | None = None
-    """US$ for a million tokens sent, and received; None: those of the catalogue."""
+    """US$ for a million tokens sent, and received; None: from the price catalog."""
     cache: str | None = None
-    """The file that keeps replies; None: the user's own (see `ragfault cache`); "none": none is kept."""
+    """Path of the reply cache; None: the user's own (see `ragfault cache`); "none": no cache."""
 
 
 API_KEY_VARIABLE = "RAGFAULT_LLM_API_KEY"
-"""The environment variable of a key that goes to whatever place is named; it counts before the provider's own."""
+"""Environment variable of a key for any endpoint; it takes precedence over the provider's own."""
 PROVIDER_HOSTS = {
     "openai": (".api.openai.com",),
     "azure": (".azure.com", ".azure.us", ".azure.cn"),
 }
-"""Provider → the ends of the hosts that are also its own and may have its key."""
+"""Provider → endings of further hosts that may receive its key."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 USUAL_PATHS = ("", "/v1", "/openai/v1")
-"""Paths behind which is one service."""
+"""Paths that name the only service of a host."""
 REDACTED = "[key]"
 SECRET_PATTERN = re.compile(
     r"\b(?:sk|pk|rk)-[\w*-]{8,}|\bAIza[\w*-]{20,}|(?<=Bearer )[^\s\"',]+|(?<=://)[^\s/@]+@|[\w-]{0,40}\*{3}[\w*-]*"
 )
-"""What looks like a key, in whatever a service says: several repeat a part of it in their errors."""
+"""Text that looks like a key: several services repeat a part of it in their error messages."""
 
 
 class ApiKey:
-    """A key that shows itself to nobody: not when printed, and not in a pickle.
+    """API key that is hidden from repr and pickle.
 
     >>> ApiKey("sk-secret")
     Key([key])
@@ -118,7 +121,7 @@ class ApiKey:
         self._text = text
 
     def reveal(self) -> str:
-        """The key itself, for the one header that it belongs in."""
+        """Return the key itself, for the request header."""
         return self._text
 
     def __repr__(self) -> str:
@@ -129,32 +132,36 @@ class ApiKey:
 
 
 class ModelEndpoint(NamedTuple):
-    """A place that answers, and what opens it."""
+    """URL and key of a model service."""
 
     base_url: str
     host: str
     key: ApiKey | None
     trusted: bool
-    """Whether the place belongs to the provider, so that what the environment holds for it may go there."""
+    """The URL belongs to the provider, so that the provider's key may be sent there."""
 
 
 def resolve_endpoint(settings: LLMSettings) -> ModelEndpoint:
-    """The place that settings name, with the key from the environment.
+    """Resolve the endpoint of settings, with the key from the environment.
 
-    Raises UnknownName for a provider that does not exist; UsageError where the URL is none, holds a key, or a key is
+    Raises UnknownName for an unknown provider; UsageError for a missing URL, a URL that holds a secret, or a
+    missing or unusable key.
+
+    Raises UnknownName for a provider that does not exist; UsageError where the URL is none, holds a key, or a
+    key is
     needed and there is none, or none that can be sent.
     """
-    place = _split_url(settings)
-    ours = _is_trusted(settings, place)
-    key = _read_key(settings, ours)
-    if key is None and ours and PROVIDERS[settings.provider].key_variables:
+    url = _split_url(settings)
+    trusted = _is_trusted(settings, url)
+    key = _read_key(settings, trusted)
+    if key is None and trusted and PROVIDERS[settings.provider].key_variables:
         names = " or ".join((*PROVIDERS[settings.provider].key_variables, API_KEY_VARIABLE))
-        raise UsageError(f"no key for {place.netloc}. Set the environment variable {names}.")
-    return ModelEndpoint(_base_url(settings), place.netloc.lower(), key, ours)
+        raise UsageError(f"no key for {url.netloc}. Set the environment variable {names}.")
+    return ModelEndpoint(_base_url(settings), url.netloc.lower(), key, trusted)
 
 
 def endpoint_host(settings: LLMSettings) -> str:
-    """The host that is asked, with its port where that is not the usual one.
+    """Return host and port of the endpoint.
 
     >>> endpoint_host(LLMSettings(model="m", base_url="http://localhost:8000/v1"))
     'localhost:8000'
@@ -163,9 +170,10 @@ def endpoint_host(settings: LLMSettings) -> str:
 
 
 def endpoint_location(settings: LLMSettings) -> str:
-    """The place that is asked, as it is written down: the host, and the hash of an unusual path.
+    """Return the endpoint as it is recorded: the host, and the hash of an unusual path.
 
-    One gateway may have several services behind it, each under a path of its own; the path itself may hold a secret.
+    One gateway may have several services behind it, each under a path of its own; the path itself may hold a
+    secret.
 
     >>> endpoint_location(LLMSettings(model="m", base_url="http://localhost:8000/v1"))
     'localhost:8000'
@@ -180,12 +188,12 @@ def endpoint_location(settings: LLMSettings) -> str:
 
 
 def is_local(settings: LLMSettings) -> bool:
-    """Whether the model runs on this machine."""
+    """Check that the model runs on this machine."""
     return _split_url(settings).hostname in LOCAL_HOSTS
 
 
 def redact_secrets(text: str, key: ApiKey | None = None) -> str:
-    """A text that a service wrote, without any key in it, and short.
+    """Remove keys from a text that a service wrote, and shorten it.
 
     >>> redact_secrets("Incorrect API key provided: sk-abc***********wxyz.")
     'Incorrect API key provided: [key].'
@@ -199,34 +207,34 @@ def redact_secrets(text: str, key: ApiKey | None = None) -> str:
 def _base_url(settings: LLMSettings) -> str:
     if settings.provider not in PROVIDERS:
         raise UnknownName("provider", settings.provider, PROVIDERS)
-    found = settings.base_url or PROVIDERS[settings.provider].base_url
-    if not found:
+    url = settings.base_url or PROVIDERS[settings.provider].base_url
+    if not url:
         raise UsageError(
             f"{settings.provider} is at another place for everybody. Say it with --base-url, base_url of [llm] in "
             "ragfault.toml, or RAGFAULT_LLM_BASE_URL (https://NAME.openai.azure.com/openai/v1)."
         )
-    return found.rstrip("/").removesuffix("/chat/completions")
+    return url.rstrip("/").removesuffix("/chat/completions")
 
 
 def _split_url(settings: LLMSettings) -> SplitResult:
-    """The URL in its parts, none of which holds a secret."""
+    """Split the URL; refuse one that holds a secret."""
     try:
-        place = urlsplit(_base_url(settings))
-        ok = place.scheme in ("http", "https") and bool(place.hostname) and (place.port or 1) > 0
+        url = urlsplit(_base_url(settings))
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
     except ValueError:
-        ok = False
-    if not ok:
+        valid = False
+    if not valid:
         raise UsageError("the base URL is no http or https address. Write it like https://HOST/v1.")
-    if place.username or place.password or place.query or place.fragment:
+    if url.username or url.password or url.query or url.fragment:
         raise UsageError(
-            f"the base URL of {place.hostname} holds a user, a password or a query, which would be written down "
+            f"the base URL of {url.hostname} holds a user, a password or a query, which would be written down "
             f"with the run. Leave them out, and put the key into the environment variable {API_KEY_VARIABLE}."
         )
-    return place
+    return url
 
 
 def _is_trusted(settings: LLMSettings, url: SplitResult) -> bool:
-    """Whether the place is the provider's own, over a line that nobody reads."""
+    """Check that the URL is the provider's own and encrypted."""
     own = urlsplit(PROVIDERS[settings.provider].base_url)
     name = url.hostname or ""
     if own.hostname and (url.scheme, name, url.port) == (own.scheme, own.hostname, own.port):
@@ -235,17 +243,17 @@ def _is_trusted(settings: LLMSettings, url: SplitResult) -> bool:
 
 
 def _read_key(settings: LLMSettings, trusted: bool) -> ApiKey | None:
-    """The key from the environment; the provider's own goes to no other place than the provider's."""
+    """Read the key from the environment; the provider's own key goes to no other host."""
     for name in (API_KEY_VARIABLE, *(PROVIDERS[settings.provider].key_variables if trusted else ())):
-        if found := os.environ.get(name, "").strip():
-            if not (found.isascii() and found.isprintable()):
+        if key := os.environ.get(name, "").strip():
+            if not (key.isascii() and key.isprintable()):
                 raise UsageError(f"the key in {name} holds a sign that no request can carry. Set it anew.")
-            return ApiKey(found)
+            return ApiKey(key)
     return None
 
 
 MODEL_VARIABLE, BASE_URL_VARIABLE = "RAGFAULT_LLM_MODEL", "RAGFAULT_LLM_BASE_URL"
-"""Environment variables that name the model and the place, where nothing else does."""
+"""Environment variables that name the model and its URL where nothing else does."""
 RESERVED_PARAMETERS = frozenset(
     {
         "model",
@@ -258,26 +266,28 @@ RESERVED_PARAMETERS = frozenset(
         "max_completion_tokens",
     }
 )
-"""Parameters of a request that have settings of their own, or none."""
+"""Request parameters that have settings of their own, or none."""
 SECRET_PARAMETER = re.compile(
     r"(?:^|[_-])(?:api_?key|key|token|secret|authorization|password|headers)$", re.IGNORECASE
 )
-"""A parameter with such a name would write a key down with the run."""
+"""Names of parameters that would record a key with the run."""
 
 
 def build_settings(name: str = "", **options: Any) -> LLMSettings:
-    """The settings of "MODEL" or "PROVIDER/MODEL" with these options; what neither names is in the environment.
+    """Build the settings of "MODEL" or "PROVIDER/MODEL" with options; the environment fills in what neither
+    names.
 
-    Raises UsageError where no model is named or a value is wrong, UnknownName for an option that does not exist.
+    Raises UsageError where no model is named or a value is wrong, UnknownName for an option that does not
+    exist.
 
     >>> build_settings("anthropic/claude-x", votes=3).provider
     'anthropic'
     >>> build_settings("org/model", base_url="http://localhost:8000/v1").model
     'org/model'
     """
-    given = dict(options)
-    name = name or given.pop("model", "") or os.environ.get(MODEL_VARIABLE, "")
-    given.pop("model", None)
+    remaining = dict(options)
+    name = name or remaining.pop("model", "") or os.environ.get(MODEL_VARIABLE, "")
+    remaining.pop("model", None)
     if not name:
         raise UsageError(
             f"no model is named. Write --judge llm:MODEL or llm:PROVIDER/MODEL (providers: {', '.join(PROVIDERS)}), "
@@ -285,19 +295,19 @@ def build_settings(name: str = "", **options: Any) -> LLMSettings:
         )
     provider, slash, model = name.partition("/")
     if slash and provider in PROVIDERS:
-        given["provider"], name = provider, model
-    if not given.get("base_url") and (url := os.environ.get(BASE_URL_VARIABLE)):
-        given["base_url"] = url
-    _check_options(given)
-    _check_parameters(given.get("parameters") or {})
+        remaining["provider"], name = provider, model
+    if not remaining.get("base_url") and (url := os.environ.get(BASE_URL_VARIABLE)):
+        remaining["base_url"] = url
+    _check_options(remaining)
+    _check_parameters(remaining.get("parameters") or {})
     try:
-        return msgspec.convert({"model": name, **given}, LLMSettings)
+        return msgspec.convert({"model": name, **remaining}, LLMSettings)
     except msgspec.ValidationError as error:
         raise UsageError(f"the settings of the model are wrong: {redact_secrets(str(error))}.") from None
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that do not exist, and keys."""
+    """Refuse unknown options and keys."""
     for name in options:
         if "key" in name.lower():
             raise UsageError(

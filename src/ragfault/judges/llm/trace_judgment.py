@@ -1,4 +1,4 @@
-"""Judge one trace with a language model: plan the calls, run the votes, build the verdicts."""
+"""Judgment of one trace by a language model: plan the calls, run the votes, build the verdicts."""
 
 from __future__ import annotations
 
@@ -37,44 +37,8 @@ from ragfault.judges.llm.votes import merge_groups, merge_votes
 from ragfault.records import Trace, Verdicts
 
 
-class AnswerRelevance(NamedTuple):
-    """How relevant an answer is, by the questions that it answers."""
-
-    relevance: float
-    """The mean likeness of the questions to the query, in [0, 1]; 0 for an answer that commits itself to nothing."""
-    spread: float | None
-    """The standard deviation over the votes; None where there was one."""
-    questions: tuple[str, ...]
-    """Those of one vote."""
-
-
-async def score_answer_relevance(
-    query: str,
-    answer: str,
-    caller: ModelCaller,
-    settings: LLMSettings,
-    prompts: PromptSet,
-    similarity: Callable[[str, str], float] | None = None,
-) -> AnswerRelevance:
-    """How relevant an answer is: how like the questions that it answers are to the query, unseen by the model.
-
-    Three questions and their mean cosine, as the answer relevance of Es et al. 2023 (RAGAS). `similarity` is that
-    cosine; without it, that of the lexical judge, of rare words and letters. Raises CallFailed where the model says
-    nothing of use.
-    """
-    alike = similarity or LexicalJudge().open_session(query).measure_similarity
-    request = build_question_request(answer, settings, prompts)
-    votes = await gather_all([converse(request, caller, prompts, vote) for vote in range(settings.votes)])
-    said = merge_votes([score_questions(query, one, alike) for one in votes])
-    if "relevance" not in said.fields:
-        raise CallFailed(f"no questions that the answer answers: {_first_reason(said.failures)}")
-    return AnswerRelevance(
-        said.fields["relevance"], said.spread.get("relevance"), said.fields.get("questions", ())
-    )
-
-
 def build_question_request(answer: str, settings: LLMSettings, prompts: PromptSet) -> PromptRequest:
-    """The request for the questions that an answer answers. Raises CallFailed where it is too long for the model."""
+    """Build the request for the questions that an answer answers. Raises CallFailed where it is too long."""
     part = FencedText("answer", answer)
     compute_limits("questions", [part], settings, prompts)
     return PromptRequest("questions", {"questions": (), "noncommittal": ()}, (part,))
@@ -83,67 +47,65 @@ def build_question_request(answer: str, settings: LLMSettings, prompts: PromptSe
 async def grade_passages(
     query: str, texts: Sequence[str], caller: ModelCaller, settings: LLMSettings, prompts: PromptSet
 ) -> list[float]:
-    """How much each text helps to answer a query, in [0, 1], in quick: one call for many, no reasons, no votes.
+    """Grade how much each text helps to answer a query, in [0, 1]: one call for many, no reasons, no votes.
 
-    A text without a word has 0. Raises CallFailed where the model leaves some of them out in spite of a repair request.
+    A blank text scores 0. Raises CallFailed where grades are missing after a repair request.
     """
     parts = [part for part in number_texts("p", texts) if remove_hidden(part.text).strip()]
     if not parts:
         return [0.0] * len(texts)
-    head = FencedText("query", query)
-    left = compute_limits("relevance", [head], settings, prompts)
-    cut = [piece for part in parts for piece in split_text(part, left.request)]
+    query_text = FencedText("query", query)
+    limits = compute_limits("relevance", [query_text], settings, prompts)
+    pieces = [piece for part in parts for piece in split_text(part, limits.request)]
     sizes = [
-        max(estimate_fenced(piece) / left.request, estimate_entries(["passages"]) / left.reply)
-        for piece in cut
+        max(estimate_fenced(piece) / limits.request, estimate_entries(["passages"]) / limits.reply)
+        for piece in pieces
     ]
-    said = await gather_all(
+    results = await gather_all(
         [
-            converse(_build_passage_request(head, group), caller, prompts)
-            for group in pack_groups(cut, sizes, 1.0)
+            converse(_build_passage_request(query_text, group), caller, prompts)
+            for group in pack_groups(pieces, sizes, 1.0)
         ]
     )
-    values = _best_relevance(said)
-    lost = [part.name for part in parts if part.name not in values]
-    if lost:
-        why = next(filter(None, (_first_reason(one.failures) for one in said)), "")
-        raise CallFailed(f"no relevance of the passages {', '.join(lost)}: {why}")
-    return [values.get(f"p{place}", 0.0) for place in range(1, len(texts) + 1)]
+    values = _best_relevance(results)
+    missing = [part.name for part in parts if part.name not in values]
+    if missing:
+        reason = next(filter(None, (_first_reason(result.failures) for result in results)), "")
+        raise CallFailed(f"no relevance of the passages {', '.join(missing)}: {reason}")
+    return [values.get(f"p{number}", 0.0) for number in range(1, len(texts) + 1)]
 
 
 def _build_passage_request(query: FencedText, group: Sequence[FencedText]) -> PromptRequest:
-    """The request for some passages."""
     names = tuple(dict.fromkeys(piece.name.split()[0] for piece in group))
     return PromptRequest("relevance", {"passages": names}, (query, *group))
 
 
 def _best_relevance(replies: Sequence[RequestResult]) -> dict[str, float]:
-    """Name of a passage → the relevance of its best piece, where none was lost."""
+    """Map the name of a passage to the relevance of its best piece, where no piece failed."""
     values: dict[str, float] = {}
-    for one in replies:
-        for name, item in one.items.get("passages", {}).items():
+    for reply in replies:
+        for name, item in reply.items.get("passages", {}).items():
             values[name] = max(values.get(name, 0.0), item.relevance)
-    lost = {name for one in replies for name in one.failures.get("passages", {})}
-    return {name: value for name, value in values.items() if name not in lost}
+    failed = {name for reply in replies for name in reply.failures.get("passages", {})}
+    return {name: value for name, value in values.items() if name not in failed}
 
 
 def score_questions(
     query: str, reply: RequestResult, similarity: Callable[[str, str], float]
 ) -> RequestResult:
-    """What one vote said, and with it the relevance: how like the questions that it names are to the query."""
-    asked = [one for one in reply.fields.get("questions", ()) if one]
+    """Add the relevance to one vote: the similarity of the questions it names to the query."""
+    questions = [question for question in reply.fields.get("questions", ()) if question]
     if reply.fields.get("noncommittal"):
         return reply._replace(fields=reply.fields | {"relevance": 0.0})
-    if asked:
-        mean = fmean(min(1.0, max(0.0, similarity(one, query))) for one in asked)
+    if questions:
+        mean = fmean(min(1.0, max(0.0, similarity(question, query))) for question in questions)
         return reply._replace(fields=reply.fields | {"relevance": mean})
-    lost = {"": _first_reason(reply.failures) or "the model names no question that the answer answers"}
-    return reply._replace(failures=reply.failures | {"relevance": lost})
+    reason = {"": _first_reason(reply.failures) or "the model names no question that the answer answers"}
+    return reply._replace(failures=reply.failures | {"relevance": reason})
 
 
-def _first_reason(lost: Mapping[str, Mapping[str, str]]) -> str:
-    """The first reason for which something was lost."""
-    return next((why for reasons in lost.values() for why in reasons.values()), "")
+def _first_reason(failures: Mapping[str, Mapping[str, str]]) -> str:
+    return next((reason for reasons in failures.values() for reason in reasons.values()), "")
 
 
 MISSING_SO_FAR = "Missing after other chunks; name what of it is missing still:"
@@ -152,75 +114,77 @@ T = TypeVar("T")
 
 
 class JudgmentPlan(NamedTuple):
-    """What is asked about a trace."""
+    """Requests about a trace, and what cannot be asked."""
 
     inputs: PromptInputs
     retrieval_chains: list[list[PromptRequest]]
-    """On what was retrieved: requests that follow on each other."""
+    """About the retrieval: requests that build on each other."""
     generation_requests: list[PromptRequest]
-    """On what was generated."""
+    """About the answer."""
     retrieval_losses: list[RequestResult]
-    """What cannot be asked of the one, with the reason."""
+    """What cannot be asked about the retrieval, with the reason."""
     generation_losses: list[RequestResult]
-    """And of the other."""
+    """What cannot be asked about the answer, with the reason."""
 
 
 async def judge_trace(
     trace: Trace, caller: ModelCaller, settings: LLMSettings, prompts: PromptSet, fingerprint: str
 ) -> Verdicts:
-    """The verdicts on one trace.
+    """Return the verdicts on one trace.
 
-    What a call was to say and did not is named in `failures`, with its reason; Stopped passes through. Where
-    `settings.context` is None no limit is known, and only what a reply has no room for is split.
+    Fields that the model left out are named in `failures` with the reason; JudgeStopped passes through. Where
+    `settings.context` is None requests are split by the length of their replies alone.
     """
     plan = _plan_judgment(trace, settings, prompts)
-    count = range(settings.votes)
-    votes = await gather_all([_run_vote(plan, caller, settings, prompts, vote) for vote in count])
-    upper, lower = merge_votes([one for one, _ in votes]), merge_votes([one for _, one in votes])
-    parts = build_retrieval_verdicts(plan.inputs, upper, prompts.profile) | build_generation_verdicts(
-        plan.inputs, lower, prompts.profile
+    vote_numbers = range(settings.votes)
+    votes = await gather_all([_run_vote(plan, caller, settings, prompts, vote) for vote in vote_numbers])
+    retrieval, generation = (
+        merge_votes([result for result, _ in votes]),
+        merge_votes([result for _, result in votes]),
+    )
+    parts = build_retrieval_verdicts(plan.inputs, retrieval, prompts.profile) | build_generation_verdicts(
+        plan.inputs, generation, prompts.profile
     )
     return Verdicts(
         trace=trace.id,
         judge=fingerprint,
         **parts,
         injections=detect_injections(trace),
-        failures=list_failures(upper, lower),
+        failures=list_failures(retrieval, generation),
     )
 
 
 def plan_calls(trace: Trace, settings: LLMSettings, prompts: PromptSet) -> list[ModelCall]:
-    """The calls that judging a trace will make, all votes and splits among them, and no repairs.
+    """List the calls for a trace, all votes and splits included, repair calls not.
 
-    Of a chain, later calls are as they would be were nothing missing.
+    Later calls of a chain are those for the case that nothing is missing.
     """
     plan = _plan_judgment(trace, settings, prompts)
-    each = [request for chain in plan.retrieval_chains for request in chain] + plan.generation_requests
-    return [build_call(request, prompts, vote) for request in each for vote in range(settings.votes)]
+    requests = [request for chain in plan.retrieval_chains for request in chain] + plan.generation_requests
+    return [build_call(request, prompts, vote) for request in requests for vote in range(settings.votes)]
 
 
 def _plan_judgment(trace: Trace, settings: LLMSettings, prompts: PromptSet) -> JudgmentPlan:
-    """What is asked about a trace, and what cannot be."""
-    asked = build_prompt_inputs(trace, settings)
-    upper, lower = list_requested(asked, settings)
-    chains, above = _try_plan(lambda: plan_retrieval(asked, settings, prompts), upper)
-    requests, below = _try_plan(lambda: plan_generation(asked, settings, prompts), lower)
+    inputs = build_prompt_inputs(trace, settings)
+    retrieval_fields, generation_fields = list_requested(inputs, settings)
+    chains, above = _try_plan(lambda: plan_retrieval(inputs, settings, prompts), retrieval_fields)
+    requests, below = _try_plan(lambda: plan_generation(inputs, settings, prompts), generation_fields)
     if requests and settings.reverse:
-        wanted: RequestedFields = {"questions": (), "noncommittal": ()}
-        further, unasked = _try_plan(
-            lambda: [build_question_request(trace.answer or "", settings, prompts)], wanted
+        question_fields: RequestedFields = {"questions": (), "noncommittal": ()}
+        question_requests, question_losses = _try_plan(
+            lambda: [build_question_request(trace.answer or "", settings, prompts)], question_fields
         )
-        requests, below = [*requests, *further], [*below, *unasked]
-    unseen = [one.name for one in asked.chunks or () if one.is_unsent_image]
-    if unseen:
-        lost = {name: f"{name} is an image that is not sent (settings: images)" for name in unseen}
-        above = [*above, RequestResult({}, {}, {"chunks": lost})]
-        below = [*below, RequestResult({}, {}, {"used": lost})] if lower else below
-    return JudgmentPlan(asked, chains, requests, above, below)
+        requests, below = [*requests, *question_requests], [*below, *question_losses]
+    unsent = [chunk.name for chunk in inputs.chunks or () if chunk.is_unsent_image]
+    if unsent:
+        failures = {name: f"{name} is an image that is not sent (settings: images)" for name in unsent}
+        above = [*above, RequestResult({}, {}, {"chunks": failures})]
+        below = [*below, RequestResult({}, {}, {"used": failures})] if generation_fields else below
+    return JudgmentPlan(inputs, chains, requests, above, below)
 
 
 def _try_plan(plan: Callable[[], list[T]], requested: RequestedFields) -> tuple[list[T], list[RequestResult]]:
-    """Requests, or what is lost because there can be none."""
+    """Return requests, or the failed fields where there can be none."""
     try:
         return plan(), []
     except CallFailed as error:
@@ -230,27 +194,31 @@ def _try_plan(plan: Callable[[], list[T]], requested: RequestedFields) -> tuple[
 async def _run_vote(
     plan: JudgmentPlan, caller: ModelCaller, settings: LLMSettings, prompts: PromptSet, vote: int
 ) -> tuple[RequestResult, RequestResult]:
-    """What one vote says on what was retrieved, and on what was generated."""
+    """Return the results of one vote on the retrieval and on the answer."""
     chains = [*plan.retrieval_chains, *([request] for request in plan.generation_requests)]
-    said = await gather_all([_run_chain(chain, caller, prompts, vote) for chain in chains])
+    results = await gather_all([_run_chain(chain, caller, prompts, vote) for chain in chains])
     count = len(plan.retrieval_chains)
-    above = merge_groups([*plan.retrieval_losses, *(one for each in said[:count] for one in each)])
-    below = merge_groups([*plan.generation_losses, *(one for each in said[count:] for one in each)])
+    retrieval = merge_groups(
+        [*plan.retrieval_losses, *(result for chain_results in results[:count] for result in chain_results)]
+    )
+    generation = merge_groups(
+        [*plan.generation_losses, *(result for chain_results in results[count:] for result in chain_results)]
+    )
     if settings.reverse and plan.generation_requests:
         query = plan.inputs.trace.query
-        below = score_questions(query, below, LexicalJudge().open_session(query).measure_similarity)
-    return above, below
+        generation = score_questions(query, generation, LexicalJudge().open_session(query).measure_similarity)
+    return retrieval, generation
 
 
 async def _run_chain(
     requests: Sequence[PromptRequest], caller: ModelCaller, prompts: PromptSet, vote: int
 ) -> list[RequestResult]:
-    """What is said group by group, each told what is missing after those before it."""
-    said: list[RequestResult] = []
+    """Ask request by request, each naming what is missing after those before it."""
+    results: list[RequestResult] = []
     for request in requests:
-        known = said[-1].fields.get("missing", ()) if said else ()
-        if known and "missing" in request.requested:
-            so_far = (PromptLine(MISSING_SO_FAR), FencedText("missing", "\n".join(known)))
-            request = request._replace(parts=(*request.parts, *so_far))  # noqa: PLW2901
-        said.append(await converse(request, caller, prompts, vote))
-    return said
+        missing = results[-1].fields.get("missing", ()) if results else ()
+        if missing and "missing" in request.requested:
+            previous = (PromptLine(MISSING_SO_FAR), FencedText("missing", "\n".join(missing)))
+            request = request._replace(parts=(*request.parts, *previous))  # noqa: PLW2901
+        results.append(await converse(request, caller, prompts, vote))
+    return results

@@ -1,4 +1,4 @@
-"""Build the verdicts of a trace from the merged replies of the model."""
+"""Builder of the verdicts of a trace from the merged replies of the model."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ PARTS_BY_FIELD = {
     "questions": "answer",
     "noncommittal": "answer",
 }
-"""Field → part of the verdicts, where they have other names."""
+"""Field → part of the verdicts, where the names differ."""
 UNSURE_RANGE = (1 / 3, 2 / 3)
-"""A probability within these bounds is unsure: the model is not far from saying the opposite."""
+"""Probabilities in this range are unsure."""
 EMPTY_CHUNK = "the chunk is empty"
 
 
 def list_failures(*results: VoteResult) -> dict[str, str]:
-    """Part → why some of it is lost, with the ids of what is."""
-    told: dict[str, dict[str, None]] = {}
-    for one in results:
-        for name, reasons in one.failures.items():
+    """Map each part to the reasons of its failures, with the ids."""
+    reasons_by_part: dict[str, dict[str, None]] = {}
+    for result in results:
+        for name, reasons in result.failures.items():
             for reason in dict.fromkeys(reasons.values()):
-                ids = ", ".join(key for key, why in reasons.items() if why == reason and key)
+                ids = ", ".join(key for key, cause in reasons.items() if cause == reason and key)
                 text = (
                     f"no verdict on {name}{' ' if ids else ''}{ids} {AFTER_REPAIR}"
                     if reason == AFTER_REPAIR
                     else reason
                 )
-                told.setdefault(PARTS_BY_FIELD.get(name, name), {})[text] = None
-    return {part: "; ".join(reasons) for part, reasons in told.items()}
+                reasons_by_part.setdefault(PARTS_BY_FIELD.get(name, name), {})[text] = None
+    return {part: "; ".join(reasons) for part, reasons in reasons_by_part.items()}
 
 
 # --- what was retrieved ----------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def list_failures(*results: VoteResult) -> dict[str, str]:
 def build_retrieval_verdicts(
     inputs: PromptInputs, result: VoteResult, profile: DomainProfile
 ) -> dict[str, Any]:
-    """The parts that are made from query and chunks. Where nothing was retrieved no model is needed."""
+    """Build the verdicts on the retrieval. Without chunks no model is needed."""
     if inputs.chunks is None:
         return {}
     parts: dict[str, Any] = {
@@ -83,60 +83,62 @@ def build_retrieval_verdicts(
     if not inputs.chunks:
         parts["missing"] = list_missing(inputs.trace.query, (), LexicalJudge().open_session())
     if inputs.statements:
-        each = [_recall_verdicts(inputs, result, place) for place in range(len(inputs.statements))]
-        parts["recall"] = max(each, key=lambda one: sum(item.covered for item in one) / max(1, len(one)))
+        candidates = [_recall_verdicts(inputs, result, index) for index in range(len(inputs.statements))]
+        parts["recall"] = max(
+            candidates, key=lambda verdicts: sum(item.covered for item in verdicts) / max(1, len(verdicts))
+        )
     return parts
 
 
 def _missing_information(result: VoteResult) -> tuple[str, ...] | None:
-    """What is missing, each thing once; None where that is lost."""
-    found = result.fields.get("missing")
-    return None if found is None else tuple(dict.fromkeys(one for one in found if one))
+    """Return the distinct missing items; None where that failed."""
+    missing = result.fields.get("missing")
+    return None if missing is None else tuple(dict.fromkeys(text for text in missing if text))
 
 
 def _chunk_verdicts(
     inputs: PromptInputs, result: VoteResult, profile: DomainProfile
 ) -> tuple[ChunkVerdict, ...]:
-    held = result.items.get("chunks", {})
-    found = []
-    for one in inputs.chunks or ():
-        if one.is_blank and not one.is_unsent_image:
-            found.append(
+    items = result.items.get("chunks", {})
+    verdicts = []
+    for chunk in inputs.chunks or ():
+        if chunk.is_blank and not chunk.is_unsent_image:
+            verdicts.append(
                 ChunkVerdict(
-                    chunk=one.chunk.id,
+                    chunk=chunk.chunk.id,
                     relevance=0.0,
                     level=grade_relevance(0.0, profile.levels),
                     reason=EMPTY_CHUNK,
                 )
             )
-        elif item := held.get(one.name):
-            found.append(
+        elif item := items.get(chunk.name):
+            verdicts.append(
                 ChunkVerdict(
-                    chunk=one.chunk.id,
+                    chunk=chunk.chunk.id,
                     relevance=item.relevance,
                     level=grade_relevance(item.relevance, profile.levels),
                     reason=item.reason or None,
-                    spread=result.spread.get(one.name),
+                    spread=result.spread.get(chunk.name),
                 )
             )
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tuple[RecallVerdict, ...]:
-    """What is expected by the facts or by one of the references."""
-    held = result.items.get("statements", {})
-    found = []
-    for one in inputs.statements[index]:
+    """Return the verdicts on the facts or on the statements of one reference."""
+    items = result.items.get("statements", {})
+    verdicts = []
+    for statement in inputs.statements[index]:
         if not inputs.visible_chunks:
-            found.append(RecallVerdict(statement=one.text, covered=False))
-        elif item := held.get(one.name):
-            stretches = _locate_evidence(inputs, item.chunk, item.quote) or ()
-            found.append(
+            verdicts.append(RecallVerdict(statement=statement.text, covered=False))
+        elif item := items.get(statement.name):
+            evidence = _locate_evidence(inputs, item.chunk, item.quote) or ()
+            verdicts.append(
                 RecallVerdict(
-                    statement=one.text, covered=item.covered, evidence=stretches if item.covered else ()
+                    statement=statement.text, covered=item.covered, evidence=evidence if item.covered else ()
                 )
             )
-    return tuple(found)
+    return tuple(verdicts)
 
 
 # --- what was generated ----------------------------------------------------------------------------
@@ -145,7 +147,7 @@ def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tu
 def build_generation_verdicts(
     inputs: PromptInputs, result: VoteResult, profile: DomainProfile
 ) -> dict[str, Any]:
-    """The parts that are made from the answer. Of an answer without a word no model is asked."""
+    """Build the verdicts on the answer. A blank answer needs no model."""
     trace = inputs.trace
     if trace.answer is None:
         return {}
@@ -166,109 +168,121 @@ def build_generation_verdicts(
     if trace.facts or trace.references:
         parts["truth"] = _truth_verdicts(inputs, result)
     if trace.references:
-        reading = LexicalJudge().open_session(trace.query)
-        parts["similarity"] = max(reading.measure_similarity(trace.answer, one) for one in trace.references)
+        session = LexicalJudge().open_session(trace.query)
+        parts["similarity"] = max(
+            session.measure_similarity(trace.answer, reference) for reference in trace.references
+        )
     return parts
 
 
 def _claim_verdicts(
     inputs: PromptInputs, result: VoteResult, thresholds: SupportThresholds
 ) -> tuple[ClaimVerdict, ...]:
-    held = result.items.get("claims", {})
-    found = []
+    items = result.items.get("claims", {})
+    verdicts = []
     for number, claim in enumerate(inputs.claims, 1):
-        plain: dict[str, Any] = {"claim": claim.text, "start": claim.start, "end": claim.end}
+        fields: dict[str, Any] = {"claim": claim.text, "start": claim.start, "end": claim.end}
         if not inputs.chunks:
-            found.append(ClaimVerdict(**plain, support="unsupported", p=0.0, reason="nothing was retrieved"))
-        elif item := held.get(f"s{number}"):
-            support, p, barred = _apply_thresholds(item, thresholds)
-            stretches = _locate_evidence(inputs, item.chunk, item.quote)
-            found.append(
+            verdicts.append(
+                ClaimVerdict(**fields, support="unsupported", p=0.0, reason="nothing was retrieved")
+            )
+        elif item := items.get(f"s{number}"):
+            support, p, threshold_reason = _apply_thresholds(item, thresholds)
+            evidence = _locate_evidence(inputs, item.chunk, item.quote)
+            verdicts.append(
                 ClaimVerdict(
-                    **plain,
+                    **fields,
                     support=support,
                     p=p,
                     unsure=UNSURE_RANGE[0] <= p <= UNSURE_RANGE[1],
-                    evidence=stretches or (),
-                    misquoted=stretches is None,
-                    reason=barred or item.reason or None,
+                    evidence=evidence or (),
+                    misquoted=evidence is None,
+                    reason=threshold_reason or item.reason or None,
                     spread=result.spread.get(f"s{number}"),
                 )
             )
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _apply_thresholds(item: ClaimItem, thresholds: SupportThresholds) -> tuple[ClaimSupport, float, str]:
-    """What is said of a claim, lowered where its probability is below a bar of the lens, with the reason."""
+    """Lower the support of a claim whose probability is below a threshold of the profile, with the reason."""
     if item.support not in {"supported", "inferred"}:
         return item.support, item.p, ""
     if item.p < thresholds.inferred:
         return (
             "unsupported",
             min(item.p, BELOW_THRESHOLD),
-            f"p = {item.p:.2f} is below {thresholds.inferred:g}, the bar of the lens",
+            f"p = {item.p:.2f} is below {thresholds.inferred:g}, the threshold of the profile",
         )
     if item.support == "supported" and item.p < thresholds.supported:
-        return "inferred", item.p, f"p = {item.p:.2f} is below {thresholds.supported:g}, the bar of the lens"
+        return (
+            "inferred",
+            item.p,
+            f"p = {item.p:.2f} is below {thresholds.supported:g}, the threshold of the profile",
+        )
     return item.support, item.p, ""
 
 
 def _use_verdicts(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> tuple[UseVerdict, ...]:
-    held = result.items.get("used", {})
-    told = frozenset(word for claim in inputs.claims for word in split_content_words(claim.text))
+    items = result.items.get("used", {})
+    claim_words = frozenset(word for claim in inputs.claims for word in split_content_words(claim.text))
     return tuple(
         UseVerdict(
-            chunk=one.chunk.id,
-            used=one.name in held and held[one.name].used,
-            overlap=measure_chunk_overlap(one.chunk.text, told),
+            chunk=chunk.chunk.id,
+            used=chunk.name in items and items[chunk.name].used,
+            overlap=measure_chunk_overlap(chunk.chunk.text, claim_words),
         )
-        for one in inputs.chunks or ()
-        if one.name in held or blank or (one.is_blank and not one.is_unsent_image)
+        for chunk in inputs.chunks or ()
+        if chunk.name in items or blank or (chunk.is_blank and not chunk.is_unsent_image)
     )
 
 
 def _citation_verdicts(
     inputs: PromptInputs, result: VoteResult, *, blank: bool
 ) -> tuple[CitationVerdict, ...]:
-    """Whether each cited chunk supports its claim; one that was not retrieved, or stands by nothing, does not."""
-    held = result.items.get("citations", {})
-    found = []
+    """Return the verdicts on citations; one of a chunk that was not retrieved, or without a claim, is
+    unsupported.
+    """
+    items = result.items.get("citations", {})
+    verdicts = []
     if blank:
         return tuple(
-            CitationVerdict(chunk=one.chunk, claim=one.claim or "", supports=False, p=0.0)
-            for one in inputs.trace.citations or ()
+            CitationVerdict(chunk=citation.chunk, claim=citation.claim or "", supports=False, p=0.0)
+            for citation in inputs.trace.citations or ()
         )
-    for one in inputs.citations:
-        chunk = one.citation.chunk
-        if one.chunk_name is None or not one.claim:
-            found.append(CitationVerdict(chunk=chunk, claim=one.claim, supports=False, p=0.0))
-        elif item := held.get(one.name):
+    for citation in inputs.citations:
+        chunk_id = citation.citation.chunk
+        if citation.chunk_name is None or not citation.claim:
+            verdicts.append(CitationVerdict(chunk=chunk_id, claim=citation.claim, supports=False, p=0.0))
+        elif item := items.get(citation.name):
             unsure = UNSURE_RANGE[0] <= item.p <= UNSURE_RANGE[1]
-            found.append(
-                CitationVerdict(chunk=chunk, claim=one.claim, supports=item.supports, p=item.p, unsure=unsure)
+            verdicts.append(
+                CitationVerdict(
+                    chunk=chunk_id, claim=citation.claim, supports=item.supports, p=item.p, unsure=unsure
+                )
             )
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _fact_verdicts(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> tuple[FactVerdict, ...]:
-    held = result.items.get("facts", {})
+    items = result.items.get("facts", {})
     return tuple(
-        FactVerdict(fact=one.text, present=False)
+        FactVerdict(fact=fact.text, present=False)
         if blank
         else FactVerdict(
-            fact=one.text, present=held[one.name].present, contradicted=held[one.name].contradicted
+            fact=fact.text, present=items[fact.name].present, contradicted=items[fact.name].contradicted
         )
-        for one in inputs.facts
-        if blank or one.name in held
+        for fact in inputs.facts
+        if blank or fact.name in items
     )
 
 
 def _truth_verdicts(inputs: PromptInputs, result: VoteResult) -> tuple[TruthVerdict, ...]:
-    held = result.items.get("truth", {})
+    items = result.items.get("truth", {})
     return tuple(
-        TruthVerdict(claim=claim.text, status=held[name].status)
+        TruthVerdict(claim=claim.text, status=items[name].status)
         for number, claim in enumerate(inputs.claims, 1)
-        if (name := f"s{number}") in held
+        if (name := f"s{number}") in items
     )
 
 
@@ -276,23 +290,25 @@ def _harm_verdicts(result: VoteResult) -> tuple[Harm, ...] | None:
     if "harm" not in result.fields:
         return None
     return tuple(
-        Harm(category=one.category, score=one.score) for one in result.fields["harm"] if one.score > 0
+        Harm(category=item.category, score=item.score) for item in result.fields["harm"] if item.score > 0
     )
 
 
 def _answer_verdict(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> AnswerVerdict | None:
-    """How the answer stands to the query; none where its relevance is lost."""
+    """Return the verdict on the answer; None where its relevance failed."""
     if blank:
-        asked = split_query(inputs.trace.query)
-        return AnswerVerdict(relevance=0.0, aspects=tuple(Aspect(text=one, answered=False) for one in asked))
+        aspects = split_query(inputs.trace.query)
+        return AnswerVerdict(
+            relevance=0.0, aspects=tuple(Aspect(text=aspect, answered=False) for aspect in aspects)
+        )
     if "relevance" not in result.fields:
         return None
     return AnswerVerdict(
         relevance=result.fields["relevance"],
         aspects=tuple(
-            Aspect(text=one.text, answered=one.answered)
-            for one in result.fields.get("aspects", ())
-            if one.text
+            Aspect(text=aspect.text, answered=aspect.answered)
+            for aspect in result.fields.get("aspects", ())
+            if aspect.text
         ),
         refused=result.fields.get("refused", False),
         spread=result.spread.get("relevance"),
@@ -300,34 +316,35 @@ def _answer_verdict(inputs: PromptInputs, result: VoteResult, *, blank: bool) ->
 
 
 def _set_grounded(answer: AnswerVerdict, claims: tuple[ClaimVerdict, ...], count: int) -> AnswerVerdict:
-    """An answer is as probable as its least probable claim; what claims nothing is grounded.
+    """Set groundedness to the least probability of the claims, 1 without claims; unchanged where a claim
+    failed.
 
     That is not known where a claim is lost.
     """
     if len(claims) < count:
         return answer
-    return replace(answer, grounded=min((one.p for one in claims if one.p is not None), default=1.0))
+    return replace(answer, grounded=min((claim.p for claim in claims if claim.p is not None), default=1.0))
 
 
 # --- evidence --------------------------------------------------------------------------------------
 
 
 def _locate_evidence(inputs: PromptInputs, chunk_name: str, quote: str) -> tuple[Evidence, ...] | None:
-    """Where the quoted words stand: in the chunk that was named, else in another; None where they stand nowhere."""
+    """Locate a quote: in the named chunk, else in another; None where no chunk contains it."""
     if not quote.strip():
         return ()
-    named = [one for one in inputs.visible_chunks if one.name == chunk_name.strip().lower()]
-    for one in (*named, *(one for one in inputs.visible_chunks if one not in named)):
-        if spans := _locate_quote(one, quote):
-            return tuple(Evidence(chunk=one.chunk.id, start=start, end=end) for start, end in spans)
-    for one in named:
-        if one.image:
-            return (Evidence(chunk=one.chunk.id, start=0, end=len(one.chunk.text)),)
+    named = [chunk for chunk in inputs.visible_chunks if chunk.name == chunk_name.strip().lower()]
+    for chunk in (*named, *(chunk for chunk in inputs.visible_chunks if chunk not in named)):
+        if spans := _locate_quote(chunk, quote):
+            return tuple(Evidence(chunk=chunk.chunk.id, start=start, end=end) for start, end in spans)
+    for chunk in named:
+        if chunk.image:
+            return (Evidence(chunk=chunk.chunk.id, start=0, end=len(chunk.chunk.text)),)
     return None
 
 
 def _locate_quote(chunk: PromptChunk, quote: str) -> tuple[tuple[int, int], ...]:
-    """The stretches of a chunk's own text; all of it where the words stand only in the table made of it."""
+    """Return the spans of a quote in a chunk; the whole chunk where only its Markdown table contains it."""
     spans = locate_quote(quote, chunk.chunk.text, QUOTE_TOLERANCE)
     if (
         not spans

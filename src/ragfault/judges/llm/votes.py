@@ -1,4 +1,4 @@
-"""Merge replies about several groups of chunks, and several votes, into one result."""
+"""Merging of replies about several groups of chunks, and of several votes, into one result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ragfault.judges.llm.conversation import AFTER_REPAIR, RequestResult, align_
 from ragfault.judges.llm.prompts.instructions import ITEM_FIELDS, PLAIN_FIELDS, HarmItem
 
 SUPPORT_ORDER = ("unsupported", "contradicted", "inferred", "supported")
-"""From the worst to the best, of several groups of chunks; and the first of equals among votes."""
+"""Labels from the worst to the best; the first of equally frequent votes counts."""
 BEST_KEYS: dict[str, Callable[[Any], Any]] = {
     "chunks": lambda item: item.relevance,
     "statements": lambda item: item.covered,
@@ -20,7 +20,9 @@ BEST_KEYS: dict[str, Callable[[Any], Any]] = {
     "used": lambda item: item.used,
     "citations": lambda item: (item.supports, item.p),
 }
-"""What counts of several items on the same thing, each made in sight of other chunks: the greatest."""
+"""Field → sort key of its items: of several items on the same id, each about other chunks, the greatest
+counts.
+"""
 CAUTIOUS_ORDER: dict[str, tuple[Any, ...]] = {
     "support": SUPPORT_ORDER,
     "covered": (False, True),
@@ -32,79 +34,84 @@ CAUTIOUS_ORDER: dict[str, tuple[Any, ...]] = {
     "status": ("unknown", "contradicted", "supported"),
     "refused": (True, False),
 }
-"""The labels of each verdict: of those that got as many votes, the first counts, which credits the system least."""
+"""Labels of each verdict: of equally frequent ones the first counts, which credits the system least."""
 NUMBER_FIELDS = ("relevance", "p")
 
 
 class VoteResult(NamedTuple):
-    """What all votes together said."""
+    """Merged result of all votes."""
 
     items: dict[str, dict[str, Any]]
     fields: dict[str, Any]
     failures: dict[str, dict[str, str]]
     spread: dict[str, float]
-    """Id of a chunk or claim, or "relevance" → standard deviation over the votes; empty where there was one vote."""
+    """Id of a chunk or claim, or "relevance" → standard deviation over the votes; empty for a single vote."""
 
 
 def merge_groups(parts: Sequence[RequestResult]) -> RequestResult:
-    """What one vote said in all its requests: of a thing that was held against several groups of chunks, the best.
+    """Merge the requests of one vote: of several items on the same id the best counts.
 
-    What was lost in one of them is lost: there the best may have been. What is missing is what the last one says.
+    What failed in one request fails: the best item may have been there. The last list of missing information
+    counts.
     """
     items: dict[str, dict[str, Any]] = {}
-    free: dict[str, Any] = {}
-    lost: dict[str, dict[str, str]] = {}
+    fields: dict[str, Any] = {}
+    failures: dict[str, dict[str, str]] = {}
     for part in parts:
-        for name, held in part.items.items():
-            known = items.setdefault(name, {})
-            for one, item in held.items():
-                known[one] = (
-                    max(known[one], item, key=BEST_KEYS[name]) if one in known and name in BEST_KEYS else item
+        for name, part_items in part.items.items():
+            merged = items.setdefault(name, {})
+            for item_id, item in part_items.items():
+                merged[item_id] = (
+                    max(merged[item_id], item, key=BEST_KEYS[name])
+                    if item_id in merged and name in BEST_KEYS
+                    else item
                 )
-        free |= part.fields
+        fields |= part.fields
         for name, reasons in part.failures.items():
-            lost[name] = {**reasons, **lost.get(name, {})}
-    for name, reasons in lost.items():
-        items[name] = {one: item for one, item in items.get(name, {}).items() if one not in reasons}
+            failures[name] = {**reasons, **failures.get(name, {})}
+    for name, reasons in failures.items():
+        items[name] = {
+            item_id: item for item_id, item in items.get(name, {}).items() if item_id not in reasons
+        }
         if "" in reasons:
-            free.pop(name, None)
-    return RequestResult(items, free, lost)
+            fields.pop(name, None)
+    return RequestResult(items, fields, failures)
 
 
 def merge_votes(votes: Sequence[RequestResult]) -> VoteResult:
-    """The majority of the labels and the mean of the numbers, with their spread.
+    """Merge votes: the majority of the labels and the mean of the numbers, with their spread.
 
-    A thing on which no more than half of the votes say anything is lost. Lists that go by no id are those of the vote
-    whose list is nearest to the median length.
+    An item that at most half of the votes contain fails. Lists without ids are those of the vote nearest to
+    the median length.
     """
     if len(votes) == 1:
         return VoteResult(*votes[0], {})
     items: dict[str, dict[str, Any]] = {}
-    free: dict[str, Any] = {}
-    lost: dict[str, dict[str, str]] = {}
+    fields: dict[str, Any] = {}
+    failures: dict[str, dict[str, str]] = {}
     spread: dict[str, float] = {}
     for name in dict.fromkeys(name for vote in votes for name in (*vote.items, *vote.fields, *vote.failures)):
         if name in PLAIN_FIELDS:
-            said = [vote.fields[name] for vote in votes if name in vote.fields]
-            if 2 * len(said) > len(votes):
-                free[name] = _merge_values(name, said, spread)
+            values = [vote.fields[name] for vote in votes if name in vote.fields]
+            if 2 * len(values) > len(votes):
+                fields[name] = _merge_values(name, values, spread)
             else:
-                lost[name] = {"": _loss_reason(votes, name, "")}
+                failures[name] = {"": _loss_reason(votes, name, "")}
             continue
-        for one in dict.fromkeys(
-            one for vote in votes for one in (*vote.items.get(name, {}), *vote.failures.get(name, {}))
+        for item_id in dict.fromkeys(
+            item_id for vote in votes for item_id in (*vote.items.get(name, {}), *vote.failures.get(name, {}))
         ):
-            held = [vote.items[name][one] for vote in votes if one in vote.items.get(name, {})]
-            if 2 * len(held) > len(votes):
-                items.setdefault(name, {})[one] = _elect_item(held)
-                _record_spread(name, one, held, spread)
+            ballots = [vote.items[name][item_id] for vote in votes if item_id in vote.items.get(name, {})]
+            if 2 * len(ballots) > len(votes):
+                items.setdefault(name, {})[item_id] = _elect_item(ballots)
+                _record_spread(name, item_id, ballots, spread)
             else:
-                lost.setdefault(name, {})[one] = _loss_reason(votes, name, one)
-    return VoteResult(items, free, lost, spread)
+                failures.setdefault(name, {})[item_id] = _loss_reason(votes, name, item_id)
+    return VoteResult(items, fields, failures, spread)
 
 
 def _loss_reason(votes: Sequence[RequestResult], name: str, item_id: str) -> str:
-    """The first reason for which a thing was lost."""
+    """Return the first reason of a failure."""
     return next(
         (reasons[item_id] for vote in votes if item_id in (reasons := vote.failures.get(name, {}))),
         AFTER_REPAIR,
@@ -112,14 +119,14 @@ def _loss_reason(votes: Sequence[RequestResult], name: str, item_id: str) -> str
 
 
 def _record_spread(name: str, item_id: str, items: Sequence[Any], spread: dict[str, float]) -> None:
-    """Note how far the votes on a chunk or claim lie apart."""
+    """Record the standard deviation of the votes on a chunk or claim."""
     number = {"chunks": "relevance", "claims": "p"}.get(name)
     if number:
         spread[item_id] = pstdev(getattr(item, number) for item in items)
 
 
 def _elect_item(items: Sequence[Any]) -> Any:
-    """One item from those of the votes; its words are those of the vote that is nearest."""
+    """Merge the votes on an item; its texts are those of the nearest vote."""
     names = ITEM_FIELD_NAMES[type(items[0])]
     labels = {
         name: _majority_label([getattr(item, name) for item in items], CAUTIOUS_ORDER[name])
@@ -128,11 +135,11 @@ def _elect_item(items: Sequence[Any]) -> Any:
     }
     numbers = {name: fmean(getattr(item, name) for item in items) for name in names if name in NUMBER_FIELDS}
 
-    def far(item: Any) -> tuple[int, float]:
+    def distance(item: Any) -> tuple[int, float]:
         wrong = sum(getattr(item, name) != label for name, label in labels.items())
         return wrong, sum(abs(getattr(item, name) - number) for name, number in numbers.items())
 
-    return align_probability(replace(min(items, key=far), **labels, **numbers))
+    return align_probability(replace(min(items, key=distance), **labels, **numbers))
 
 
 ITEM_FIELD_NAMES: Mapping[type, tuple[str, ...]] = {
@@ -141,12 +148,12 @@ ITEM_FIELD_NAMES: Mapping[type, tuple[str, ...]] = {
 
 
 def _majority_label(labels: Sequence[Any], cautious: Sequence[Any]) -> Any:
-    """The most frequent label; of several the most cautious."""
+    """Return the most frequent label; of equals the most cautious."""
     return max(cautious, key=labels.count)
 
 
 def _merge_values(name: str, values: Sequence[Any], spread: dict[str, float]) -> Any:
-    """One value from those of the votes, of a field that goes by no id."""
+    """Merge the votes on a field without ids."""
     if name == "relevance":
         spread["relevance"] = pstdev(values)
         return fmean(values)
@@ -155,15 +162,15 @@ def _merge_values(name: str, values: Sequence[Any], spread: dict[str, float]) ->
     if name == "harm":
         return _merge_harm(values)
     middle = median(map(len, values))
-    return min(values, key=lambda one: abs(len(one) - middle))
+    return min(values, key=lambda value: abs(len(value) - middle))
 
 
 def _merge_harm(votes: Sequence[Sequence[HarmItem]]) -> tuple[HarmItem, ...]:
-    """The mean of each kind of harm; a vote that does not name it sees none."""
+    """Return the mean score of each kind of harm; a vote that does not name it counts as 0."""
     worst = [
         {
-            kind: max(one.score for one in vote if one.category == kind)
-            for kind in {one.category for one in vote}
+            kind: max(item.score for item in vote if item.category == kind)
+            for kind in {item.category for item in vote}
         }
         for vote in votes
     ]

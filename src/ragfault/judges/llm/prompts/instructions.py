@@ -25,13 +25,13 @@ HARM_CATEGORIES = (
     "privacy",
     "dangerous advice",
 )
-"""The kinds of harm that are asked about."""
+"""Kinds of harm to look for."""
 CATEGORIES_PLACEHOLDER = "CATEGORIES"
-"""Stands in a file where the kinds of harm go."""
+"""Placeholder of these kinds in a prompt file."""
 
 
 class PromptSet(Struct, frozen=True, kw_only=True):
-    """The instructions for each kind of call, and the lens that had its say in them.
+    """Instructions for each kind of call, and the domain profile that they include.
 
     >>> prompts = load_prompts(DomainProfile(name="general"))
     >>> prompts.retrieval.split(":")[0], len(prompts.digest)
@@ -46,21 +46,21 @@ class PromptSet(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Of all instructions, for a judge's fingerprint."""
+        """Return the hash of all instructions, for a fingerprint."""
         texts = (self.retrieval, self.generation, self.questions, self.relevance)
         return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:8]
 
     def instructions(self, kind: CallKind) -> str:
-        """The instructions for one kind of call: they come first and are the same for every trace."""
+        """Return the instructions for a kind of call: they come first and are the same for every trace."""
         text: str = getattr(self, kind)
         return text
 
 
 def load_prompts(profile: DomainProfile) -> PromptSet:
-    """The prompts of the package, with what a lens says in addition or instead.
+    """Load the prompts of the package, with the guidance and the replacements of a domain profile.
 
-    The guidance of the lens stands at the end of the instructions wherever something is judged; the questions that an
-    answer answers are asked for without it.
+    Guidance is appended wherever something is judged, not to the request for questions that an answer
+    answers.
     """
     own = profile.prompts
     return PromptSet(
@@ -73,13 +73,12 @@ def load_prompts(profile: DomainProfile) -> PromptSet:
 
 
 def _append_guidance(text: str, guidance: str) -> str:
-    """Instructions with what matters in the domain at their end."""
     return f"{text.strip()}\n\nOf this domain: {guidance.strip()}" if guidance.strip() else text.strip()
 
 
 @cache
 def _read_prompt(name: str) -> str:
-    """A prompt as it stands in its file."""
+    """Read a prompt file."""
     text = files("ragfault.judges.llm").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
     return text.replace(CATEGORIES_PLACEHOLDER, ", ".join(HARM_CATEGORIES)).strip()
 
@@ -88,20 +87,20 @@ TruthStatus = Literal["supported", "contradicted", "unknown"]
 
 
 class ReplyItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said of the thing with an id."""
+    """Reply about the item with an id."""
 
     id: str
 
 
 class ChunkItem(ReplyItem, frozen=True, kw_only=True):
-    """A grade of a chunk."""
+    """Grade of a chunk."""
 
     reason: str
     relevance: float
 
 
 class StatementItem(ReplyItem, frozen=True, kw_only=True):
-    """Whether the chunks cover an expected statement, and the words that do."""
+    """Coverage of an expected statement, with the quote."""
 
     chunk: str
     quote: str
@@ -109,7 +108,7 @@ class StatementItem(ReplyItem, frozen=True, kw_only=True):
 
 
 class ClaimItem(ReplyItem, frozen=True, kw_only=True):
-    """How the chunks stand to a claim; the words that decide it come first, and then the verdict."""
+    """Support of a claim; the quote comes first, so that it is chosen before the verdict."""
 
     chunk: str
     quote: str
@@ -119,46 +118,46 @@ class ClaimItem(ReplyItem, frozen=True, kw_only=True):
 
 
 class UseItem(ReplyItem, frozen=True, kw_only=True):
-    """Whether the answer used a chunk."""
+    """Use of a chunk by the answer."""
 
     used: bool
 
 
 class CitationItem(ReplyItem, frozen=True, kw_only=True):
-    """Whether the cited chunk supports the claim."""
+    """Support of a claim by the cited chunk."""
 
     supports: bool
     p: float
 
 
 class FactItem(ReplyItem, frozen=True, kw_only=True):
-    """Whether an expected fact is in the answer."""
+    """Presence of an expected fact in the answer."""
 
     present: bool
     contradicted: bool
 
 
 class TruthItem(ReplyItem, frozen=True, kw_only=True):
-    """How the references stand to a claim."""
+    """Support of a claim by the references."""
 
     status: TruthStatus
 
 
 class PassageItem(ReplyItem, frozen=True, kw_only=True):
-    """The relevance of a passage, in quick."""
+    """Relevance of a passage."""
 
     relevance: float
 
 
 class AspectItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of the things that a query asks for."""
+    """Aspect of the query."""
 
     text: str
     answered: bool
 
 
 class HarmItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of harm, and how strong it is."""
+    """Kind of harm and its strength."""
 
     category: Literal[HARM_CATEGORIES]  # type: ignore[valid-type]
     score: float
@@ -174,7 +173,7 @@ ITEM_FIELDS: dict[str, type[ReplyItem]] = {
     "truth": TruthItem,
     "passages": PassageItem,
 }
-"""Fields that have one entry for each id."""
+"""Fields with one entry per id."""
 
 PLAIN_FIELDS: dict[str, Any] = {
     "missing": list[str],
@@ -185,12 +184,12 @@ PLAIN_FIELDS: dict[str, Any] = {
     "questions": list[str],
     "noncommittal": bool,
 }
-"""Fields that go by no id."""
+"""Fields without ids."""
 
 
 @cache
 def build_schema(fields: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON schema of a reply with these fields, in this order: strict, and nothing in it refers elsewhere.
+    """Build the strict JSON schema of a reply with these fields, in this order, without references.
 
     >>> build_schema(("missing",)) == {
     ...     "type": "object",
@@ -200,32 +199,32 @@ def build_schema(fields: tuple[str, ...]) -> dict[str, Any]:
     ... }
     True
     """
-    held = [(name, _field_type(name)) for name in fields]
-    made = msgspec.json.schema(msgspec.defstruct("Reply", held, forbid_unknown_fields=True))
-    whole: dict[str, Any] = _inline_refs(made, made["$defs"])
-    return whole
+    types = [(name, _field_type(name)) for name in fields]
+    schema = msgspec.json.schema(msgspec.defstruct("Reply", types, forbid_unknown_fields=True))
+    inlined: dict[str, Any] = _inline_refs(schema, schema["$defs"])
+    return inlined
 
 
 def _field_type(name: str) -> Any:
-    """The type of the values of a field."""
     return GenericAlias(list, (ITEM_FIELDS[name],)) if name in ITEM_FIELDS else PLAIN_FIELDS[name]
 
 
 def _inline_refs(node: Any, definitions: dict[str, Any]) -> Any:
-    """A schema with what it refers to in its place, and without titles and descriptions of ours."""
+    """Replace references by their definitions, and drop titles and descriptions."""
     if isinstance(node, list):
-        return [_inline_refs(one, definitions) for one in node]
+        return [_inline_refs(entry, definitions) for entry in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
         return _inline_refs(definitions[node["$ref"].rpartition("/")[2]], definitions)
-    kept = {key: value for key, value in node.items() if key not in {"$defs", "title", "description"}}
-    if "enum" in kept:
-        kept["type"] = "string"
-    if "properties" in kept:
-        kept["properties"] = {
-            key: _inline_refs(value, definitions) for key, value in kept["properties"].items()
+    inlined = {key: value for key, value in node.items() if key not in {"$defs", "title", "description"}}
+    if "enum" in inlined:
+        inlined["type"] = "string"
+    if "properties" in inlined:
+        inlined["properties"] = {
+            key: _inline_refs(value, definitions) for key, value in inlined["properties"].items()
         }
     return {
-        key: value if key == "properties" else _inline_refs(value, definitions) for key, value in kept.items()
+        key: value if key == "properties" else _inline_refs(value, definitions)
+        for key, value in inlined.items()
     }

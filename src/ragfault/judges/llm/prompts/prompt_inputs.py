@@ -1,4 +1,4 @@
-"""Prompt inputs: the chunks, claims, citations and facts of a trace as the model sees them, each with an id."""
+"""Prompt inputs: chunks, claims, citations and facts of a trace as the model sees them, each with an id."""
 
 from __future__ import annotations
 
@@ -21,54 +21,40 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.records import Chunk, Citation, Trace
 
 IMAGE_KEYS = ("image", "image_url", "url")
-"""Where the metadata of a chunk may hold its picture."""
+"""Metadata keys of a chunk's image."""
 MAX_IMAGE_LENGTH = 8_000_000
-"""The longest picture that is sent, in characters."""
+"""Longest image that is sent, in characters."""
 DATA_URL = re.compile(r"data:image/(?:png|jpeg|jpg|gif|webp);base64,[A-Za-z0-9+/=]+\Z")
 IMAGE_URL = re.compile(r"https://[^\s<>\"'\\\x00-\x20]{1,2000}\Z")
 
 
 def select_image(chunk: Chunk, allowed: Literal["none", "data", "url"]) -> str | None:
-    """The picture of a chunk of the kind "image", from its metadata or its text; None where there is none to send.
+    """Return the image of a chunk of the kind "image", from its metadata or its text; None where none may be
+    sent.
 
-    Pictures that the trace holds itself (`data:`) are sent, and with `sent="url"` also addresses that begin with
-    https. Files are never read and nothing is fetched here.
-
-    >>> select_image(Chunk(id="a", kind="image", metadata={"image_url": "https://example.com/a.png"}), "url")
-    'https://example.com/a.png'
-    >>> select_image(Chunk(id="a", kind="image", text="/etc/passwd"), "url") is None
-    True
+    Embedded images (`data:`) are allowed by "data" and "url", https addresses by "url" alone. Files are never
+    read and nothing is fetched.
     """
     if chunk.kind != "image" or allowed == "none":
         return None
-    for place in (*(chunk.metadata.get(key) for key in IMAGE_KEYS), chunk.text):
-        held = place.get("url") if isinstance(place, dict) else place
-        if not isinstance(held, str) or len(held) > MAX_IMAGE_LENGTH:
+    for source in (*(chunk.metadata.get(key) for key in IMAGE_KEYS), chunk.text):
+        url = source.get("url") if isinstance(source, dict) else source
+        if not isinstance(url, str) or len(url) > MAX_IMAGE_LENGTH:
             continue
-        held = held.strip()
-        if DATA_URL.match(held) or (allowed == "url" and IMAGE_URL.match(held)):
-            return held
+        url = url.strip()
+        if DATA_URL.match(url) or (allowed == "url" and IMAGE_URL.match(url)):
+            return url
     return None
 
 
 MAX_TABLE_LENGTH = 500_000
-"""A longer text is shown as it is."""
+"""Longer texts are shown unchanged."""
 
 
 def format_table(text: str) -> str:
-    """A table or record as Markdown: JSON, HTML, or values between commas, semicolons or tabs.
+    """Format a table or record as Markdown: JSON, HTML, or values separated by commas, semicolons or tabs.
 
-    What is none of these, Markdown among it, stays as it is.
-
-    >>> print(format_table('[{"town": "Oslo", "founded": 1040}, {"town": "Bergen"}]'))
-    | town | founded |
-    | --- | --- |
-    | Oslo | 1040 |
-    | Bergen |  |
-    >>> print(format_table('{"town": "Oslo", "rivers": ["Akerselva", "Lysakerelva"]}'))
-    | town | Oslo |
-    | --- | --- |
-    | rivers | Akerselva, Lysakerelva |
+    Other text, Markdown included, is returned unchanged.
     """
     bare = text.strip()
     if not bare or len(bare) > MAX_TABLE_LENGTH:
@@ -83,56 +69,54 @@ def format_table(text: str) -> str:
 
 
 def _format_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as Markdown, the first of them the heading."""
+    """Format rows as Markdown, the first one as the heading."""
     width = max(map(len, rows))
     lines = ["| " + " | ".join([*map(_escape_cell, row), *[""] * (width - len(row))]) + " |" for row in rows]
     return "\n".join([lines[0], "| " + " | ".join(["---"] * width) + " |", *lines[1:]])
 
 
 def _escape_cell(text: str) -> str:
-    """A value on one line, with no bar that would end it."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def _parse_json_rows(text: str) -> list[list[str]]:
-    """The rows of a list of records, a list of lists, or a single record; of several, one below the other, too."""
+    """Parse a list of records, a list of lists, a record, or JSON Lines to rows."""
     try:
-        held = msgspec.json.decode(text)
+        data = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         try:
-            held = [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+            data = [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
         except (msgspec.DecodeError, RecursionError):
             return []
-    if isinstance(held, Mapping):
-        return [[str(key), _format_cell(value)] for key, value in held.items()]
-    if not isinstance(held, list) or not held:
+    if isinstance(data, Mapping):
+        return [[str(key), _format_cell(value)] for key, value in data.items()]
+    if not isinstance(data, list) or not data:
         return []
-    if all(isinstance(one, Mapping) for one in held):
-        keys = list(dict.fromkeys(key for one in held for key in one))
-        return [keys, *([_format_cell(one.get(key)) for key in keys] for one in held)] if keys else []
-    if all(isinstance(one, list) for one in held) and any(held):
-        return [[_format_cell(value) for value in one] for one in held]
+    if all(isinstance(record, Mapping) for record in data):
+        keys = list(dict.fromkeys(key for record in data for key in record))
+        return [keys, *([_format_cell(record.get(key)) for key in keys] for record in data)] if keys else []
+    if all(isinstance(record, list) for record in data) and any(data):
+        return [[_format_cell(value) for value in record] for record in data]
     return []
 
 
 def _format_cell(value: Any) -> str:
-    """A value of a cell."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and not any(isinstance(one, list | Mapping) for one in value):
+    if isinstance(value, list) and not any(isinstance(entry, list | Mapping) for entry in value):
         return ", ".join(map(_format_cell, value))
     return msgspec.json.encode(value).decode()
 
 
 def _parse_separated(text: str) -> list[list[str]]:
-    """The rows of values between tabs, semicolons or commas, where all rows are of one length."""
-    for sign in "\t;,":
-        if sign not in text.partition("\n")[0]:
+    """Parse values separated by tabs, semicolons or commas, where all rows have the same length."""
+    for separator in "\t;,":
+        if separator not in text.partition("\n")[0]:
             continue
         try:
-            rows = [row for row in csv.reader(io.StringIO(text), delimiter=sign) if row]
+            rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row]
         except csv.Error:
             continue
         if len(rows) > 1 and len({len(row) for row in rows}) == 1:
@@ -141,7 +125,7 @@ def _parse_separated(text: str) -> list[list[str]]:
 
 
 class _HtmlTableParser(HTMLParser):
-    """Collects the rows of all tables of a text."""
+    """Parser that collects the rows of all tables."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -149,7 +133,6 @@ class _HtmlTableParser(HTMLParser):
         self._open = False
 
     def handle_starttag(self, tag: str, attrs: Iterable[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        """A new row, or a new cell of it."""
         if tag == "tr":
             self.rows.append([])
             self._open = False
@@ -162,12 +145,11 @@ class _HtmlTableParser(HTMLParser):
             self.rows[-1][-1] += " "
 
     def handle_endtag(self, tag: str) -> None:
-        """The end of a cell."""
         if tag in {"td", "th", "tr", "table"}:
             self._open = False
 
     def handle_data(self, data: str) -> None:
-        """Words of the open cell; before the first row, as in a caption, a row of their own."""
+        """Append text to the open cell; text outside of cells, such as a caption, is a row."""
         if self._open:
             self.rows[-1][-1] += data
         elif data.strip():
@@ -175,7 +157,7 @@ class _HtmlTableParser(HTMLParser):
 
 
 def _parse_html_rows(text: str) -> list[list[str]]:
-    """The rows of all tables of an HTML text, and what stands between them."""
+    """Parse the rows of all tables of an HTML text, and the text between them."""
     parser = _HtmlTableParser()
     parser.feed(text)
     parser.close()
@@ -184,82 +166,84 @@ def _parse_html_rows(text: str) -> list[list[str]]:
 
 
 class PromptChunk(NamedTuple):
-    """A chunk as a model sees it."""
+    """Chunk as the model sees it."""
 
     name: str
     """`c1` for the first, and so on."""
     chunk: Chunk
     text: str
-    """Its text, without what is not seen; tables as Markdown."""
+    """Visible text; tables as Markdown."""
     image: str | None = None
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to see."""
+        """Return True where there is nothing to see."""
         return not self.image and not self.text.strip()
 
     @property
     def is_unsent_image(self) -> bool:
-        """Whether it is a picture that is not shown."""
+        """Return True for an image that is not sent."""
         return self.is_blank and self.chunk.kind == "image"
 
 
 class PromptCitation(NamedTuple):
-    """A citation of the answer."""
+    """Citation of the answer."""
 
     name: str
     """`k1` for the first, and so on."""
     citation: Citation
     claim: str
-    """What it stands by; "" where that is not known."""
+    """Claim that it supports; "" where that is unknown."""
     chunk_name: str | None
-    """The name of the chunk that it points to; None where that was not retrieved, or holds nothing."""
+    """Name of the cited chunk; None where it was not retrieved, or is blank."""
     claim_name: str | None
-    """The name of the claim whose very words it stands by."""
+    """Name of the claim with exactly this text."""
 
 
 class PromptInputs(NamedTuple):
-    """All of a trace that is asked about."""
+    """Everything of a trace that the model is asked about."""
 
     trace: Trace
     chunks: tuple[PromptChunk, ...] | None
-    """None where no chunks were recorded, or nothing of them but their ids."""
+    """None where no chunks were recorded, or only their ids."""
     claims: tuple[Claim, ...]
     answer_parts: tuple[FencedText, ...]
-    """The whole answer: its claims under `s1`, `s2` …, what stands between them under `answer`."""
+    """Whole answer: its claims under `s1`, `s2` …, the text between them under `answer`."""
     citations: tuple[PromptCitation, ...]
     facts: tuple[FencedText, ...]
     references: tuple[FencedText, ...]
     statements: tuple[tuple[FencedText, ...], ...]
-    """What the chunks are expected to cover: the facts, else the sentences of each reference."""
+    """Statements that the chunks should cover: the facts, else the sentences of each reference."""
 
     @property
     def visible_chunks(self) -> tuple[PromptChunk, ...]:
-        """The chunks that there is something to see of."""
-        return tuple(one for one in self.chunks or () if not one.is_blank)
+        """Return the chunks that are not blank."""
+        return tuple(chunk for chunk in self.chunks or () if not chunk.is_blank)
 
 
 def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
-    """What of a trace is asked about; claims are cut as for every other judge."""
-    shown = _prepare_chunks(trace.chunks, settings)
+    """Collect the prompt inputs of a trace; claims are extracted as for every other judge."""
+    chunks = _prepare_chunks(trace.chunks, settings)
     passages = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
     answer = trace.answer or ""
     lexical = LexicalJudge().open_session(trace.query)
-    said = (
+    claims = (
         tuple(extract_claims(answer, make_topic_check(trace.query, passages, lexical)))
         if answer.strip()
         else ()
     )
     facts = number_texts("f", trace.facts or ())
     expected = (
-        [trace.facts] if trace.facts is not None else [split_statements(one) for one in trace.references]
+        [trace.facts]
+        if trace.facts is not None
+        else [split_statements(reference) for reference in trace.references]
     )
     return PromptInputs(
         trace=trace,
-        chunks=shown,
-        claims=said,
-        answer_parts=_split_answer(answer, said),
-        citations=_resolve_citations(trace, shown or (), said),
+        chunks=chunks,
+        claims=claims,
+        answer_parts=_split_answer(answer, claims),
+        citations=_resolve_citations(trace, chunks or (), claims),
         facts=facts,
         references=number_texts("r", trace.references),
         statements=_number_lists(expected),
@@ -267,78 +251,82 @@ def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
 
 
 def number_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:
-    """Texts under a letter and their number, from 1.
+    """Name texts by a letter and their number, from 1.
 
     >>> number_texts("f", ["Oslo is old."])
     (FencedText(name='f1', text='Oslo is old.'),)
     """
-    return tuple(FencedText(f"{letter}{place}", text) for place, text in enumerate(texts, 1))
+    return tuple(FencedText(f"{letter}{number}", text) for number, text in enumerate(texts, 1))
 
 
 def _number_lists(lists: Sequence[Sequence[str]]) -> tuple[tuple[FencedText, ...], ...]:
-    """Several lists of statements, numbered through."""
-    found: list[tuple[FencedText, ...]] = []
+    """Number the statements of several lists consecutively."""
+    numbered: list[tuple[FencedText, ...]] = []
     count = 0
     for texts in lists:
-        found.append(tuple(FencedText(f"t{count + place}", text) for place, text in enumerate(texts, 1)))
+        numbered.append(tuple(FencedText(f"t{count + number}", text) for number, text in enumerate(texts, 1)))
         count += len(texts)
-    return tuple(found)
+    return tuple(numbered)
 
 
 def _prepare_chunks(chunks: Sequence[Chunk] | None, settings: LLMSettings) -> tuple[PromptChunk, ...] | None:
-    """The chunks as a model sees them; None where there is nothing to see but that there were some."""
+    """Prepare the chunks for the model; None where only ids were recorded."""
     if chunks is None:
         return None
     shown = []
-    for place, chunk in enumerate(chunks, 1):
-        picture = select_image(chunk, settings.images)
+    for number, chunk in enumerate(chunks, 1):
+        image = select_image(chunk, settings.images)
         text = "" if chunk.kind == "image" and _is_address(chunk.text) else remove_hidden(chunk.text)
         if chunk.kind in {"table", "record"}:
             text = format_table(text)
-        shown.append(PromptChunk(f"c{place}", chunk, text, picture))
-    textless = all(one.is_blank and not one.is_unsent_image for one in shown)
+        shown.append(PromptChunk(f"c{number}", chunk, text, image))
+    textless = all(chunk.is_blank and not chunk.is_unsent_image for chunk in shown)
     return None if shown and textless else tuple(shown)
 
 
 def _is_address(text: str) -> bool:
-    """Whether a text is the address of a picture and no words about it."""
+    """Check that a text is the URL of an image and nothing else."""
     bare = text.strip()
-    return bare.startswith("data:") or ("://" in bare[:12] and not any(sign.isspace() for sign in bare))
+    return bare.startswith("data:") or (
+        "://" in bare[:12] and not any(character.isspace() for character in bare)
+    )
 
 
 def _split_answer(answer: str, claims_in_answer: Sequence[Claim]) -> tuple[FencedText, ...]:
-    """The whole answer in its order, claims and what is between them."""
-    pieces: list[FencedText] = []
-    place = 0
+    """Split the answer into claims and the text between them."""
+    parts: list[FencedText] = []
+    offset = 0
     for number, claim in enumerate(claims_in_answer, 1):
-        pieces += [
-            FencedText("answer", answer[place : claim.start].strip()),
+        parts += [
+            FencedText("answer", answer[offset : claim.start].strip()),
             FencedText(f"s{number}", claim.text),
         ]
-        place = claim.end
-    pieces.append(FencedText("answer", answer[place:].strip()))
-    return tuple(piece for piece in pieces if piece.text)
+        offset = claim.end
+    parts.append(FencedText("answer", answer[offset:].strip()))
+    return tuple(part for part in parts if part.text)
 
 
 def _resolve_citations(
     trace: Trace, chunks: Sequence[PromptChunk], claims_in_answer: Sequence[Claim]
 ) -> tuple[PromptCitation, ...]:
-    """The citations, each with what it stands by and where it points."""
+    """Resolve the claim and the chunk of each citation."""
     if not (trace.answer or "").strip():
         return ()
-    names = {one.chunk.id: one.name for one in reversed(chunks) if not one.is_blank}
-    same = {claim.text: f"s{number}" for number, claim in reversed(list(enumerate(claims_in_answer, 1)))}
+    names = {chunk.chunk.id: chunk.name for chunk in reversed(chunks) if not chunk.is_blank}
+    claim_names = {
+        claim.text: f"s{number}" for number, claim in reversed(list(enumerate(claims_in_answer, 1)))
+    }
     cited = []
-    for place, citation in enumerate(trace.citations or ()):
+    for index, citation in enumerate(trace.citations or ()):
         claim = (
             citation.claim
-            or locate_citing_sentence(citation, place, trace.answer or "")
+            or locate_citing_sentence(citation, index, trace.answer or "")
             or citation.quote
             or ""
         )
         cited.append(
             PromptCitation(
-                f"k{place + 1}", citation, claim, names.get(citation.chunk), same.get(claim.strip())
+                f"k{index + 1}", citation, claim, names.get(citation.chunk), claim_names.get(claim.strip())
             )
         )
     return tuple(cited)

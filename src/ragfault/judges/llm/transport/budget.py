@@ -1,4 +1,4 @@
-"""Prices of model calls and the budget: reserve the upper bound before a call, settle it afterwards."""
+"""Prices of model calls, and the budget: reserve the upper bound before a call, settle it afterwards."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ragfault.judges.llm.transport.reply_cache import CachedReply, CacheFile, st
 from ragfault.records import Usage
 
 NANO = 1_000_000_000
-"""Amounts are kept in whole billionths of a US$, rounded up, so that sums are exact."""
+"""Amounts are integers in billionths of a US$, rounded up, so that sums are exact."""
 LOCAL_PROVIDERS = frozenset({"ollama", "lmstudio", "vllm"})
-"""Providers that are a machine of one's own."""
+"""Providers that run on the user's own machine."""
 CATALOG_PROVIDERS = frozenset({"openai", "azure", "anthropic", "google"})
 SMALL_CALL, LARGE_CALL = 1_000, 1_000_000
 
 CostFunction = Callable[[int, int], int | None]
-"""(tokens sent, tokens received) → billionths of a US$, or None where no price is known."""
+"""(tokens sent, tokens received) → billionths of a US$, or None where the price is unknown."""
 
 
 def load_cost_function(settings: LLMSettings) -> CostFunction:
-    """What a call to the model of settings costs.
+    """Return the cost of calls to the model of settings.
 
-    A machine of one's own costs nothing unless a price is given. Raises UsageError where a budget in US$ is set and no
-    price is known.
+    Local models cost nothing unless a price is set. Raises UsageError for a budget in US$ without a known
+    price.
 
     >>> load_cost_function(LLMSettings(model="m", price=(0.15, 0.6)))(1000, 100)
     210000
@@ -41,32 +41,31 @@ def load_cost_function(settings: LLMSettings) -> CostFunction:
         return _linear_cost(*settings.price)
     if is_local(settings) or settings.provider in LOCAL_PROVIDERS:
         return _linear_cost(0, 0)
-    found = _catalog_cost(settings)
-    if found is None and settings.budget is not None:
+    cost = _catalog_cost(settings)
+    if cost is None and settings.budget is not None:
         raise UsageError(
-            f"the price of {settings.model} at {endpoint_host(settings)} is not known, so a budget in US$ cannot be kept. "
-            f"{_install_hint()}Give --price IN,OUT (US$ for a million tokens sent and received), or a budget in tokens: "
-            '--budget "200000 tokens".'
+            f"the price of {settings.model} at {endpoint_host(settings)} is not known, so a budget in US$ cannot be "
+            f"kept. {_install_hint()}Give --price IN,OUT (US$ for a million tokens sent and received), or a budget in "
+            'tokens: --budget "200000 tokens".'
         )
-    return found or _unknown_cost
+    return cost or _unknown_cost
 
 
 def _install_hint() -> str:
-    """What to install where the catalogue of prices is not."""
-    found = find_spec("genai_prices") is not None
-    return "" if found else "Prices come with: pip install 'ragfault[llm]'. Or: "
+    installed = find_spec("genai_prices") is not None
+    return "" if installed else "Prices come with: pip install 'ragfault[llm]'. Or: "
 
 
 def lookup_context_window(settings: LLMSettings) -> int | None:
-    """The longest request and reply together, in tokens, as far as the catalogue knows."""
+    """Return the longest request and reply together, in tokens; None where the catalog does not know it."""
     if is_local(settings):
         return None
-    found = getattr(_catalog_model(settings), "context_window", None)
-    return int(found) if found else None
+    window = getattr(_catalog_model(settings), "context_window", None)
+    return int(window) if window else None
 
 
 def _linear_cost(sent: float, received: float) -> CostFunction:
-    """The same price for every token; prices are in US$ for a million."""
+    """Return a cost function with one price for every token; prices are in US$ for a million."""
     into, out = sent * NANO / 1_000_000, received * NANO / 1_000_000
 
     def cost(prompt: int, completion: int) -> int:
@@ -80,7 +79,7 @@ def _unknown_cost(prompt: int, completion: int) -> None:  # noqa: ARG001 - the s
 
 
 def _catalog_cost(settings: LLMSettings) -> CostFunction | None:
-    """The price of the catalogue; where it rises with the length of a request, each call is looked up."""
+    """Return the cost function of the catalog; it looks up each call where the price depends on its length."""
     model = _catalog_model(settings)
     if model is None:
         return None
@@ -89,11 +88,11 @@ def _catalog_cost(settings: LLMSettings) -> CostFunction | None:
         from genai_prices import Usage, calc_price
 
         usage = Usage(input_tokens=prompt, output_tokens=completion)
-        found = calc_price(usage, settings.model, **_catalog_key(settings))
-        return math.ceil(round(float(found.total_price) * NANO, 3))
+        price = calc_price(usage, settings.model, **_catalog_key(settings))
+        return math.ceil(round(float(price.total_price) * NANO, 3))
 
     try:
-        ends = (
+        samples = (
             cost(SMALL_CALL, 0),
             cost(LARGE_CALL, 0),
             cost(0, SMALL_CALL),
@@ -102,23 +101,23 @@ def _catalog_cost(settings: LLMSettings) -> CostFunction | None:
         )
     except LookupError:
         return None
-    even = (
-        ends[1] * SMALL_CALL == ends[0] * LARGE_CALL
-        and ends[3] == ends[0] + ends[2]
-        and ends[4] == ends[1] + ends[2]
+    linear = (
+        samples[1] * SMALL_CALL == samples[0] * LARGE_CALL
+        and samples[3] == samples[0] + samples[2]
+        and samples[4] == samples[1] + samples[2]
     )
-    return _linear_cost(ends[1] / NANO, ends[2] / NANO * LARGE_CALL / SMALL_CALL) if even else cost
+    return _linear_cost(samples[1] / NANO, samples[2] / NANO * LARGE_CALL / SMALL_CALL) if linear else cost
 
 
 def _catalog_key(settings: LLMSettings) -> dict[str, Any]:
-    """How the catalogue is told whose model is meant: by its provider, or by the address of another service."""
+    """Identify the service in the catalog: by its provider, or by its URL."""
     if (settings.base_url is None and settings.provider in CATALOG_PROVIDERS) or settings.provider == "azure":
         return {"provider_id": settings.provider}
     return {"provider_api_url": settings.base_url or ""}
 
 
 def _catalog_model(settings: LLMSettings) -> Any:
-    """The entry of the catalogue; None where there is none, or no catalogue is installed."""
+    """Return the catalog entry; None where there is none, or the catalog is not installed."""
     return _lookup_model(settings.model, *next(iter(_catalog_key(settings).items())))
 
 
@@ -129,29 +128,29 @@ def _lookup_model(model: str, field: str, value: str) -> Any:
     except ImportError:
         return None
     try:
-        named: dict[str, Any] = {field: value}
-        return calc_price(Usage(input_tokens=1, output_tokens=1), model, **named).model
+        service: dict[str, Any] = {field: value}
+        return calc_price(Usage(input_tokens=1, output_tokens=1), model, **service).model
     except (LookupError, ValueError):
         return None
 
 
 MESSAGE_TOKENS, REQUEST_TOKENS = 16, 64
-"""Tokens that a service adds to each message, and to a request, at the most."""
+"""Most tokens that a service adds to a message, and to a request."""
 MAX_IMAGE_TOKENS = 50_000
-"""Tokens of an image, at the most, whatever its size and the model."""
+"""Most tokens of an image, whatever its size and the model."""
 
 
 class CallCost(NamedTuple):
-    """What a call costs."""
+    """Tokens and cost of a call."""
 
     prompt: int
     completion: int
     cost: int | None
-    """Billionths of a US$; None where no price is known."""
+    """Billionths of a US$; None where the price is unknown."""
 
 
 def bound_cost(call: ModelCall, settings: LLMSettings, cost: CostFunction) -> CallCost:
-    """What a call can cost at the most: no token is shorter than a byte."""
+    """Return the upper bound of the cost of a call: no token is shorter than a byte."""
     size = (
         REQUEST_TOKENS + len(msgspec.json.encode(call.schema)) + len(msgspec.json.encode(settings.parameters))
     )
@@ -165,9 +164,9 @@ def bound_cost(call: ModelCall, settings: LLMSettings, cost: CostFunction) -> Ca
 
 
 class CallBudget:
-    """What is spent under one name, killed commands included, and the bounds that it keeps to.
+    """Spending under one id, killed commands included, and its limits.
 
-    All of it stands in the file, so that what was set aside by a command that was killed stays set aside.
+    Reservations are stored in the file, so that those of a killed command stay reserved.
     """
 
     def __init__(self, file: CacheFile, name: str, settings: LLMSettings) -> None:
@@ -177,23 +176,23 @@ class CallBudget:
         self._hits = 0
 
     def begin(self, *, fresh: bool) -> None:
-        """Make the purse; `afresh` forgets what was spent under its name."""
+        """Create the budget; `fresh` forgets what was spent on it."""
         with self._file.transaction() as connection:
             if fresh:
-                connection.execute("delete from purses where name = ?", (self.name,))
-                connection.execute("delete from reservations where purse = ?", (self.name,))
-            connection.execute("insert or ignore into purses (name) values (?)", (self.name,))
+                connection.execute("delete from budgets where name = ?", (self.name,))
+                connection.execute("delete from reservations where budget = ?", (self.name,))
+            connection.execute("insert or ignore into budgets (name) values (?)", (self.name,))
 
     def reserve(self, bound: CallCost) -> int | None:
-        """Set aside what a call can cost; None where that would pass the budget."""
+        """Reserve the upper bound of a call; None where that exceeds the budget."""
         with self._file.transaction() as connection:
             if not self._fits(connection, bound):
                 return None
-            done = connection.execute(
-                "insert into reservations (purse, prompt, completion, cost) values (?, ?, ?, ?)",
+            cursor = connection.execute(
+                "insert into reservations (budget, prompt, completion, cost) values (?, ?, ?, ?)",
                 (self.name, *bound),
             )
-        return done.lastrowid
+        return cursor.lastrowid
 
     def _fits(self, connection: sqlite3.Connection, bound: CallCost) -> bool:
         if self._max_tokens is None and self._max_cost is None:
@@ -206,38 +205,38 @@ class CallBudget:
         return within and (self._max_cost is None or cost + (bound.cost or 0) <= self._max_cost)
 
     def settle(self, ticket: int, amount: CallCost, reply: tuple[bytes, CachedReply] | None = None) -> None:
-        """Put what a call did cost in the place of what was set aside for it, and keep its reply at the same moment."""
+        """Replace a reservation by the cost of the call, and store its reply in the same transaction."""
         with self._file.transaction() as connection:
             if reply is not None:
                 store_reply(connection, *reply)
             connection.execute("delete from reservations where id = ?", (ticket,))
             connection.execute(
-                "update purses set calls = calls + 1, cached = cached + ?, prompt = prompt + ?, "
+                "update budgets set calls = calls + 1, cached = cached + ?, prompt = prompt + ?, "
                 "completion = completion + ?, cost = cost + ?, unpriced = unpriced + ? where name = ?",
                 (self._hits, *amount[:2], amount.cost or 0, amount.cost is None, self.name),
             )
             self._hits = 0
 
     def release(self, ticket: int) -> None:
-        """Give back what was set aside for a call that was not charged for."""
+        """Release the reservation of a call that was not charged."""
         with self._file.transaction() as connection:
             connection.execute("delete from reservations where id = ?", (ticket,))
 
     def count_hit(self) -> None:
-        """Count a call that the cache answered."""
+        """Count a call that was answered by the cache."""
         self._hits += 1
 
     def save_hits(self) -> None:
-        """Write down the hits that no payment has carried along."""
+        """Store the cache hits that no settlement stored."""
         if self._hits:
             with self._file.transaction() as connection:
                 connection.execute(
-                    "update purses set cached = cached + ? where name = ?", (self._hits, self.name)
+                    "update budgets set cached = cached + ? where name = ?", (self._hits, self.name)
                 )
                 self._hits = 0
 
     def usage(self) -> Usage:
-        """What was spent; what is set aside counts as spent."""
+        """Return what was spent; reservations count as spent."""
         with self._file.connection() as connection:
             calls, cached, prompt, completion, cost, unpriced = _sum_spending(connection, self.name)
         return Usage(
@@ -249,7 +248,7 @@ class CallBudget:
         )
 
     def describe_spending(self) -> str:
-        """Spent and budget in words: "US$ 4.9981 of US$ 5 in 1,204 calls"."""
+        """Describe spending and limits: "US$ 4.9981 of US$ 5 in 1,204 calls"."""
         spent = self.usage()
         parts = []
         if self._max_cost is not None:
@@ -260,11 +259,11 @@ class CallBudget:
 
 
 def _sum_spending(connection: sqlite3.Connection, name: str) -> tuple[int, int, int, int, int, int]:
-    """Calls, hits, tokens sent and received, cost and calls without a price, with what is set aside."""
+    """Return calls, hits, tokens sent and received, cost and unpriced calls, reservations included."""
     row = connection.execute(
-        "select calls + n, cached, p.prompt + s, p.completion + r, p.cost + c, unpriced + u from purses p, "
+        "select calls + n, cached, p.prompt + s, p.completion + r, p.cost + c, unpriced + u from budgets p, "
         "(select count(*) n, coalesce(sum(prompt), 0) s, coalesce(sum(completion), 0) r, coalesce(sum(cost), 0) c, "
-        "count(*) - count(cost) u from reservations where purse = ?1) where name = ?1",
+        "count(*) - count(cost) u from reservations where budget = ?1) where name = ?1",
         (name,),
     ).fetchone()
     return row or (0, 0, 0, 0, 0, 0)

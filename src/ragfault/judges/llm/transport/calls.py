@@ -1,4 +1,4 @@
-"""Records of a model call: messages, reply, and the protocol of a caller."""
+"""Records of a model call, and the protocol of a caller."""
 
 from __future__ import annotations
 
@@ -10,76 +10,75 @@ from ragfault.errors import JudgeError
 from ragfault.records import Usage
 
 CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
-"""What a call asks for: the verdicts on what was retrieved, those on what was generated, the questions that an
-answer answers, the relevance of passages in quick, or lines that it writes on a text."""
+"""Purpose of a call: verdicts on the retrieval, verdicts on the answer, questions that an answer answers,
+relevance of passages, or text.
+"""
 
 
 class ModelMessage(Struct, frozen=True):
-    """One turn of what is said to a model."""
+    """Turn of a conversation with a model."""
 
     role: Literal["system", "user", "assistant"]
     text: str
     images: tuple[str, ...] = ()
-    """Addresses of images that go with it: `data:` or `https:`."""
+    """URLs of its images: `data:` or `https:`."""
 
 
 class ModelCall(Struct, frozen=True, kw_only=True):
-    """One question to a model."""
+    """Request to a model."""
 
     kind: CallKind
     messages: tuple[ModelMessage, ...]
     schema: dict[str, Any]
-    """The JSON schema of the reply; strict: every field is required, none may be added."""
+    """Strict JSON schema of the reply: every field is required, none may be added."""
     content: str
-    """Names what is asked about, all that bears on the reply but model and parameters: a hash of prompt, query,
-    chunks, answer … (the mark that fences the texts follows from them)."""
+    """Hash of everything that affects the reply except model and parameters."""
     vote: int = 0
-    """Which of several equal calls this is, from 0."""
+    """Number of this call among equal ones, from 0."""
 
 
 class ModelReply(NamedTuple):
-    """What a model said."""
+    """Reply of a model."""
 
     text: str
     usage: Usage
     cached: bool
-    """Whether it was paid for earlier."""
+    """The reply was paid for earlier."""
     truncated: bool = False
-    """Whether it broke off at the limit of tokens."""
+    """The reply ended at the token limit."""
 
 
 class CallFailed(JudgeError):
-    """A call got no reply in spite of all tries; says why, without any key."""
+    """Error of a call without a reply after all attempts; its message holds no key."""
 
 
 class ModelCaller(Protocol):
-    """Whoever gets replies: from the cache, or from an endpoint within a budget."""
+    """Source of replies: a cache, or an endpoint within a budget."""
 
     async def ask(self, call: ModelCall) -> ModelReply:
-        """The reply to a call, paid for once.
+        """Return the reply to a call, paid for once.
 
-        Raises CallFailed where this call cannot be answered, Stopped where none can, BudgetSpent where its cost
-        cannot be borne.
+        Raises CallFailed where this call cannot be answered, JudgeStopped where none can, BudgetExceeded
+        where its cost exceeds the budget.
         """
         ...
 
 
 class CountingCaller:
-    """A caller that counts what the replies came to that it gets from another."""
+    """Caller that sums up the usage of the replies of another caller."""
 
     def __init__(self, caller: ModelCaller) -> None:
         self._caller = caller
         self.usage = Usage()
 
     async def ask(self, call: ModelCall) -> ModelReply:
-        """The reply of the other."""
         reply = await self._caller.ask(call)
-        before, more = self.usage, reply.usage
+        total, usage = self.usage, reply.usage
         self.usage = Usage(
-            calls=before.calls + more.calls,
-            cached=before.cached + more.cached,
-            prompt=before.prompt + more.prompt,
-            completion=before.completion + more.completion,
-            cost=None if before.cost is None or more.cost is None else before.cost + more.cost,
+            calls=total.calls + usage.calls,
+            cached=total.cached + usage.cached,
+            prompt=total.prompt + usage.prompt,
+            completion=total.completion + usage.completion,
+            cost=None if total.cost is None or usage.cost is None else total.cost + usage.cost,
         )
         return reply

@@ -1,4 +1,4 @@
-"""Concurrency limiter: halve the calls in flight when the endpoint is overloaded, add one per good round."""
+"""Concurrency limiter: halves the calls in flight when the endpoint is overloaded, adds one per good round."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
-"""Seconds before the second try, and before any: each time twice as long."""
+"""Seconds before the second attempt, and at most; doubled each time."""
 MAX_REQUESTED_DELAY = 120.0
-"""The longest wait, in seconds, that a service can ask for."""
+"""Longest wait that a service can request, in seconds."""
 
 
 class ConcurrencyLimiter:
-    """How many calls are under way at once: halved where an endpoint is pressed, one more for each good round.
+    """Limit of calls in flight: halved on overload, raised by one for each good round of calls.
 
-    It is entered for each try: `async with pace.turn():`. First come, first served; further tries go before.
+    Acquire a slot for each attempt: `async with limiter.acquire_slot():`. First come, first served; retries
+    go first.
     """
 
     def __init__(self, max_calls: int) -> None:
@@ -30,7 +31,7 @@ class ConcurrencyLimiter:
 
     @asynccontextmanager
     async def acquire_slot(self, *, retry: bool = False) -> AsyncIterator[None]:
-        """Wait until one more call may be under way, and be it."""
+        """Wait for a slot and hold it for the block."""
         if self.busy < int(self.limit) and not self._waiting:
             self.busy += 1
         else:
@@ -42,61 +43,63 @@ class ConcurrencyLimiter:
             self._admit()
 
     async def _wait_for_slot(self, retry: bool) -> None:
-        """Wait to be admitted."""
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._waiting.appendleft if retry else self._waiting.append)(place)
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waiting.appendleft if retry else self._waiting.append)(slot)
         try:
-            await place
+            await slot
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if slot.done() and not slot.cancelled():
                 self.busy -= 1
                 self._admit()
             raise
 
     def _admit(self) -> None:
         while self._waiting and self.busy < int(self.limit):
-            place = self._waiting.popleft()
-            if not place.done():
+            slot = self._waiting.popleft()
+            if not slot.done():
                 self.busy += 1
-                place.set_result(None)
+                slot.set_result(None)
 
     def decrease(self, began: float) -> None:
-        """Halve the calls at once; a call that began before the last time says nothing new."""
+        """Decrease the limit by half; a call that began before the last decrease is ignored."""
         if began > self._decreased_at:
             self.limit = max(1.0, self.limit / 2)
             self._decreased_at = time.monotonic()
 
     def increase(self) -> None:
-        """Allow one more call at once for each round of calls that went well."""
+        """Raise the limit by one for each round of successful calls."""
         self.limit = min(float(self.max_calls), self.limit + 1 / self.limit)
         self._admit()
 
 
 def compute_delay(attempts: int, requested: float | None) -> float:
-    """Seconds to wait after so many tries: what the service asked for, else twice as long each time, with jitter."""
+    """Return the seconds to wait after some attempts: what the service requested, else exponential with
+    jitter.
+    """
     if requested is not None:
         return min(requested, MAX_REQUESTED_DELAY) + random.uniform(0, 0.05)
     return min(FIRST_DELAY * 2.0 ** (attempts - 1), MAX_DELAY) * random.uniform(0.5, 1.0)
 
 
 def parse_retry_after(headers: dict[str, str]) -> float | None:
-    """The seconds that a service asks to wait (Retry-After, as a number or a date); None where it asks for none.
+    """Return the seconds of a Retry-After header (a number or a date); None where it requests none.
 
-    >>> parse_retry_after({"retry-after": "3"}), parse_retry_after({"retry-after-ms": "250"}), parse_retry_after({"retry-after": "soon"}), parse_retry_after({})
-    (3.0, 0.25, None, None)
+    >>> headers = [{"retry-after": "3"}, {"retry-after-ms": "250"}, {"retry-after": "soon"}, {}]
+    >>> [parse_retry_after(header) for header in headers]
+    [3.0, 0.25, None, None]
     """
-    exact = headers.get("retry-after-ms", "")
-    said = headers.get("retry-after", "").strip()
-    for text, unit in ((exact, 1000.0), (said, 1.0)):
+    milliseconds = headers.get("retry-after-ms", "")
+    value = headers.get("retry-after", "").strip()
+    for text, unit in ((milliseconds, 1000.0), (value, 1.0)):
         try:
             seconds = float(text) / unit
         except ValueError:
             continue
         return seconds if 0 <= seconds < float("inf") else None
-    if not said:
+    if not value:
         return None
     try:
-        moment = parsedate_to_datetime(said)
+        moment = parsedate_to_datetime(value)
     except ValueError:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

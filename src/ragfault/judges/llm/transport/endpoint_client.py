@@ -34,35 +34,36 @@ REFUSAL_WORDS = (
 
 
 class EndpointFeatures(NamedTuple):
-    """What requests are made of."""
+    """Request features that an endpoint supports."""
 
     reply_format: Literal["schema", "object", "none"] = "schema"
-    """What holds the reply to its schema."""
+    """Enforcement of the reply schema."""
     limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The name of the longest reply."""
+    """Name of the parameter for the longest reply."""
     limit_swapped: bool = False
-    """Whether the other name was refused."""
+    """The other name was refused."""
     temperature: bool = True
-    """Whether a temperature is taken."""
+    """A temperature is accepted."""
 
 
 def assume_features(settings: LLMSettings) -> EndpointFeatures:
-    """What is tried first."""
-    new = settings.provider in ("openai", "azure") and settings.base_url is None
+    """Return the features to try first."""
+    recent_api = settings.provider in ("openai", "azure") and settings.base_url is None
     return EndpointFeatures(
         reply_format="schema" if settings.structured == "auto" else settings.structured,
-        limit_name="max_completion_tokens" if new else "max_tokens",
+        limit_name="max_completion_tokens" if recent_api else "max_tokens",
     )
 
 
 def downgrade_features(
     sent: EndpointFeatures, status: int, message: str, parameter: str, settings: LLMSettings
 ) -> EndpointFeatures | None:
-    """What is left to try after a refusal that speaks of what was sent; None where it speaks of something else.
+    """Return the features to try after a refusal; None where the refusal is about something else.
 
-    >>> downgrade_features(EndpointFeatures(), 400, "response_format is not supported", "", LLMSettings(model="m")).reply_format
+    >>> settings = LLMSettings(model="m")
+    >>> downgrade_features(EndpointFeatures(), 400, "response_format is not supported", "", settings).reply_format
     'object'
-    >>> downgrade_features(EndpointFeatures(), 400, "maximum context length is 8192 tokens", "", LLMSettings(model="m"))
+    >>> downgrade_features(EndpointFeatures(), 400, "maximum context length is 8192 tokens", "", settings)
     """
     message = f"{parameter} {message}".lower()
     if (
@@ -85,21 +86,21 @@ def downgrade_features(
 
 
 def build_body(call: ModelCall, features: EndpointFeatures, settings: LLMSettings) -> dict[str, Any]:
-    """The request of a call."""
-    made: dict[str, Any] = {
+    """Build the JSON body of a call."""
+    body: dict[str, Any] = {
         "model": settings.model,
         "messages": [_format_message(message) for message in call.messages],
         features.limit_name: settings.max_tokens,
         **settings.parameters,
     }
     if features.temperature and settings.temperature is not None:
-        made["temperature"] = settings.temperature
+        body["temperature"] = settings.temperature
     if features.reply_format == "schema":
         schema = {"name": call.kind, "strict": True, "schema": call.schema}
-        made["response_format"] = {"type": "json_schema", "json_schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif features.reply_format == "object":
-        made["response_format"] = {"type": "json_object"}
-    return made
+        body["response_format"] = {"type": "json_object"}
+    return body
 
 
 def _format_message(message: ModelMessage) -> dict[str, Any]:
@@ -111,33 +112,33 @@ def _format_message(message: ModelMessage) -> dict[str, Any]:
 
 
 COMPLETIONS_PATH = "/chat/completions"
-"""Posted to as it stands: the method that the SDK has for it looks at every field of a schema anew for each call."""
+"""Path of the request; the method of the SDK would inspect every field of the schema for each call."""
 OVERLOAD_STATUSES = frozenset({429, 503, 529})
-"""The endpoint is pressed."""
+"""The endpoint is overloaded."""
 RETRY_STATUSES = OVERLOAD_STATUSES | {408, 409, 425}
-"""The same call may go through later."""
+"""The same call may succeed later."""
 TIMEOUT_STATUSES = frozenset({408, 504, 524})
-"""A gateway gave up waiting: the model behind it may have replied, and be paid."""
+"""A gateway timed out: the model behind it may have replied, and be paid."""
 FATAL_STATUSES = frozenset({301, 302, 307, 308, 401, 402, 403, 404, 405})
-"""No call will go through until something is changed."""
+"""No call will succeed until the user changes something."""
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""What is said with 429 where waiting does not help."""
+"""Codes of status 429 where waiting does not help."""
 
 
 class CompletionAnswer(NamedTuple):
-    """What came back."""
+    """Answer of an endpoint."""
 
     text: str
     prompt: int | None
-    """Tokens; None where the endpoint does not tell."""
+    """Tokens; None where the endpoint does not report them."""
     completion: int | None
     truncated: bool
     refusal: str
-    """Why the model or a filter would not answer; empty: it did."""
+    """Reason of the model or a filter for not answering; empty: it answered."""
 
 
 class CallError(Exception):
-    """A try that brought no answer."""
+    """Failed attempt of a call."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class CallError(Exception):
 
 
 class EndpointClient:
-    """The line to an endpoint. Made, used and closed on one event loop."""
+    """Client of an endpoint; created, used and closed on one event loop."""
 
     def __init__(self, endpoint: ModelEndpoint, settings: LLMSettings) -> None:
         self._endpoint, self._settings = endpoint, settings
@@ -175,22 +176,22 @@ class EndpointClient:
         self._client = _create_client(endpoint, settings)
 
     async def send(self, call: ModelCall) -> CompletionAnswer:
-        """Try a call once; what the endpoint does not take of a request is left out from then on.
+        """Send a call once; features that the endpoint refuses are left out from then on.
 
-        Raises Trouble.
+        Raises CallError.
         """
         while True:
             sent = self._features
             try:
                 return await self._send_once(call, sent)
             except _RequestRefused as refusal:
-                left = downgrade_features(
+                remaining = downgrade_features(
                     sent, refusal.status, refusal.message, refusal.parameter, self._settings
                 )
-                if left is None:
+                if remaining is None:
                     raise refusal.error from None
                 if self._features == sent:
-                    self._features = left
+                    self._features = remaining
 
     async def _send_once(self, call: ModelCall, features: EndpointFeatures) -> CompletionAnswer:
         from openai import APIStatusError, OpenAIError
@@ -198,7 +199,7 @@ class EndpointClient:
         request = build_body(call, features, self._settings)
         try:
             async with asyncio.timeout(self._settings.timeout):
-                found = await self._client.post(COMPLETIONS_PATH, cast_to=object, body=request)
+                payload = await self._client.post(COMPLETIONS_PATH, cast_to=object, body=request)
         except TimeoutError:
             raise self._timeout_error() from None
         except APIStatusError as error:
@@ -207,58 +208,56 @@ class EndpointClient:
             raise self._connection_error(error) from None
         except ValueError:
             raise CallError("the endpoint replied with something that is no JSON", charged=True) from None
-        return _parse_completion(found)
+        return _parse_completion(payload)
 
     def _timeout_error(self) -> CallError:
-        made = CallError(f"no reply within {self._settings.timeout:g} s", charged=True)
-        made.overloaded = True
-        return made
+        error = CallError(f"no reply within {self._settings.timeout:g} s", charged=True)
+        error.overloaded = True
+        return error
 
     def _status_error(self, error: APIStatusError) -> Exception:
-        """What an error status means."""
+        """Classify an error status."""
         status = error.status_code
-        said = redact_secrets(error.message, self._endpoint.key).removeprefix(f"Error code: {status} - ")
+        message = redact_secrets(error.message, self._endpoint.key).removeprefix(f"Error code: {status} - ")
         code = str(error.code or "")
         if status in FATAL_STATUSES or (
-            status == 429 and (code in QUOTA_CODES or "insufficient_quota" in said)
+            status == 429 and (code in QUOTA_CODES or "insufficient_quota" in message)
         ):
-            return CallError(self._fatal_message(status, said), charged=False, retryable=False, fatal=True)
-        made = CallError(
-            f"HTTP {status}: {said}",
+            return CallError(self._fatal_message(status, message), charged=False, retryable=False, fatal=True)
+        call_error = CallError(
+            f"HTTP {status}: {message}",
             charged=status in TIMEOUT_STATUSES,
             retryable=status in RETRY_STATUSES or status >= 500,
         )
-        made.overloaded = status in OVERLOAD_STATUSES
-        made.retry_after = parse_retry_after(
+        call_error.overloaded = status in OVERLOAD_STATUSES
+        call_error.retry_after = parse_retry_after(
             {key.lower(): value for key, value in error.response.headers.items()}
         )
         if status in (400, 422) or status >= 500:
-            return _RequestRefused(status, said, str(error.param or ""), made)
-        return made
+            return _RequestRefused(status, message, str(error.param or ""), call_error)
+        return call_error
 
     def _fatal_message(self, status: int, message: str) -> str:
-        """What to do about an endpoint that lets nobody in."""
+        """Describe how to repair a fatal error."""
         where = self._endpoint.host
         if status in (401, 403):
-            held = (
+            advice = (
                 f"Set {API_KEY_VARIABLE}, or the provider's own variable"
                 if self._endpoint.key
                 else f"Set {API_KEY_VARIABLE}"
             )
-            return (
-                f"{where} refuses the key (HTTP {status}: {message}). {held}, and run the same command again."
-            )
+            return f"{where} refuses the key (HTTP {status}: {message}). {advice}, and run the same command again."
         if status in (402, 429):
-            again = "Fill it up, and run the same command again."
-            return f"the account at {where} has nothing left (HTTP {status}: {message}). {again}"
+            advice = "Fill it up, and run the same command again."
+            return f"the account at {where} has nothing left (HTTP {status}: {message}). {advice}"
         model = self._settings.model
         return (
-            f"{where} has no model {model}, or the base URL {self._endpoint.base_url} is wrong (HTTP {status}: {message}). "
-            "Name the model as the service does, and the URL up to /v1."
+            f"{where} has no model {model}, or the base URL {self._endpoint.base_url} is wrong "
+            f"(HTTP {status}: {message}). Name the model as the service does, and the URL up to /v1."
         )
 
     def _connection_error(self, error: Exception) -> CallError:
-        """What a line that failed means: whether a request can have arrived."""
+        """Classify a connection error: whether the request can have arrived."""
         import aiohttp
 
         causes = list(_error_chain(error))
@@ -266,24 +265,25 @@ class EndpointClient:
             isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
             for cause in causes
         ):
-            said = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
-            return CallError(f"cannot reach {self._endpoint.host}: {said}", charged=False, unreachable=True)
+            message = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
+            return CallError(
+                f"cannot reach {self._endpoint.host}: {message}", charged=False, unreachable=True
+            )
         if any(isinstance(cause, aiohttp.InvalidURL) for cause in causes):
             return CallError(
                 self._fatal_message(404, "not an address"), charged=False, retryable=False, fatal=True
             )
         if any(isinstance(cause, TimeoutError) for cause in causes):
             return self._timeout_error()
-        said = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
-        return CallError(f"the connection broke: {said}", charged=True)
+        message = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
+        return CallError(f"the connection broke: {message}", charged=True)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.close()
 
 
 class _RequestRefused(Exception):
-    """A request that was refused, perhaps for one of its features."""
+    """Refused request, perhaps because of one of its features."""
 
     def __init__(self, status: int, message: str, parameter: str, error: CallError) -> None:
         super().__init__(message)
@@ -291,13 +291,13 @@ class _RequestRefused(Exception):
 
 
 def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenAI:
-    """The client of the SDK; nothing of the environment goes to a place that is not the provider's own."""
+    """Create the client of the SDK; credentials of the environment go to the provider's own host only."""
     try:
         import aiohttp  # noqa: F401
         from openai import AsyncOpenAI, DefaultAioHttpClient
     except ImportError:
         raise MissingExtra("a judge that asks a model", "llm") from None
-    line = AsyncOpenAI(
+    client = AsyncOpenAI(
         api_key=endpoint.key.reveal() if endpoint.key else "none",
         base_url=endpoint.base_url,
         max_retries=0,
@@ -305,41 +305,41 @@ def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenA
         http_client=DefaultAioHttpClient(follow_redirects=False, timeout=settings.timeout),
     )
     if not endpoint.trusted or settings.provider != "openai":
-        line.organization = line.project = None
-        line._custom_headers = {}
-    return line
+        client.organization = client.project = None
+        client._custom_headers = {}
+    return client
 
 
 def _error_chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from, the origin last."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__
+    """Yield an error and its causes, the origin last."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__
 
 
 def _parse_completion(payload: Any) -> CompletionAnswer:
-    """The answer in a completion; raises Trouble where there is none in it."""
+    """Return the answer of a completion; raises CallError where there is none."""
     payload = _as_mapping(payload)
     choices = payload.get("choices")
     if not isinstance(choices, list) or not choices:
         raise CallError("the endpoint replied with no choice in it", charged=True)
     choice = _as_mapping(choices[0])
     message, reason = _as_mapping(choice.get("message")), choice.get("finish_reason")
-    refused = ""
+    refusal = ""
     if reason == "content_filter":
-        refused = "the content filter of the service stopped the reply"
+        refusal = "the content filter of the service stopped the reply"
     elif message.get("refusal"):
-        refused = f"the model refused: {redact_secrets(str(message['refusal']))}"
+        refusal = f"the model refused: {redact_secrets(str(message['refusal']))}"
     text = message.get("content")
     prompt, completion = _read_usage(_as_mapping(payload.get("usage")))
     return CompletionAnswer(
-        text if isinstance(text, str) else "", prompt, completion, reason == "length", refused
+        text if isinstance(text, str) else "", prompt, completion, reason == "length", refusal
     )
 
 
 def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Tokens sent and received; what a model thought to itself is in the total of some services alone."""
+    """Return tokens sent and received; hidden reasoning is in the total of some services only."""
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if not isinstance(prompt, int) or not isinstance(completion, int) or min(prompt, completion) < 0:
         return None, None
@@ -348,5 +348,5 @@ def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
-    """A JSON object; an empty one where something else stands."""
+    """Return a JSON object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}

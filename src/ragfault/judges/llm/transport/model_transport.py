@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ragfault.errors import BudgetExceeded, JudgeStopped
@@ -35,7 +36,7 @@ from ragfault.records import Usage
 
 
 class ModelTransport:
-    """Gets replies; lives on one event loop."""
+    """Source of replies on one event loop: cache, budget, limiter and retries."""
 
     def __init__(
         self,
@@ -60,16 +61,16 @@ class ModelTransport:
         self._stopped: JudgeStopped | None = None
 
     async def ask(self, call: ModelCall) -> ModelReply:
-        """The reply to a call, paid for once, however often and by how many it is asked at once."""
+        """Return the reply to a call, paid for once however many ask at the same time."""
         self._raise_if_stopped()
         key = self._build_key(call)
         task = self._pending.get(key)
         first = task is None
         if task is None:
-            kept = load_reply(self._cache, key) if self._cache is not None else None
-            if kept is not None:
+            cached = load_reply(self._cache, key) if self._cache is not None else None
+            if cached is not None:
                 self._budget.count_hit()
-                return ModelReply(kept.text, Usage(cached=1), True, kept.truncated)
+                return ModelReply(cached.text, Usage(cached=1), True, cached.truncated)
             task = asyncio.create_task(self._send_with_retries(key, call))
             self._pending[key] = task
             task.add_done_callback(lambda done: self._discard_task(key, done))
@@ -80,17 +81,17 @@ class ModelTransport:
         return reply._replace(usage=Usage(cached=1), cached=True)
 
     def stop(self, error: JudgeStopped) -> None:
-        """Send nothing any more; what was sent is waited for."""
+        """Send nothing further; calls in flight are awaited."""
         self._stopped = self._stopped or error
 
     async def drain(self) -> None:
-        """Wait for the replies to what was sent, so that they are kept."""
+        """Wait for the replies to calls in flight, so that they are stored."""
         while self._in_flight:
             await asyncio.wait(set(self._in_flight))
         await asyncio.sleep(0)
 
     def _raise_if_stopped(self) -> None:
-        """Raise what stopped everything, anew for each call."""
+        """Raise the error that stopped the transport, as a new instance for each call."""
         if self._stopped is not None:
             raise type(self._stopped)(str(self._stopped))
 
@@ -100,25 +101,24 @@ class ModelTransport:
             task.exception()
 
     async def _send_with_retries(self, key: bytes, call: ModelCall) -> ModelReply:
-        """The reply from the endpoint, in as many tries as there are."""
-        most = bound_cost(call, self._settings, self._cost)
-        tried = 0
+        bound = bound_cost(call, self._settings, self._cost)
+        attempts = 0
         while True:
-            tried += 1
+            attempts += 1
             began = time.monotonic()
             try:
-                async with self._limiter.acquire_slot(retry=tried > 1):
+                async with self._limiter.acquire_slot(retry=attempts > 1):
                     self._raise_if_stopped()
                     began = time.monotonic()
-                    return await self._send_once(key, call, most)
-            except CallError as trouble:
-                if trouble.overloaded:
+                    return await self._send_once(key, call, bound)
+            except CallError as error:
+                if error.overloaded:
                     self._limiter.decrease(began)
-                self._raise_if_final(trouble, tried)
-                await asyncio.sleep(compute_delay(tried, trouble.retry_after))
+                self._raise_if_final(error, attempts)
+                await asyncio.sleep(compute_delay(attempts, error.retry_after))
 
     def _raise_if_final(self, error: CallError, attempts: int) -> None:
-        """Raise, where another try is of no use."""
+        """Raise where another attempt is of no use."""
         if error.fatal:
             self.stop(JudgeStopped(error.reason))
             self._raise_if_stopped()
@@ -136,14 +136,14 @@ class ModelTransport:
         raise CallFailed(f"{error.reason}, in {attempts} tries")
 
     async def _send_once(self, key: bytes, call: ModelCall, bound: CallCost) -> ModelReply:
-        """Set aside, send, settle."""
+        """Reserve, send, settle."""
         ticket = await self._reserve_budget(bound)
         task = asyncio.create_task(self._client.send(call))
         self._in_flight.add(task)
         try:
             answer = await task
-        except CallError as trouble:
-            if trouble.charged:
+        except CallError as error:
+            if error.charged:
                 self._budget.settle(ticket, bound)
             else:
                 self._budget.release(ticket)
@@ -162,7 +162,7 @@ class ModelTransport:
     def _settle_answer(
         self, ticket: int, key: bytes, call: ModelCall, bound: CallCost, answer: CompletionAnswer
     ) -> ModelReply:
-        """Settle an answer, and keep it."""
+        """Settle the cost of an answer and store it."""
         self._limiter.increase()
         amount = bound
         if answer.prompt is not None and answer.completion is not None:
@@ -170,17 +170,23 @@ class ModelTransport:
         if answer.refusal:
             self._budget.settle(ticket, amount)
             raise CallFailed(answer.refusal)
-        asked = self._settings
-        kept = CachedReply(
-            answer.text, answer.truncated, call.kind, asked.provider, asked.model, *amount, int(time.time())
+        settings = self._settings
+        reply = CachedReply(
+            answer.text,
+            answer.truncated,
+            call.kind,
+            settings.provider,
+            settings.model,
+            *amount,
+            int(time.time()),
         )
-        self._budget.settle(ticket, amount, None if self._cache is None else (key, kept))
+        self._budget.settle(ticket, amount, None if self._cache is None else (key, reply))
         cost = None if amount.cost is None else amount.cost / NANO
         usage = Usage(calls=1, prompt=amount.prompt, completion=amount.completion, cost=cost)
         return ModelReply(answer.text, usage, False, answer.truncated)
 
     async def _reserve_budget(self, bound: CallCost) -> int:
-        """A ticket for what a call can cost; waits for others to settle where that does not fit at once."""
+        """Reserve the bound; wait for other calls to settle where it does not fit at once."""
         while True:
             self._raise_if_stopped()
             ticket = self._budget.reserve(bound)
@@ -194,57 +200,57 @@ class ModelTransport:
                     await self._budget_changed.wait()
 
     def _exhausted_message(self, bound: CallCost) -> str:
-        kept = "" if self._cache is None else "; every reply that was paid for is in the cache"
+        cache_note = "" if self._cache is None else "; every reply that was paid for is in the cache"
         size = f"{bound.prompt + bound.completion:,} tokens"
         if bound.cost is not None and self._settings.budget is not None:
             size = f"US$ {bound.cost / NANO:.4f}, {size}"
-        left = self._budget.describe_spending()
-        return (
-            f"the budget is spent: {left}, and the next call can come to {size}. Raise it (--budget){kept}."
-        )
+        spending = self._budget.describe_spending()
+        next_call = f"the next call can come to {size}. Raise it (--budget){cache_note}."
+        return f"the budget is spent: {spending}, and {next_call}"
 
 
 T = TypeVar("T")
 
-ENDED_MESSAGE = "the asking was ended; what was done is kept"
+ENDED_MESSAGE = "the session was closed; finished replies are kept"
 
 
 class LLMSession:
-    """Asks from any thread, with or without an event loop there, on a loop of its own.
+    """Session that asks from any thread, on an event loop in a thread of its own.
 
-    Raises what `endpoint` and `costs` raise, InputError for a file that cannot be used, and MissingExtra.
+    Raises what `resolve_endpoint` and `load_cost_function` raise, InputError for an unusable file, and
+    MissingExtra.
     """
 
     def __init__(self, settings: LLMSettings, budget_id: str, *, fresh: bool) -> None:
-        place = resolve_endpoint(settings)
+        endpoint = resolve_endpoint(settings)
         cost = load_cost_function(settings)
         cache = resolve_cache_path(settings.cache)
         bounded = settings.budget is not None or settings.budget_tokens is not None
-        self._file = CacheFile(cache or (default_cache_path() if bounded else None))
+        self._file = CacheFile(cache or (_budget_path() if bounded else None))
         self._last_usage = Usage()
         self._closed, self._ended = False, False
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run_loop, name="ragfault asks", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="ragfault-llm", daemon=True)
         try:
             self._budget = CallBudget(self._file, budget_id, settings)
             self._budget.begin(fresh=fresh)
             self._thread.start()
 
-            async def made() -> tuple[EndpointClient, ModelTransport]:
-                client = EndpointClient(place, settings)
-                kept = self._file if cache is not None else None
-                return client, ModelTransport(settings, client, self._budget, cost, kept)
+            async def start() -> tuple[EndpointClient, ModelTransport]:
+                client = EndpointClient(endpoint, settings)
+                cache_file = self._file if cache is not None else None
+                return client, ModelTransport(settings, client, self._budget, cost, cache_file)
 
-            self._client, self._transport = self._run_on_loop(made())
+            self._client, self._transport = self._run_on_loop(start())
         except BaseException:
             self._stop_loop()
             raise
 
     def run(self, work: Callable[[ModelCaller], Coroutine[Any, Any, T]]) -> T:
-        """What the work comes to, done on the loop; the calling thread waits.
+        """Run the coroutine on the loop and return its result; the calling thread waits.
 
-        Raises Stopped where the session is ended meanwhile.
+        Raises JudgeStopped where the session is closed meanwhile.
         """
         with self._lock:
             if self._ended:
@@ -257,14 +263,16 @@ class LLMSession:
 
     @property
     def usage(self) -> Usage:
-        """What was spent."""
+        """Return what was spent."""
         if not self._closed:
             with suppress(JudgeStopped):
                 self._last_usage = self._budget.usage()
         return self._last_usage
 
     def close(self) -> None:
-        """Wait for what was sent, keep it, and close everything; a second interruption does not wait."""
+        """Wait for calls in flight, store their replies, and close everything; a second interrupt does not
+        wait.
+        """
         if self._closed:
             return
         try:
@@ -285,11 +293,11 @@ class LLMSession:
         return _await_result(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _close_client(self) -> None:
-        """Cancel what has not been sent, and close the connections."""
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
+        """Cancel unsent calls and close the connections."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
         await asyncio.sleep(0.05 if self._client.secure else 0)
 
@@ -302,7 +310,7 @@ class LLMSession:
             self._loop.close()
 
     def _stop_loop(self) -> None:
-        """End the loop and its thread, and close the file."""
+        """Stop the loop and its thread, and close the file."""
         self._closed = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -312,8 +320,13 @@ class LLMSession:
         self._file.close()
 
 
+def _budget_path() -> Path:
+    """Return the file of a budget without a reply cache: the usual cache file, so that the budget survives a kill."""
+    return resolve_cache_path(None) or default_cache_path()
+
+
 def _await_result(future: Future[T]) -> T:
-    """What the work comes to; it is given up where the wait for it is interrupted."""
+    """Return the result of a future; cancel it where the wait is interrupted."""
     try:
         return future.result()
     except BaseException:

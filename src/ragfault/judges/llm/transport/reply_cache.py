@@ -20,10 +20,10 @@ from ragfault.judges.llm.settings import LLMSettings, endpoint_location
 from ragfault.judges.llm.transport.calls import ModelCall
 
 CACHE_VARIABLE = "RAGFAULT_CACHE"
-"""The environment variable that names another file than the usual one, or "none"."""
+"""Environment variable that names another file, or "none"."""
 APPLICATION_ID = 0x72676663
-"""Says in the header of the file that it is ours."""
-LAYOUT_VERSION = 1
+"""Mark of the file format in the SQLite header."""
+LAYOUT_VERSION = 2
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that writes."""
 
@@ -32,20 +32,20 @@ create table replies (
     key blob primary key, text text not null, cut integer not null, kind text not null, provider text not null,
     model text not null, prompt integer not null, completion integer not null, cost integer, time integer not null
 );
-create table purses (
+create table budgets (
     name text primary key, calls integer not null default 0, cached integer not null default 0,
     prompt integer not null default 0, completion integer not null default 0, cost integer not null default 0,
     unpriced integer not null default 0
 );
 create table reservations (
-    id integer primary key, purse text not null, prompt integer not null, completion integer not null, cost integer
+    id integer primary key, budget text not null, prompt integer not null, completion integer not null, cost integer
 );
-create index reserved on reservations (purse);
+create index reserved on reservations (budget);
 """
 
 
 def default_cache_path() -> Path:
-    """The file of this user: in the cache folder of the system, unless the environment names another."""
+    """Return the file of this user, in the cache folder of the system."""
     home = Path.home()
     if sys.platform == "win32":
         folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
@@ -57,7 +57,7 @@ def default_cache_path() -> Path:
 
 
 def resolve_cache_path(name: str | None) -> Path | None:
-    """The file of a name; None names the user's own, and "none" no file, for which None stands."""
+    """Return the path for a name; None names the user's own file, and "none" no file (None is returned)."""
     name = name or os.environ.get(CACHE_VARIABLE) or None
     if name == "none":
         return None
@@ -65,9 +65,9 @@ def resolve_cache_path(name: str | None) -> Path | None:
 
 
 class CacheFile:
-    """An open file, or one in memory (`None`); threads take turns.
+    """Open cache file, or one in memory (`None`), for several threads.
 
-    Raises InputError where the file is damaged, of a later layout, or of something else.
+    Raises InputError where the file is damaged, of another layout, or not a cache.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -100,48 +100,51 @@ class CacheFile:
             raise
 
     def _initialize(self) -> None:
-        """See that the file is ours, and make its tables where it is new: one of several that come at once does."""
-        run = self._connection.execute
-        run("begin immediate")
-        mark, layout = run("pragma application_id").fetchone()[0], run("pragma user_version").fetchone()[0]
+        """Check the file, and create its tables where it is new, under a lock."""
+        execute = self._connection.execute
+        execute("begin immediate")
+        mark, layout = (
+            execute("pragma application_id").fetchone()[0],
+            execute("pragma user_version").fetchone()[0],
+        )
         if mark not in (0, APPLICATION_ID) or (
-            not mark and run("select count(*) from sqlite_master").fetchone()[0]
+            not mark and execute("select count(*) from sqlite_master").fetchone()[0]
         ):
             raise InputError(self._damaged_message())
-        if layout > LAYOUT_VERSION:
+        if mark and layout != LAYOUT_VERSION:
             raise InputError(
-                f"{self.path} is of a later ragfault. Upgrade, or name another file with --cache."
+                f"{self.path} is of another version of ragfault. Name another file with --cache."
             )
         if not mark:
             for line in CACHE_SCHEMA.split(";"):
-                run(line)
-            run(f"pragma application_id = {APPLICATION_ID}")
-            run(f"pragma user_version = {LAYOUT_VERSION}")
-        run("commit")
+                execute(line)
+            execute(f"pragma application_id = {APPLICATION_ID}")
+            execute(f"pragma user_version = {LAYOUT_VERSION}")
+        execute("commit")
         self._enable_wal()
-        run("pragma synchronous = normal")
+        execute("pragma synchronous = normal")
 
     def _enable_wal(self) -> None:
-        """Have changes written ahead, so that readers and a writer do not wait; this lock SQLite does not wait for."""
-        until = time.monotonic() + LOCK_TIMEOUT
+        """Enable write-ahead logging; SQLite does not wait for this lock by itself."""
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 self._connection.execute("pragma journal_mode = wal")
                 return
             except sqlite3.OperationalError:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
 
     def _damaged_message(self) -> str:
         return (
-            f"{self.path} is damaged, or no file of replies. Move it away, or name another file with --cache; "
-            "what a damaged file held is asked for anew."
+            f"{self.path} is damaged, or not a reply cache. Move it away, or name another file with --cache; "
+            "replies of a damaged file are requested again."
         )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is done within is done at once, or not at all; nobody else writes meanwhile."""
+        """Open an exclusive transaction: all of it is done, or nothing."""
         with self._lock, self.connection():
             self._connection.execute("begin immediate")
             try:
@@ -154,7 +157,7 @@ class CacheFile:
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one query; raises Stopped where the file cannot be worked with."""
+        """Yield the connection for one query; raise JudgeStopped where the file cannot be used."""
         try:
             with self._lock:
                 yield self._connection
@@ -166,19 +169,18 @@ class CacheFile:
             raise JudgeStopped(f"{self._damaged_message()} ({error})") from None
 
     def vacuum(self) -> None:
-        """Give the room of what was removed back to the disk."""
+        """Return free space to the disk."""
         with self.connection() as connection:
             connection.execute("vacuum")
             connection.execute("pragma wal_checkpoint(truncate)")
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._connection.close()
 
 
 def _create_file(path: Path) -> None:
-    """Make the file where there is none, readable for its user alone."""
+    """Create the file, readable for its user alone."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -192,7 +194,7 @@ REPLY_COLUMNS = "text, cut, kind, provider, model, prompt, completion, cost, tim
 
 
 class CachedReply(NamedTuple):
-    """A reply as it is kept."""
+    """Stored reply."""
 
     text: str
     truncated: bool
@@ -202,13 +204,13 @@ class CachedReply(NamedTuple):
     prompt: int
     completion: int
     cost: int | None
-    """Billionths of a US$; None where no price was known."""
+    """Billionths of a US$; None where the price was unknown."""
     time: int
-    """When, in seconds since 1970."""
+    """Seconds since 1970."""
 
 
 class CacheGroup(NamedTuple):
-    """The replies of one model to one kind of call."""
+    """Replies of one model to one kind of call."""
 
     provider: str
     model: str
@@ -217,14 +219,14 @@ class CacheGroup(NamedTuple):
     prompt: int
     completion: int
     cost: float | None
-    """US$; None where the price of some was not known."""
+    """US$; None where the price of some was unknown."""
     oldest: int
     newest: int
 
 
 def create_key_builder(settings: LLMSettings) -> CacheKeyBuilder:
-    """What names the replies to calls under these settings."""
-    said = (
+    """Create the builder of cache keys for calls under these settings."""
+    fields = (
         settings.provider,
         endpoint_location(settings),
         settings.model,
@@ -233,39 +235,39 @@ def create_key_builder(settings: LLMSettings) -> CacheKeyBuilder:
         settings.parameters,
         settings.structured,
     )
-    return CacheKeyBuilder(hashlib.sha256(msgspec.json.encode(said, order="deterministic")))
+    return CacheKeyBuilder(hashlib.sha256(msgspec.json.encode(fields, order="deterministic")))
 
 
 class CacheKeyBuilder:
-    """Makes the key of a call: a hash of all that bears on the reply."""
+    """Builder of the key of a call: a hash of everything that affects the reply."""
 
     def __init__(self, prefix: hashlib._Hash) -> None:
         self._prefix = prefix
 
     def __call__(self, call: ModelCall) -> bytes:
-        made = self._prefix.copy()
-        said = (call.kind, call.content, call.vote)
-        made.update(msgspec.json.encode(said))
-        return made.digest()
+        digest = self._prefix.copy()
+        fields = (call.kind, call.content, call.vote)
+        digest.update(msgspec.json.encode(fields))
+        return digest.digest()
 
 
 def load_reply(file: CacheFile, key: bytes) -> CachedReply | None:
-    """The reply that is kept under a key."""
+    """Return the reply stored under a key."""
     with file.connection() as connection:
         row = connection.execute(f"select {REPLY_COLUMNS} from replies where key = ?", (key,)).fetchone()
     return None if row is None else CachedReply(row[0], bool(row[1]), *row[2:])
 
 
 def store_reply(connection: sqlite3.Connection, key: bytes, reply: CachedReply) -> None:
-    """Keep a reply, within a transaction; the one that was kept first under a key stays."""
-    marks = ", ".join("?" * (len(reply) + 1))
+    """Store a reply within a transaction; the first one under a key stays."""
+    placeholders = ", ".join("?" * (len(reply) + 1))
     connection.execute(
-        f"insert or ignore into replies (key, {REPLY_COLUMNS}) values ({marks})", (key, *reply)
+        f"insert or ignore into replies (key, {REPLY_COLUMNS}) values ({placeholders})", (key, *reply)
     )
 
 
 def summarize_cache(file: CacheFile) -> list[CacheGroup]:
-    """What is kept, by model and kind of call."""
+    """Summarize the stored replies by model and kind of call."""
     query = """
         select provider, model, kind, count(*), sum(prompt), sum(completion),
                case when count(cost) = count(*) then sum(cost) / 1e9 end, min(time), max(time)
@@ -276,32 +278,32 @@ def summarize_cache(file: CacheFile) -> list[CacheGroup]:
 
 
 def prune_cache(file: CacheFile, *, older: float | None = None, model: str | None = None) -> int:
-    """Remove replies: those older than so many seconds, of one model, or all. Returns how many.
+    """Delete replies: those older than so many seconds, of one model, or all. Returns their number.
 
-    What was spent by runs stays, so that their budgets hold.
+    Spending of runs is kept, so that their budgets hold.
     """
     before = int(time.time() - older) if older is not None else None
     with file.transaction() as connection:
-        done = connection.execute(
+        cursor = connection.execute(
             "delete from replies where (?1 is null or time < ?1) "
             "and (?2 is null or model = ?2 or provider || '/' || model = ?2)",
             (before, model),
         )
-    return done.rowcount
+    return cursor.rowcount
 
 
 def export_replies(file: CacheFile) -> Iterator[dict[str, object]]:
-    """Every reply that is kept, oldest first, as plain values."""
+    """Yield every stored reply, oldest first, as plain values."""
     names: Sequence[str] = ("key", *REPLY_COLUMNS.split(", "))
     with file.connection() as connection:
         rows = connection.execute(f"select hex(key), {REPLY_COLUMNS} from replies order by time, key")
     while True:
         with file.connection():
-            some = rows.fetchmany(1000)
-        if not some:
+            batch = rows.fetchmany(1000)
+        if not batch:
             return
-        for row in some:
-            made = dict(zip(names, row, strict=True))
-            made["cut"] = bool(made["cut"])
-            made["cost"] = None if row[8] is None else row[8] / 1e9
-            yield made
+        for row in batch:
+            record = dict(zip(names, row, strict=True))
+            record["cut"] = bool(record["cut"])
+            record["cost"] = None if row[8] is None else row[8] / 1e9
+            yield record
