@@ -118,13 +118,13 @@ class Elsewhere:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def spread(self, work: Callable, pieces: Iterable) -> Iterator:
+    def map_unordered(self, task_function: Callable, items: Iterable) -> Iterator:
         pool = ProcessPoolExecutor(
             1, mp_context=get_context("spawn"), initializer=os.chdir, initargs=(self.folder,)
         )
         with pool:
-            for piece in pieces:
-                yield pool.submit(work, piece).result()
+            for item in items:
+                yield pool.submit(task_function, item).result()
 
 
 def test_the_executors_have_the_shape_of_the_port():
