@@ -1,20 +1,20 @@
 """The errors that ragfault raises, drawn as one tree.
 
     RagfaultError
-    ├── UsageError                what was asked for does not exist or cannot be combined      (exit 2)
+    ├── UsageError                an unknown name, or options that cannot be combined          (exit 2)
     │   ├── UnknownName           no such metric, parameter, judge, map key or format
-    │   └── MissingExtra          the capability lives in an extra that is not installed
-    ├── InputError                the input cannot be read as what it was taken for            (exit 2)
+    │   └── MissingExtra          an optional package is not installed
+    ├── InputError                the input cannot be read in the expected format              (exit 2)
     │   └── BadTraces             some lines of an input are not traces; carries every fault
-    │       └── BadDocuments      the same of the documents of a corpus
+    │       └── BadDocuments      some documents of a corpus cannot be read
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
-    ├── RunError                  a run on disk is missing, partial, or of another making      (exit 2)
+    ├── RunError                  a run on disk is missing, partial, or of other settings      (exit 2)
     ├── StageFailed               a stage of a retrieval pipeline raised, or returned no hits  (exit 2)
     ├── JudgeError                a judge could not observe a trace (becomes `failed` rows)
-    └── JudgeStopped              a judge cannot go on at all; what was done is kept           (exit 2)
-        └── BudgetExceeded        the next call would pass the budget                          (exit 3)
+    └── JudgeStopped              a judge cannot continue with any trace; results are kept     (exit 2)
+        └── BudgetExceeded        the next call would exceed the budget                        (exit 3)
 
-A message says what was asked, what there is, and what to do. The library raises; the command line
+A message says what was asked, what exists, and what to do. The library raises; the command line
 prints the message without a traceback.
 """
 
@@ -24,37 +24,20 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
 
-__all__ = [
-    "BadDocuments",
-    "BadTraces",
-    "BudgetExceeded",
-    "InputError",
-    "InputFault",
-    "JudgeError",
-    "JudgeStopped",
-    "MissingExtra",
-    "OutputError",
-    "RagfaultError",
-    "RunError",
-    "StageFailed",
-    "UnknownName",
-    "UsageError",
-]
-
 MAX_FAULTS_SHOWN = 20
-"""How many faults of one input a message shows; the rest are counted."""
+"""Number of faults of one input that a message shows; the rest are counted."""
 
 
 class RagfaultError(Exception):
-    """Everything that ragfault raises on purpose."""
+    """Base class of all errors that ragfault raises."""
 
 
 class UsageError(RagfaultError):
-    """What was asked for does not exist or cannot be combined."""
+    """An unknown name, or options that cannot be combined."""
 
 
 class UnknownName(UsageError):
-    """A name is not among those that exist.
+    """A name that does not exist.
 
     >>> print(UnknownName("metric", "ndgc", ["ndcg", "recall"], hint="List them with: ragfault metrics"))
     no metric "ndgc". Did you mean "ndcg"? List them with: ragfault metrics
@@ -77,12 +60,12 @@ class UnknownName(UsageError):
 
 
 class MissingExtra(UsageError):
-    """A capability needs packages of an extra that are not installed.
+    """A capability whose optional packages are not installed.
 
     >>> print(MissingExtra("bleu", "overlap"))
     bleu needs packages that are not installed. Install them with: pip install 'ragfault[overlap]'
 
-    A `command` stands for what no extra can install.
+    `command` replaces the advice where no extra can install the packages.
     """
 
     def __init__(self, capability: str, extra: str, command: str = "") -> None:
@@ -97,20 +80,20 @@ class MissingExtra(UsageError):
 
 
 class InputError(RagfaultError):
-    """The input cannot be read as what it was taken for."""
+    """The input cannot be read in the expected format."""
 
 
 class InputFault(NamedTuple):
-    """One place of an input that is not a trace."""
+    """A line of an input that is not a trace."""
 
     where: str
-    """The file, as it was named."""
+    """File name as given."""
     line: int
-    """Its line, counted from 1 (for tables: the row)."""
+    """Line number from 1 (in tables: the row)."""
     problem: str
-    """What is wrong there."""
+    """Description of the fault."""
     text: str = ""
-    """The line itself, so that it can be written to a side file."""
+    """The line itself, to be written to the file of bad lines."""
 
     def __str__(self) -> str:
         return f"{self.where}:{self.line}: {self.problem}"
@@ -124,12 +107,12 @@ class BadTraces(InputError):
     2 of 43 traces cannot be read:
       t.jsonl:3: malformed JSON
       t.jsonl:9: field `query` is missing
-    Mend them, or leave them out with --skip-bad (they are then written to a side file).
+    Fix them, or leave them out with --skip-bad (they are then written to a side file).
     """
 
     noun: ClassVar[str] = "traces"
     remedy: ClassVar[str] = (
-        "Mend them, or leave them out with --skip-bad (they are then written to a side file)."
+        "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
     )
 
     def __init__(self, faults: Sequence[InputFault], good: int, count: int | None = None) -> None:
@@ -147,16 +130,16 @@ class BadTraces(InputError):
 
 
 class BadDocuments(BadTraces):
-    """Some documents of a corpus cannot be read; every other one was.
+    """Some documents of a corpus cannot be read; every other one was read.
 
     >>> print(BadDocuments([InputFault("notes/a.txt", 1, "the document is empty")], good=12))
     1 of 13 documents cannot be read:
       notes/a.txt:1: the document is empty
-    Mend them, or leave them out with --skip-bad.
+    Fix them, or leave them out with --skip-bad.
     """
 
     noun = "documents"
-    remedy = "Mend them, or leave them out with --skip-bad."
+    remedy = "Fix them, or leave them out with --skip-bad."
 
 
 class OutputError(RagfaultError):
@@ -164,11 +147,11 @@ class OutputError(RagfaultError):
 
 
 class RunError(RagfaultError):
-    """A run on disk is missing, partial, or of another making than was asked for."""
+    """A run on disk is missing, partial, or has other settings than were asked for."""
 
 
 class StageFailed(RagfaultError):
-    """A stage of a retrieval pipeline raised an error, or returned what is no query with hits."""
+    """A stage of a retrieval pipeline raised an error, or did not return a query with hits."""
 
 
 class JudgeError(RagfaultError):
@@ -176,17 +159,17 @@ class JudgeError(RagfaultError):
 
 
 class JudgeStopped(RagfaultError):
-    """A judge cannot go on with any trace: a key is refused, a model does not exist. What was done is kept."""
+    """A judge cannot continue with any trace, for example because its key is refused. Results so far are kept."""
 
 
 class BudgetExceeded(JudgeStopped):
-    """The next call to a model would pass the budget. What was done is kept: raise it, and go on."""
+    """The next call to a model would exceed the budget. Results so far are kept: raise the budget and resume."""
 
 
 def _rebuild_error(
     error_type: type[RagfaultError], args: tuple[object, ...], state: dict[str, object]
 ) -> RagfaultError:
-    """Make an error anew on the other side of a process boundary."""
+    """Rebuild an error after pickling."""
     error = error_type.__new__(error_type)
     error.args = args
     error.__dict__.update(state)

@@ -36,7 +36,7 @@ VERDICT_KINDS: tuple[VerdictKind, ...] = (
 
 @runtime_checkable
 class Judge(Protocol):
-    """Whoever makes the costly, noisy observations, once per trace: a model, an LLM or a person.
+    """A model, LLM or person that makes the costly, noisy observations, once per trace.
 
     A judge can be pickled (worker processes get a copy each). Its verdicts on a trace depend on that
     trace alone: never on the batch, the order or the worker. `chunk`, `missing` and `recall` verdicts
@@ -50,7 +50,7 @@ class Judge(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """What must be equal for two runs to be comparable: name, version, model, prompts, thresholds.
+        """Everything that must be equal for two runs to be comparable: name, version, model, prompts, thresholds.
 
         One line, e.g. ``lexical/2 rarity=3f9c inferred=0.55``.
         """
@@ -67,35 +67,35 @@ class Judge(Protocol):
 
 @runtime_checkable
 class MeteredJudge(Protocol):
-    """A judge whose observations are paid for: it waits on a network, keeps to a budget and tells what it spent.
+    """A judge that costs money: it waits on a network, keeps to a budget and reports its usage.
 
-    Such a judge is asked from several threads at once, and never copied to worker processes, so that one budget holds.
+    It is called from several threads at once and never copied to worker processes, so that one budget holds.
     """
 
     def begin(self, budget_id: str, *, fresh: bool) -> None:
-        """Say for what is spent from here on: a run by its place.
+        """Charge later calls to a budget, usually that of one run.
 
-        What was spent for it by commands that were killed counts, unless it is begun `afresh`.
+        Usage that killed commands charged to the same budget counts, unless `fresh`.
         """
         ...
 
     @property
     def usage(self) -> Usage:
-        """What was spent for this purse until now, killed commands included."""
+        """Usage charged to the budget so far, killed commands included."""
         ...
 
     def end(self) -> None:
-        """Close what is open: connections, files, threads. It can begin again."""
+        """Close connections, files and threads. `begin` opens them again."""
         ...
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Whoever turns texts into vectors whose cosine says how alike they are in meaning."""
+    """A model that turns texts into vectors whose cosine measures similarity of meaning."""
 
     @property
     def fingerprint(self) -> str:
-        """Name, version, weights: an index that was made with another fingerprint is never searched with this."""
+        """Name, version and weights. An index is only searched with the fingerprint that built it."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray[Any, Any]:
-        """A row of float32 for each text, of length 1 (all zeros for a text that says nothing); `query` for questions.
+        """Return one float32 row of length 1 for each text, zeros for a text without content; `query` marks questions.
 
         A row depends on its own text alone.
         """
@@ -113,7 +113,7 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Whoever reads a query together with passages and says how relevant each is."""
+    """A model that reads a query together with passages and scores the relevance of each."""
 
     @property
     def fingerprint(self) -> str:
@@ -121,13 +121,13 @@ class Reranker(Protocol):
         ...
 
     def relevance(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """How relevant each text is to the query, in the same order; higher is more. In [0, 1] where it can."""
+        """Return the relevance of each text, in the same order; higher is better, in [0, 1] if possible."""
         ...
 
 
 @runtime_checkable
 class Generator(Protocol):
-    """Whoever writes a text when asked: a language model."""
+    """A language model that writes text."""
 
     @property
     def fingerprint(self) -> str:
@@ -135,19 +135,19 @@ class Generator(Protocol):
         ...
 
     def generate(self, instructions: str, text: str) -> str:
-        """What it writes on a text, by these instructions; the text is data and never instructions."""
+        """Write a text by the instructions; `text` is data and never holds instructions."""
         ...
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Whoever has pieces of work done somewhere else: on processes of this machine, or on a cluster."""
+    """A pool of workers: processes of this machine, or a cluster."""
 
     def map_unordered(self, task_function: Callable[[P], R], items: Iterable[P]) -> Iterator[R]:
-        """What the work makes of each piece, in any order, of each piece once.
+        """Yield the result of the task for each item once, in any order.
 
-        The work and the pieces can be pickled. Pieces are taken as they can be worked on, and a bounded number is
-        under way, so that memory does not grow with them. Doing a piece again leaves the same behind: it may be, where
-        whoever did it was lost. What the work raises is raised here; RunError where it cannot be done.
+        Task and items can be pickled. Items are taken as workers become free, with a bounded number in flight, so that
+        memory does not grow with them. Tasks are idempotent: one is repeated if its worker is lost. Errors of the
+        task are raised here; RunError if the work cannot be done at all.
         """
         ...

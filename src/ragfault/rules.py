@@ -11,10 +11,10 @@ RELEVANT_LEVELS = ("high", "medium")
 """The levels of relevance that count as relevant."""
 
 QUOTE_TOLERANCE = 0.95
-"""How alike a quote and a stretch of its chunk are where the quote stands there."""
+"""The least similarity at which a quote matches a span of its chunk."""
 
 COVERAGE_THRESHOLD = 0.5
-"""The share of what is expected that the chunks must support to cover what was asked."""
+"""The share of expected statements that the chunks must support to cover the query."""
 
 
 BinaryVerdict = Literal["claim", "citation", "chunk", "refusal"]
@@ -26,7 +26,7 @@ class RateMetric(NamedTuple):
 
     verdict: BinaryVerdict
     counts_positives: bool
-    """Whether it is the share of the good ones (supported, relevant), else that of the bad ones (refused)."""
+    """Whether the rate counts the good verdicts (supported, relevant) or the bad ones (refused)."""
 
 
 RATE_METRICS: dict[str, RateMetric] = {
@@ -35,12 +35,13 @@ RATE_METRICS: dict[str, RateMetric] = {
     "context_relevance(low=0, medium=1)": RateMetric("chunk", counts_positives=True),
     "refusal": RateMetric("refusal", counts_positives=False),
 }
-"""The metrics that are a rate of one kind of verdict, as they print without a cut-off: these alone can be corrected for
-the judge's error. The relevance of chunks is one where its weights are 1 for relevant levels and 0 for others."""
+"""Metrics that are a rate of one kind of verdict, printed without cut-off. Only these can be corrected for the judge's
+error. Chunk relevance qualifies if its weights are 1 for relevant levels and 0 for others.
+"""
 
 
 def get_rate_metric(metric: str) -> RateMetric | None:
-    """The rate that a metric is, whatever its cut-off; None where it is none.
+    """Return the rate that a metric computes, whatever its cut-off; None for other metrics.
 
     >>> get_rate_metric("groundedness"), get_rate_metric("groundedness(strict=true)")
     (RateMetric(verdict='claim', counts_positives=True), None)
@@ -51,9 +52,9 @@ def get_rate_metric(metric: str) -> RateMetric | None:
 def chunks_cover_query(
     trace: Trace, verdicts: Verdicts, threshold: float = COVERAGE_THRESHOLD
 ) -> bool | None:
-    """Whether the chunks cover what was asked; None where that is not known.
+    """Return whether the chunks cover the query; None if unknown.
 
-    By the recall verdicts where there are any (at least `share` of them covered); else: something relevant was
+    With recall verdicts: whether at least `threshold` of them are covered. Without: whether something relevant was
     retrieved and nothing is missing.
 
     >>> chunks_cover_query(Trace(id="1", query="q", chunks=()), Verdicts(trace="1"))
@@ -69,11 +70,12 @@ def chunks_cover_query(
 
 
 def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) -> bool:
-    """Whether a quote stands in the text of a chunk, verbatim or within the tolerance.
+    """Return whether a chunk contains a quote, verbatim or within the tolerance.
 
-    White space and quote marks are made alike first.
+    White space and quotation marks are normalized first.
 
-    >>> quote_matches("leaves  at 22:40", "The last ferry leaves at 22:40."), quote_matches("leaves at 23:40", "It leaves at 22:40.")
+    >>> text = "The last ferry leaves at 22:40."
+    >>> quote_matches("leaves  at 22:40", text), quote_matches("leaves at 23:40", text)
     (True, False)
     """
     return text.score_quote_match(quote, chunk) >= tolerance

@@ -15,55 +15,55 @@ CAPITALIZED_WORD = r"[^\W\d_a-zß-öø-ÿ][^\W_]*(?:['&.-][^\W_]+){0,6}\.?"
 NAME_PARTICLE = r"(?:of|de|da|di|del|della|van|von|der|den|la|le|du|bin|al|y|for)"
 NAME_RUN = re.compile(rf"\b{CAPITALIZED_WORD}(?: (?:{NAME_PARTICLE} )?{CAPITALIZED_WORD}){{0,9}}")
 NAME_FOLLOWER = re.compile(r"(?:'s)?,? (?:is|was|are|were|has|had|and [A-Z])|'s\b")
-"""What follows a name, rather than a capital that opens a sentence."""
+"""Words after a name that tell it from a capital that only opens a sentence."""
 
 
 def extract_names(text: str) -> list[str]:
-    """The names in a text, folded, in order.
+    """Extract the names of a text, case-folded, in order.
 
     >>> extract_names("The Oslo Accords were signed by Yitzhak Rabin of the U.S. side. Later came Nigeria.")
     ['oslo accords', 'yitzhak rabin', 'us', 'nigeria']
     """
     text = INITIALS.sub(lambda match: match.group().replace(".", ""), text)
-    found: list[str] = []
+    names: list[str] = []
     for start, end in split_sentences(text):
         sentence = text[start:end]
         if sentence.isupper() and sentence.count(" ") > 3:
             continue
-        first = next((at for at, sign in enumerate(sentence) if sign.isalnum()), 0)
+        first = next((offset for offset, character in enumerate(sentence) if character.isalnum()), 0)
         last = len(sentence.rstrip(".,;:!?\"')"))
         for match in NAME_RUN.finditer(sentence):
-            opens = match.start() <= first
-            bare = opens and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
-            found += _split_name_run(match.group(), bare)
-    return found
+            at_start = match.start() <= first
+            opens_sentence = at_start and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
+            names += _split_name_run(match.group(), opens_sentence)
+    return names
 
 
 def _split_name_run(run: str, opens_sentence: bool) -> list[str]:
-    """The names of one run: cut at full stops, without stop words, without a bare opening word."""
-    found = []
-    for at, part in enumerate(re.split(r"(?<=[^\W_]{3})\. ", run)):
+    """Split a run of capitalized words at full stops; drop stop words and a lone word that opens the sentence."""
+    names = []
+    for index, part in enumerate(re.split(r"(?<=[^\W_]{3})\. ", run)):
         parts = part.split()
-        kept = parts
-        while kept and fold_case(kept[0]) in STOP_WORDS and not _is_acronym(kept[0]):
-            kept = kept[1:]
-        if not kept or (len(kept) == 1 and len(kept[0]) == 1):
+        words = parts
+        while words and fold_case(words[0]) in STOP_WORDS and not _is_acronym(words[0]):
+            words = words[1:]
+        if not words or (len(words) == 1 and len(words[0]) == 1):
             continue
-        mere = opens_sentence and at == 0 and len(parts) == 1 and not _is_acronym(parts[0])
-        if not mere:
-            found.append(fold_case(" ".join(kept)).removesuffix("'s").replace(".", ""))
-    return found
+        is_sentence_start = opens_sentence and index == 0 and len(parts) == 1 and not _is_acronym(parts[0])
+        if not is_sentence_start:
+            names.append(fold_case(" ".join(words)).removesuffix("'s").replace(".", ""))
+    return names
 
 
 def _is_acronym(word: str) -> bool:
-    """Whether a word has a second capital."""
+    """Return whether a word has a second capital."""
     return sum(map(str.isupper, word)) > 1
 
 
 ENTITY_HINT = re.compile(
     rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED_NUMBER.pattern}|percent|section|article|part|appendix)\b"
 )
-"""What a text in lower case holds, if it holds any item but names."""
+"""Lower-case texts without a match hold no entity but names."""
 URL_OR_EMAIL = re.compile(r"\bhttps?://[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}\b")
 SECTION_PATTERN = (
     r"(?:\b(section|sec|article|art|chapter|clause|paragraph|para|figure|fig|table|page|step|rule|part|title"
@@ -84,48 +84,47 @@ ORDINARY_CODE = re.compile(r"\d+(?:st|nd|rd|th|s|am|pm|k|m|bn?|x)|(?:\d+-)+[a-z]
 
 @lru_cache(maxsize=1 << 12)
 def extract_entities(text: str) -> frozenset[str]:
-    """The names, numbers, dates, amounts, units and identifiers of a text, each in one exact form.
+    """Extract the names, numbers, dates, amounts, units and identifiers of a text, each in one exact form.
 
-    Two texts name the same thing exactly where their items are equal: nothing is matched by looks.
-    Names are capitalised runs, folded; a capital that only opens a sentence makes no name.
+    Two texts name the same entity exactly if their forms are equal; nothing is matched by similarity.
+    Names are capitalized runs, case-folded; a capital that only opens a sentence makes no name.
 
     >>> sorted(extract_entities("On 14 March 2024 Ann Lee paid $1,234.00 for 5kg; see Section 12 of v2.3.1."))
     ['1234 usd', '2024-03-14', '5 kg', 'ann lee', 'section 12', 'v2.3.1']
     >>> extract_entities("2024-03-14, fifty percent") == extract_entities("March 14, 2024, 50 %")
     True
     """
-    finds, rest = _match_entities(text)
-    return frozenset(find.form for find in finds).union(extract_names(rest))
+    matches, rest = _match_entities(text)
+    return frozenset(match.form for match in matches).union(extract_names(rest))
 
 
 def mentions_entity(entity: str, text: str) -> bool:
-    """Whether an item of one text occurs in another, whatever its capitals.
+    """Return whether a text mentions an entity, whatever its capitals.
 
-    For many questions to one text, build its `Stock` once.
+    For many entities and one text, build its `EntityIndex` once.
 
-    >>> mentions_entity("ann lee", "ANN LEE left"), mentions_entity("2024", "on 14 March 2024"), mentions_entity("12", "in 2012")
-    (True, True, False)
+    >>> mentions_entity("ann lee", "ANN LEE left"), mentions_entity("12", "in 2012")
+    (True, False)
     """
     return entity in EntityIndex(text)
 
 
 class EntityIndex:
-    """All that a text can be said to mention: `item in Stock(text)`.
+    """All entities that a text mentions: `entity in EntityIndex(text)`.
 
-    It holds more than `items`: of a date also its year and month, of an amount also its number,
+    It holds more than `extract_entities`: also the year and month of a date, the number of an amount,
     and every run of words, so that names are found whatever their capitals.
 
-    >>> stock = EntityIndex("the nigerian fund paid 5 kg of gold on 2024-03-14 in niger")
-    >>> [item in stock for item in ("niger", "nigeria", "5 kg", "5", "50", "2024-03", "fund paid")]
+    >>> index = EntityIndex("the nigerian fund paid 5 kg of gold on 2024-03-14 in niger")
+    >>> [entity in index for entity in ("niger", "nigeria", "5 kg", "5", "50", "2024-03", "fund paid")]
     [True, False, True, True, False, True, True]
     """
 
     __slots__ = ("_word_sequence", "forms")
 
     def __init__(self, text: str) -> None:
-        finds, rest = _match_entities(text)
-        self.forms = frozenset(form for find in finds for form in find.forms).union(extract_names(rest))
-        """Every form of every item."""
+        matches, rest = _match_entities(text)
+        self.forms = frozenset(form for match in matches for form in match.forms).union(extract_names(rest))
         self._word_sequence = (
             f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
         )
@@ -148,32 +147,31 @@ QUANTITY_PREFIX = re.compile(r"^(?:--|-?\d|v\d|tel |section |article |page )")
 
 
 def _join_words(entity: str) -> str:
-    """A name as the run of words shows it."""
     return " ".join(WORD_RUN.findall(entity.replace(".", "")))
 
 
 @lru_cache(maxsize=1 << 12)
 def extract_literals(text: str) -> dict[str, tuple[str, ...]]:
-    """The items of a text that are no names: each with all the forms it implies, itself first.
+    """Extract the entities of a text that are not names: each with all forms it implies, itself first.
 
     >>> extract_literals("Ann paid 5 kg in March 2024")
     {'2024-03': ('2024-03', '2024'), '5 kg': ('5 kg', '5')}
     """
-    finds, _ = _match_entities(text)
-    return {find.form: find.forms for find in finds}
+    matches, _ = _match_entities(text)
+    return {match.form: match.forms for match in matches}
 
 
 def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
-    """All finds in a text but its names, and what is left; what one reader takes, the next does not see."""
+    """Return the matches of all patterns but names, and the text with them blanked out."""
     text = normalize_typography(text).translate(STRAIGHT_QUOTES)
-    finds: list[EntityMatch] = []
+    matches: list[EntityMatch] = []
     if not ENTITY_HINT.search(text.lower()):
-        return finds, text
-    low = text.lower()
-    for hint, pattern, make in _IDENTIFIER_PATTERNS:
-        if hint.search(low):
-            text = _take_matches(pattern, make, text, finds)
-    return finds, extract_quantities(text, finds)
+        return matches, text
+    lower = text.lower()
+    for hint, pattern, format_match in _IDENTIFIER_PATTERNS:
+        if hint.search(lower):
+            text = _take_matches(pattern, format_match, text, matches)
+    return matches, extract_quantities(text, matches)
 
 
 def _take_matches(
@@ -182,7 +180,7 @@ def _take_matches(
     text: str,
     matches: list[EntityMatch],
 ) -> str:
-    """Collect what a pattern finds, and blank it out."""
+    """Collect the matches of a pattern, and blank them out."""
 
     def blank(match: re.Match[str]) -> str:
         form = format_match(match)
@@ -226,4 +224,4 @@ _IDENTIFIER_PATTERNS: tuple[
     (re.compile(r"\d"), VERSION_NUMBER, _format_version),
     (re.compile(r"\d"), IDENTIFIER_CODE, _format_code),
 )
-"""What a text in lower case holds, if it holds the identifier; the identifier; and its one form."""
+"""A quick test on the lower-case text, the pattern of the identifier, and the function that formats a match."""

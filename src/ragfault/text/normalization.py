@@ -21,7 +21,7 @@ TYPOGRAPHY_MAP = str.maketrans(
 
 
 def normalize_answer(text: str) -> str:
-    """An answer as the SQuAD evaluation compares it: lower case, no punctuation, no articles.
+    """Normalize an answer as the SQuAD evaluation does: lower case, no punctuation, no articles.
 
     >>> normalize_answer("  The Eiffel Tower, a landmark. ")
     'eiffel tower landmark'
@@ -30,10 +30,10 @@ def normalize_answer(text: str) -> str:
 
 
 def normalize_typography(text: str) -> str:
-    """A text with one kind of space, quotation mark and dash, as quotations are compared.
+    r"""Return a text with one kind of space, quotation mark and dash, as quotations are compared.
 
-    >>> normalize_typography("She  said:\\n“It’s done”")
-    'She said: "It\\'s done"'
+    >>> normalize_typography("She  said:\n“It’s done”")
+    'She said: "It\'s done"'
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text.translate(TYPOGRAPHY_MAP))
@@ -41,7 +41,7 @@ def normalize_typography(text: str) -> str:
 
 
 NEGATIONS = frozenset(("no", "not", "never", "none", "nobody", "nothing", "neither", "nor", "without"))
-"""Words that turn a statement round; they count as stop words, and are compared apart."""
+"""Words that negate a statement; they count as stop words, and are compared separately."""
 
 FUNCTION_WORDS = """
 a about above after again against all also although am among an and another any anyone are as at
@@ -56,7 +56,7 @@ while who whom whose why will with within would yet you your yours yourself th s
 m re ve
 """
 STOP_WORDS = NEGATIONS | frozenset(map(sys.intern, FUNCTION_WORDS.split()))
-"""Words that carry no content of their own."""
+"""Words without content of their own."""
 
 SMALL_NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
@@ -76,12 +76,12 @@ WORD_PATTERN = re.compile(
     r"|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+(?:'[^\W\d_]+)*"
 )
 ASCII_WORD_PATTERN = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*+|\d++(?:[.,:/]\d++)*+", re.ASCII)
-"""The same for a text of nothing but ASCII, where it is found sooner."""
+"""A faster pattern for ASCII texts."""
 GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 STEM_CACHE_SIZE = 1 << 16
-"""So many words are remembered with their normal forms."""
+"""Number of words whose stems are cached."""
 MAX_CACHED_LENGTH = 500
-"""Texts shorter than this are remembered for a while."""
+"""Shorter texts are cached: a sentence occurs as claim, as part of the answer and as part of a chunk."""
 NEGATED_VERB = re.compile(r"\b(?:(ca|wo|sha)n't|([a-z]+)n't|(can)not)\b")
 NEGATED_VERB_STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
 
@@ -89,9 +89,9 @@ _stemmer = Stemmer.Stemmer("english")
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """The words of a text in normal form, in order.
+    """Split a text into normalized words, in order.
 
-    Lower case, no accents, quotes straightened, contractions of "not" written out, numbers in one spelling,
+    Lower case, no accents, straight quotes, contractions of "not" written out, numbers in one spelling,
     possessives dropped, everything but stop words stemmed.
 
     >>> split_words("She didn’t sell the 1,234 boxes; three were Anna's.")
@@ -102,7 +102,6 @@ def split_words(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 13)
 def _split_cached(text: str) -> tuple[str, ...]:
-    """Sentences come again: as claim, as part of the answer, as part of a chunk."""
     return _split_text(text)
 
 
@@ -116,7 +115,7 @@ def _split_text(text: str) -> tuple[str, ...]:
 
 
 def split_content_words(text: str) -> tuple[str, ...]:
-    """The words of a text that carry content: `words` without stop words.
+    """Split a text into normalized words without stop words.
 
     >>> split_content_words("The risk of a stroke was reduced by 12.0 %")
     ('risk', 'stroke', 'reduc', '12')
@@ -125,7 +124,7 @@ def split_content_words(text: str) -> tuple[str, ...]:
 
 
 def stem_word(word: str) -> str:
-    """The normal form of one lower-case word.
+    """Return the normal form of a lower-case word.
 
     >>> stem_word("running"), stem_word("three"), stem_word("1,234.50"), stem_word("because")
     ('run', '3', '1234.5', 'because')
@@ -134,13 +133,13 @@ def stem_word(word: str) -> str:
 
 
 class _StemCache(dict[str, str]):
-    """The normal forms of the words met last, looked up without a call; equal ones are one object, found sooner."""
+    """Normal forms of recent words; interned, so that equal stems are one object and compare fast."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= STEM_CACHE_SIZE:
             self.clear()
-        found = self[word] = sys.intern(_compute_stem(word))
-        return found
+        stem = self[word] = sys.intern(_compute_stem(word))
+        return stem
 
 
 _stem_cache = _StemCache()
@@ -159,22 +158,22 @@ def _compute_stem(word: str) -> str:
 
 
 def normalize_number(text: str) -> str:
-    """A number in its shortest spelling; whatever else is written with digits stays as it is.
+    """Return a number in its shortest spelling; other texts with digits are unchanged.
 
-    >>> normalize_number("1,234"), normalize_number("3.50"), normalize_number("007"), normalize_number("2.3.1"), normalize_number("17:05")
-    ('1234', '3.5', '7', '2.3.1', '17:05')
+    >>> [normalize_number(text) for text in ("1,234", "3.50", "007", "2.3.1", "17:05")]
+    ['1234', '3.5', '7', '2.3.1', '17:05']
     """
     if GROUPED_NUMBER.fullmatch(text):
         text = text.replace(",", "")
-    whole, dot, rest = text.partition(".")
-    if not whole.isdecimal() or (dot and not rest.isdecimal()):
+    integer, dot, fraction = text.partition(".")
+    if not integer.isdecimal() or (dot and not fraction.isdecimal()):
         return text
-    rest = rest.rstrip("0")
-    return (whole.lstrip("0") or "0") + (f".{rest}" if rest else "")
+    fraction = fraction.rstrip("0")
+    return (integer.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
 
 
 def fold_case(text: str) -> str:
-    """A text without case and accents, as names are compared.
+    """Remove case and accents, as names are compared.
 
     >>> fold_case("Röntgen"), fold_case("ŁÓDŹ"), fold_case("Straße")
     ('rontgen', 'łodz', 'strasse')
@@ -183,7 +182,9 @@ def fold_case(text: str) -> str:
     if text.isascii():
         return text
     parts = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize("NFC", "".join(sign for sign in parts if not unicodedata.combining(sign)))
+    return unicodedata.normalize(
+        "NFC", "".join(character for character in parts if not unicodedata.combining(character))
+    )
 
 
 def _expand_negation(match: re.Match[str]) -> str:

@@ -54,7 +54,7 @@ psi: | kpa: | mol: | mmol:
 
 
 def _parse_unit_table(text: str) -> dict[str, str]:
-    """Spelling → unit, from lines of "unit: other spellings"."""
+    """Parse lines of "unit: other spellings" into a map from spelling to unit."""
     rows = (row.split(":") for row in re.split(r"[|\n]", text) if ":" in row)
     return {spelling: unit.strip() for unit, others in rows for spelling in (unit.strip(), *others.split())}
 
@@ -65,7 +65,8 @@ TENS_WORDS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 ONES_WORDS = "one|two|three|four|five|six|seven|eight|nine"
 SCALE_WORDS = "hundred|thousand|million|billion|trillion"
 NUMBER_WORDS = (
-    rf"\b(?:(?:{TENS_WORDS})[- ](?:{ONES_WORDS})|{'|'.join(sorted(NUMERALS.keys() - {'one'}, key=len, reverse=True))})\b"
+    rf"\b(?:(?:{TENS_WORDS})[- ](?:{ONES_WORDS})"
+    rf"|{'|'.join(sorted(NUMERALS.keys() - {'one'}, key=len, reverse=True))})\b"
     rf"|\b(?:one|an?)(?= (?:{SCALE_WORDS})\b)"
 )
 SPELLED_NUMBER = re.compile(NUMBER_WORDS, re.IGNORECASE)
@@ -84,7 +85,7 @@ QUANTITY_SUFFIX = (
 
 
 def extract_quantities(text: str, matches: list[EntityMatch]) -> str:
-    """Add the quantities of a text to the finds, and return the text with them blanked out.
+    """Add the quantities of a text to the matches, and return the text with them blanked out.
 
     >>> finds: list[EntityMatch] = []
     >>> extract_quantities("At 5:30 p.m. two sold for £1.5m, 50 percent down", finds).split()
@@ -93,16 +94,16 @@ def extract_quantities(text: str, matches: list[EntityMatch]) -> str:
     ['17:30', '1500000 gbp', '2', '50 %']
     """
     text = convert_number_words(text)
-    low = text.lower()
-    if DIGIT.search(low):
-        for hint, pattern, make in EXTRACTORS:
-            if hint.search(low):
-                text = _blank_matches(pattern, make, text, matches)
+    lower = text.lower()
+    if DIGIT.search(lower):
+        for hint, pattern, make_match in EXTRACTORS:
+            if hint.search(lower):
+                text = _blank_matches(pattern, make_match, text, matches)
     return text
 
 
 def convert_number_words(text: str) -> str:
-    """A text with its numbers in figures.
+    """Replace the number words of a text by figures.
 
     >>> convert_number_words("twenty-five days in three harbours")
     '25 days in 3 harbours'
@@ -118,20 +119,20 @@ def _blank_matches(
     text: str,
     matches: list[EntityMatch],
 ) -> str:
-    """Collect what one pattern finds; a comma stays in its place so that names do not run together."""
+    """Collect the matches of a pattern; a comma remains in their place so that names do not run together."""
 
     def blank(match: re.Match[str]) -> str:
-        find = make_match(match)
-        if find is None:
+        entity = make_match(match)
+        if entity is None:
             return match.group()
-        matches.append(find)
+        matches.append(entity)
         return " " * (len(match.group()) - 1) + ","
 
     return pattern.sub(blank, text)
 
 
 def _match_date(match: re.Match[str]) -> EntityMatch | None:
-    """2024-03-14, 14 March 2024, March 14th, March 2024: whatever parts are there."""
+    """Match the parts of a date such as 2024-03-14, 14 March 2024, March 14th or March 2024."""
     part = match.groupdict()
     year, day = part.get("year"), part.get("day")
     month = part["month"].lower()
@@ -147,7 +148,7 @@ def _match_date(match: re.Match[str]) -> EntityMatch | None:
 
 
 def _match_slashed_date(match: re.Match[str]) -> EntityMatch | None:
-    """03/14/2024 where only one reading is a date; otherwise as it stands."""
+    """Match 03/14/2024 if only one reading is a date; otherwise keep its spelling."""
     first, second, year = int(match[1]), int(match[2]), match[3]
     if first > 12 >= second > 0:
         first, second = second, first
@@ -159,7 +160,7 @@ def _match_slashed_date(match: re.Match[str]) -> EntityMatch | None:
 
 
 def _match_time(match: re.Match[str]) -> EntityMatch | None:
-    """17:30, 5:30 p.m. and 5pm on the clock of 24 hours."""
+    """Match 17:30, 5:30 p.m. and 5pm on the 24-hour clock."""
     hour, minute, half = int(match["hour"]), int(match["minute"] or 0), (match["half"] or "").lower()[:1]
     if hour > 24 or minute > 59 or (half and not 0 < hour <= 12):
         return None
@@ -169,12 +170,11 @@ def _match_time(match: re.Match[str]) -> EntityMatch | None:
 
 
 def _convert_number_word(match: re.Match[str]) -> str:
-    """A number in words, in figures."""
     return str(sum(int(NUMERALS.get(word, "1")) for word in re.split("[- ]", match.group().lower())))
 
 
 def _match_quantity(match: re.Match[str]) -> EntityMatch | None:
-    """A number with whatever stands around it that says what is counted."""
+    """Match a number with the unit, currency or scale around it."""
     part = match.groupdict()
     value = Decimal(part["figure"].replace(",", "")).scaleb(
         SCALE_EXPONENTS.get((part["scale"] or "").lower(), 0)
@@ -183,14 +183,14 @@ def _match_quantity(match: re.Match[str]) -> EntityMatch | None:
     if before.endswith("-") and not (before[0].isalnum() or before[0] in ".)"):
         value = -value
     number = f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
-    of = _identify_unit(part)
-    if of == "lb" and "pound" in match.group():
+    unit = _identify_unit(part)
+    if unit == "lb" and "pound" in match.group():
         return EntityMatch(f"{number} lb", (f"{number} gbp", number))
-    return EntityMatch(f"{number} {of}", (number,)) if of else EntityMatch(number)
+    return EntityMatch(f"{number} {unit}", (number,)) if unit else EntityMatch(number)
 
 
 def _identify_unit(groups: dict[str, str | None]) -> str | None:
-    """What is counted: a currency, a percentage, a unit, or nothing that is known."""
+    """Return the currency, percent sign or unit of a number; None if there is none known."""
     if groups.get("percent"):
         return "%"
     mark = (groups.get("mark") or groups.get("coin") or "").strip().lower().removeprefix("us ")
@@ -201,7 +201,7 @@ def _identify_unit(groups: dict[str, str | None]) -> str | None:
 
 
 def _build_extractors() -> Iterable[tuple[str, str, Callable[[re.Match[str]], EntityMatch | None]]]:
-    """The patterns, the most telling first, each after what a text in lower case holds if it is in it at all."""
+    """Yield (quick test on the lower-case text, pattern, match function), the most specific first."""
     yield r"\d-\d", rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _match_date
     yield MONTH_HINT, rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _match_date
     yield MONTH_HINT, rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _match_date
@@ -242,7 +242,7 @@ BASE_UNITS: dict[str, tuple[str, str]] = {
     "tb": ("byte", "1000000000000"), "khz": ("hz", "1000"), "mhz": ("hz", "1000000"), "ghz": ("hz", "1000000000"),
     "kcal": ("cal", "1000"), "kpa": ("pa", "1000"), "bp": ("%", "0.01"),
 }  # fmt: skip
-"""Unit → its base unit, and how many of those it is; what is not here is its own base."""
+"""Unit → its base unit and its size in it; other units are their own base."""
 UNIT_SPELLINGS = {
     "unit": "iu", "ug": "µg", "μmol": "µmol", "umol": "µmol", "μl": "µl", "ul": "µl", "d": "day", "c": "°c", "f": "°f",
     "bps": "bp", "basis point": "bp", "percentage point": "%", "per cent": "%", "nanogram": "ng", "deciliter": "dl",
@@ -250,20 +250,20 @@ UNIT_SPELLINGS = {
     "degree fahrenheit": "°f", "degrees c": "°c", "degrees f": "°f", "degrees celsius": "°c",
     "degrees fahrenheit": "°f",
 }  # fmt: skip
-"""Spellings that only a measure is looked for in."""
+"""Spellings that are only accepted in `parse_quantities`."""
 NUMBER_PATTERN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+"
 QUANTITY_PATTERN = re.compile(
-    rf"(?P<figure>{NUMBER_PATTERN})(?: ?(?:-|to|or|and) ?(?P<last>{NUMBER_PATTERN}))?(?:[ -]?(?P<scale>{SCALE_WORDS})\b)?"
-    r"[ -]?(?P<units>[^\d\s].*)?",
+    rf"(?P<figure>{NUMBER_PATTERN})(?: ?(?:-|to|or|and) ?(?P<last>{NUMBER_PATTERN}))?"
+    rf"(?:[ -]?(?P<scale>{SCALE_WORDS})\b)?[ -]?(?P<units>[^\d\s].*)?",
     re.IGNORECASE,
 )
 UNIT_SEPARATOR = re.compile(r" ?/ ?| per ", re.IGNORECASE)
 SIGNIFICANT_DIGITS = 12
-"""Quantities are compared to so many digits."""
+"""Number of digits to which quantities are compared."""
 
 
 def parse_quantities(text: str) -> tuple[PhysicalQuantity, ...]:
-    """What a number with a unit measures, in base units; of a range its two ends; nothing where it is none.
+    """Parse a number with a unit into base units; a range gives its two ends, other texts nothing.
 
     An unknown unit is its own base; a bare number has the unit "".
 
@@ -272,19 +272,19 @@ def parse_quantities(text: str) -> tuple[PhysicalQuantity, ...]:
     >>> parse_quantities("2.5-5 mg/kg")
     (PhysicalQuantity(unit='g/g', value=Decimal('0.0000025')), PhysicalQuantity(unit='g/g', value=Decimal('0.000005')))
     """
-    found = QUANTITY_PATTERN.fullmatch(text.strip())
-    if not found:
+    match = QUANTITY_PATTERN.fullmatch(text.strip())
+    if not match:
         return ()
-    bases = [_convert_to_base(unit) for unit in UNIT_SEPARATOR.split((found["units"] or "").strip(" ."))]
+    bases = [_convert_to_base(unit) for unit in UNIT_SEPARATOR.split((match["units"] or "").strip(" ."))]
     factor = reduce(lambda left, right: left / right, (size for _, size in bases))
-    factor = factor.scaleb(SCALE_EXPONENTS.get((found["scale"] or "").lower(), 0))
+    factor = factor.scaleb(SCALE_EXPONENTS.get((match["scale"] or "").lower(), 0))
     unit = "/".join(name for name, _ in bases)
-    figures = (found[name].replace(",", "") for name in ("figure", "last") if found[name])
+    figures = (match[name].replace(",", "") for name in ("figure", "last") if match[name])
     return tuple(PhysicalQuantity(unit, _normalize_decimal(Decimal(figure) * factor)) for figure in figures)
 
 
 def _convert_to_base(unit: str) -> tuple[str, Decimal]:
-    """The base unit of a unit, and how many of those it is."""
+    """Return the base unit of a unit, and its size in it."""
     unit = unit.lower().strip()
     for spelling in (unit, unit.removesuffix("s")):
         name = UNIT_SPELLINGS.get(spelling) or UNITS.get(spelling)
@@ -295,6 +295,5 @@ def _convert_to_base(unit: str) -> tuple[str, Decimal]:
 
 
 def _normalize_decimal(value: Decimal) -> Decimal:
-    """A value in its one spelling."""
     text = f"{Decimal(f'{value:.{SIGNIFICANT_DIGITS}g}'):f}"
     return Decimal(text.rstrip("0").rstrip(".") if "." in text else text)

@@ -12,26 +12,26 @@ SensitiveKind = Literal["email", "phone", "card", "key"]
 SENSITIVE_KINDS: tuple[SensitiveKind, ...] = get_args(SensitiveKind)
 
 MASK_PATTERN = re.compile(r"\[(email|phone|card|key)~[0-9a-f]{16}\]")
-"""What stands for a value before it is numbered: its kind and its fingerprint."""
+"""The replacement of a value before it is numbered: its kind and its fingerprint."""
 MIN_LENGTH = 6
+"""Shorter texts hold nothing sensitive, nor do texts without an @ or a digit."""
 DIGIT = re.compile(r"[0-9]")
-"""Shorter texts hold nothing, nor do those without an @ or a digit."""
 
 
 class SensitiveSpan(NamedTuple):
-    """A stretch of a text that is of a kind."""
+    """A span of a text with sensitive content."""
 
     start: int
     end: int
     kind: SensitiveKind
     value: str
-    """The value in a normal form: two ways to write the same are one value."""
+    """The value in a normal form: two spellings of the same are one value."""
     by_context: bool = False
-    """Whether only the words before it told what it is."""
+    """Whether only the words before it reveal its kind."""
 
 
 def detect_sensitive(text: str, kinds: Iterable[SensitiveKind] = SENSITIVE_KINDS) -> list[SensitiveSpan]:
-    """What in a text is of these kinds, in order, nothing of it twice.
+    """Detect the spans of these kinds, in order, without overlaps.
 
     >>> [(found.kind, found.value) for found in detect_sensitive("Mail Ann@Example.org or ring +44 20 7946 0958.")]
     [('email', 'ann@example.org'), ('phone', '442079460958')]
@@ -40,47 +40,47 @@ def detect_sensitive(text: str, kinds: Iterable[SensitiveKind] = SENSITIVE_KINDS
     """
     if len(text) < MIN_LENGTH or ("@" not in text and DIGIT.search(text) is None):
         return []
-    made: list[SensitiveSpan] = []
+    spans: list[SensitiveSpan] = []
     for kind in ("key", "email", "card", "phone"):
         if kind in kinds:
-            made += DETECTORS[kind](text)
-    if not made:
+            spans += DETECTORS[kind](text)
+    if not spans:
         return []
-    taken = [match.span() for match in MASK_PATTERN.finditer(text)] if "~" in text else []
-    return _resolve_overlaps(made, taken)
+    masked_spans = [match.span() for match in MASK_PATTERN.finditer(text)] if "~" in text else []
+    return _resolve_overlaps(spans, masked_spans)
 
 
 def replace_sensitive(
     text: str, spans: Iterable[SensitiveSpan], label: Callable[[SensitiveSpan], str]
 ) -> str:
-    """The text with a name in the place of each find.
+    """Replace each span of a text by a label.
 
     >>> replace_sensitive("to a@b.org", detect_sensitive("to a@b.org"), lambda found: f"[{found.kind}]")
     'to [email]'
     """
-    parts, at = [], 0
-    for each in spans:
-        parts += [text[at : each.start], label(each)]
-        at = each.end
-    return "".join((*parts, text[at:]))
+    parts, position = [], 0
+    for span in spans:
+        parts += [text[position : span.start], label(span)]
+        position = span.end
+    return "".join((*parts, text[position:]))
 
 
 def _resolve_overlaps(spans: list[SensitiveSpan], masked_spans: list[tuple[int, int]]) -> list[SensitiveSpan]:
-    """Finds that do not overlap: of two that do, the one whose kind goes first; nothing within a mask."""
-    rank = {"key": 0, "email": 1, "card": 2, "phone": 3}
-    kept: list[SensitiveSpan] = []
+    """Drop spans within a mask; of two that overlap keep the kind of higher priority."""
+    priority = {"key": 0, "email": 1, "card": 2, "phone": 3}
+    resolved: list[SensitiveSpan] = []
     masks = iter(sorted(masked_spans))
     masked = next(masks, None)
-    for each in sorted(spans, key=lambda found: (found.start, rank[found.kind])):
-        while masked is not None and masked[1] <= each.start:
+    for span in sorted(spans, key=lambda span: (span.start, priority[span.kind])):
+        while masked is not None and masked[1] <= span.start:
             masked = next(masks, None)
-        if masked is not None and masked[0] < each.end:
+        if masked is not None and masked[0] < span.end:
             continue
-        if not kept or each.start >= kept[-1].end:
-            kept.append(each)
-        elif rank[each.kind] < rank[kept[-1].kind]:
-            kept[-1] = each
-    return kept
+        if not resolved or span.start >= resolved[-1].end:
+            resolved.append(span)
+        elif priority[span.kind] < priority[resolved[-1].kind]:
+            resolved[-1] = span
+    return resolved
 
 
 # --- e-mail ----------------------------------------------------------------------------------------
@@ -91,11 +91,11 @@ EMAIL_DOMAIN = re.compile(
     re.IGNORECASE,
 )
 MAX_LOCAL_PART = 64
-"""Characters that the part before the @ has at most."""
+"""Longest part before the @."""
 LOCAL_PART_SIGNS = frozenset("._%+-'&")
-"""Signs that may stand in it; those at its ends belong to the sentence around it."""
+"""Punctuation allowed in the local part; at its ends it belongs to the sentence."""
 ESCAPE_SEQUENCE = re.compile(r"(?:[nrtbf]|u[0-9a-f]{4})", re.IGNORECASE)
-"""What follows a backslash in a text that was written as JSON or as code."""
+"""Escapes after a backslash in JSON or code."""
 
 
 def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
@@ -126,19 +126,19 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
 # --- cards -----------------------------------------------------------------------------------------
 
 DIGIT_SEPARATOR = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
-"""What stands between groups of digits."""
+"""Characters between groups of digits."""
 DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?:{DIGIT_SEPARATOR}?[0-9]+)*+(?![\w~])")
 DIGIT_GROUP = re.compile(r"[0-9]+")
 CARD_GROUPINGS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3)}
-"""How cards group their digits."""
+"""Digit groups of printed card numbers."""
 SEVEN_DIGITS = re.compile(r"[0-9](?:[ \u00a0\u202f.()/\u2010\u2011\u2013-]{0,3}[0-9]){6}")
-"""Without so many digits near each other there is neither a card nor a phone."""
+"""Seven digits close together; without them there is neither a card nor a phone number."""
 CARD_NUMBER = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
     r"|3(?:0[0-5]|[68]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12,15}|6(?:011|4[4-9]\d|5\d\d)\d{12,15}|62\d{14,17}"
     r"|(?:50|5[6-8]|6[37])\d{11,17}"
 )
-"""The numbers that are issued, by how they begin and how long they are."""
+"""Card numbers in use, by prefix and length."""
 
 
 def _detect_cards(text: str) -> Iterator[SensitiveSpan]:
@@ -146,30 +146,30 @@ def _detect_cards(text: str) -> Iterator[SensitiveSpan]:
         return
     for match in DIGIT_RUN.finditer(text):
         groups = list(DIGIT_GROUP.finditer(text, match.start(), match.end()))
-        whole = "".join(group[0] for group in groups) if len(groups) < 9 else ""
-        if _is_card_number(whole):
-            yield SensitiveSpan(match.start(), match.end(), "card", whole)
+        digits = "".join(group[0] for group in groups) if len(groups) < 9 else ""
+        if _is_card_number(digits):
+            yield SensitiveSpan(match.start(), match.end(), "card", digits)
         elif len(groups) > 1:
             yield from _detect_grouped_cards(groups)
 
 
 def _detect_grouped_cards(groups: list[re.Match[str]]) -> Iterator[SensitiveSpan]:
-    """Cards among groups of digits that belong to more than one number."""
-    at = 0
-    while at < len(groups):
+    """Detect cards among groups of digits that belong to more than one number."""
+    index = 0
+    while index < len(groups):
         for size in (5, 4, 3, 1):
-            part = groups[at : at + size]
-            digits = "".join(group[0] for group in part[:size]) if len(part) == size else ""
-            shaped = size == 1 or tuple(len(group[0]) for group in part) in CARD_GROUPINGS
-            if shaped and not _joins_previous(part[0]) and _is_card_number(digits):
-                yield SensitiveSpan(part[0].start(), part[-1].end(), "card", digits)
-                at += size - 1
+            candidate = groups[index : index + size]
+            digits = "".join(group[0] for group in candidate[:size]) if len(candidate) == size else ""
+            is_card_shape = size == 1 or tuple(len(group[0]) for group in candidate) in CARD_GROUPINGS
+            if is_card_shape and not _joins_previous(candidate[0]) and _is_card_number(digits):
+                yield SensitiveSpan(candidate[0].start(), candidate[-1].end(), "card", digits)
+                index += size - 1
                 break
-        at += 1
+        index += 1
 
 
 def _joins_previous(group: re.Match[str]) -> bool:
-    """Whether a group hangs more on what is before it than on what is behind it."""
+    """Return whether a group is joined to the text before it rather than after it."""
     text, (start, end) = group.string, group.span()
     return start > 0 and text[start - 1] in ".-" and text[end : end + 1] != text[start - 1]
 
@@ -179,7 +179,7 @@ def _is_card_number(digits: str) -> bool:
 
 
 def passes_luhn_check(digits: str) -> bool:
-    """Whether the last digit is the check digit of those before it (ISO/IEC 7812-1).
+    """Return whether the last digit is the check digit of those before it (ISO/IEC 7812-1).
 
     >>> passes_luhn_check("4111111111111111"), passes_luhn_check("4111111111111112")
     (True, False)
@@ -193,7 +193,7 @@ def passes_luhn_check(digits: str) -> bool:
 PHONE_SEPARATOR = "[ \u00a0\u202f./\u2010\u2011\u2013-]"
 PHONE_START = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][.+:/-])(?<![A-Za-z][/-])"
 NO_DIGIT_BEFORE = r"(?<![0-9][ \u00a0])"
-"""No digits, words or masks run into what follows; where it could be the rest of a longer number, no group either."""
+"""No digits, words or masks run into the number, nor a group that it may be the rest of."""
 PHONE_END = r"(?![\w~])(?![./-][0-9])"
 PHONE_PATTERNS = (
     re.compile(
@@ -201,26 +201,27 @@ PHONE_PATTERNS = (
         rf"(?:{PHONE_SEPARATOR}{{0,2}}(?:\(0?\))?[()]?[ ]?[0-9]){{7,14}}{PHONE_END}"
     ),
     re.compile(
-        rf"{PHONE_START}(?:\+?1{PHONE_SEPARATOR})?(?:\([2-9]\d\d\)[ -]?|[2-9]\d\d([.-]))[2-9]\d\d(?(1)\1|[ .-])\d{{4}}{PHONE_END}"
+        rf"{PHONE_START}(?:\+?1{PHONE_SEPARATOR})?(?:\([2-9]\d\d\)[ -]?|[2-9]\d\d([.-]))[2-9]\d\d(?(1)\1|[ .-])"
+        rf"\d{{4}}{PHONE_END}"
     ),
     re.compile(
         rf"{PHONE_START}{NO_DIGIT_BEFORE}\(?0[1-9]\d{{0,4}}\)?(?:{PHONE_SEPARATOR}{{1,3}}\d{{2,8}}){{1,5}}{PHONE_END}"
     ),
 )
-"""With a country before it; in North America; with the 0 of many other countries."""
+"""International numbers; North American ones; national ones with a leading 0."""
 PHONE_AFTER_CUE = re.compile(
     r"\b(?:tel(?:efono?|ephone|éfono)?|phone|mobile?|cell|fax|call(?: me)?(?: at| on)?|dial|ring|whatsapp|sms|handy"
     rf"|tél)\b[^\d\n+(]{{0,16}}(\+?\(?[0-9](?:[()]?{PHONE_SEPARATOR}{{0,2}}[()]?[0-9]){{6,14}}){PHONE_END}",
     re.IGNORECASE,
 )
-"""After a word that says so, any digits are one."""
+"""Any digits after a word such as "phone"."""
 OTHER_NUMBER_CUE = re.compile(
     r"(?:\b(?:order|invoice|ticket|part|serial|item|sku|article|art|ref|reference|isbn|issn|ean|version|account|iban"
     r"|tracking|case|batch|customer|doi|patent|build|rechnung|bestellung)\b[\s.:#-]{0,3}"
     r"(?:(?:no|number|nr|num|id|code)\b)?|\b(?:no|nr|id)\.?)[\s.:#-]{0,3}$",
     re.IGNORECASE,
 )
-"""What a number is that stands after one of these words."""
+"""Words before a number that is not a phone number."""
 DATE_PATTERN = re.compile(
     r"(?<!\d)(?:\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2})(?!\d)"
 )
@@ -240,14 +241,14 @@ def _detect_phones(text: str) -> Iterator[SensitiveSpan]:
 
 
 def _parse_phone(text: str, start: int, end: int, *, national: bool) -> str | None:
-    """The digits of a phone number; None where it is a date, an address, an amount, or said to be another number."""
-    said = text[start:end]
-    digits = re.sub(r"[^0-9]", "", said)
-    if said.startswith("00"):
+    """Return the digits of a phone number; None for dates, addresses, amounts and other numbers by their cue."""
+    number = text[start:end]
+    digits = re.sub(r"[^0-9]", "", number)
+    if number.startswith("00"):
         digits = digits[2:]
-    if not (9 if said[0] in "0(" and national else 7) <= len(digits) <= 15 or digits.endswith("000000"):
+    if not (9 if number[0] in "0(" and national else 7) <= len(digits) <= 15 or digits.endswith("000000"):
         return None
-    if DATE_PATTERN.search(said) or IP_ADDRESS.fullmatch(said) or DECIMAL_NUMBER.fullmatch(said):
+    if DATE_PATTERN.search(number) or IP_ADDRESS.fullmatch(number) or DECIMAL_NUMBER.fullmatch(number):
         return None
     if national and OTHER_NUMBER_CUE.search(text[max(0, start - 32) : start]):
         return None
@@ -293,7 +294,7 @@ NAMED_SECRET = re.compile(
 )
 SECRET_NAMES = ("key", "secret", "token", "passw", "passphrase", "pwd", "credential", "auth")
 MIN_ENTROPY = 3.0
-"""Bits that each sign of a secret carries at least."""
+"""Least entropy of a secret, in bits per character."""
 
 
 def _detect_keys(text: str) -> Iterator[SensitiveSpan]:
@@ -325,9 +326,11 @@ def _make_key_span(match: re.Match[str], group: int = 0, *, by_context: bool = F
 
 
 def _looks_random(value: str) -> bool:
-    """Whether a value looks drawn at random: letters and digits, hardly any of them again and again."""
+    """Return whether a value looks random: letters and digits with few repetitions."""
     value = value[:200]
-    mixed = any(sign.isdigit() for sign in value) and any(sign.isalpha() for sign in value)
+    mixed = any(character.isdigit() for character in value) and any(
+        character.isalpha() for character in value
+    )
     n = len(value)
     return mixed and -sum(c / n * math.log2(c / n) for c in Counter(value).values()) >= MIN_ENTROPY
 

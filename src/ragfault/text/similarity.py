@@ -17,15 +17,15 @@ from ragfault.text.normalization import NEGATIONS, TYPOGRAPHY_MAP, normalize_typ
 QUOTE_WORD = re.compile(r"[^\W_]+(?:['.,:-][^\W_]+)*")
 ELLIPSIS = re.compile(r"\s*\[?\.\.\.\]?\s*")
 MAX_ALIGNMENT_VOTES = 64
-"""How many words of a quote, the rarest, and how many places of each vote for an alignment."""
+"""Number of words of a quote, the rarest first, and of positions of each, that vote for an alignment."""
 MAX_QUOTE_WORDS = 4000
-"""How many words of a quote are looked at."""
+"""Longest quote in words; the rest is ignored."""
 MAX_ALTERED_SCORE = 0.9
-"""The most that a quote can reach whose numbers or negations differ from the text."""
+"""Highest score of a quote whose numbers or negations differ from the text."""
 
 
 def make_shingles(text: str, n: int = 3) -> frozenset[str]:
-    """All runs of `n` words of a text, for Jaccard similarity; one run where the text is shorter.
+    """Return all runs of `n` words of a text, for Jaccard similarity; one run if the text is shorter.
 
     >>> sorted(make_shingles("The cats sat on the mat", n=4))
     ['cat sat on the', 'sat on the mat', 'the cat sat on']
@@ -38,7 +38,7 @@ def make_shingles(text: str, n: int = 3) -> frozenset[str]:
 
 
 class WordPosition(NamedTuple):
-    """A word and where it stands."""
+    """A word and its character offsets."""
 
     word: str
     start: int
@@ -46,7 +46,7 @@ class WordPosition(NamedTuple):
 
 
 def score_quote_match(quote: str, text: str) -> float:
-    """How well the best span of a text fits a quote, in [0, 1]; 1 where it stands there word for word.
+    """Score how well the best span of a text matches a quote, in [0, 1]; 1 for a verbatim match.
 
     White space, quotation marks and dashes do not count. An omission ("…") splits the quote, and the
     worst part decides. A changed word costs its share of the words, a slip inside a long word only its
@@ -69,12 +69,11 @@ def score_quote_match(quote: str, text: str) -> float:
 
 
 def _locate_words(text: str) -> list[WordPosition]:
-    """The words of a text, lower case, with their places."""
     return [WordPosition(m.group().lower(), m.start(), m.end()) for m in QUOTE_WORD.finditer(text)]
 
 
 def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
-    """The best fit of one unbroken quote."""
+    """Score the best match of a quote without omissions."""
     at = text.find(quote)
     if (
         at >= 0
@@ -82,19 +81,25 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
         and not text[at + len(quote) : at + len(quote) + 1].isalnum()
     ):
         return 1.0
-    asked = _locate_words(quote)[:MAX_QUOTE_WORDS]
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for at, token in enumerate(words):
-        places[token.word].append(at)
+    quote_words = _locate_words(quote)[:MAX_QUOTE_WORDS]
+    positions_by_word: defaultdict[str, list[int]] = defaultdict(list)
+    for at, word in enumerate(words):
+        positions_by_word[word.word].append(at)
     votes: Counter[int] = Counter()
-    rarest = sorted((len(found), at) for at, token in enumerate(asked) if (found := places.get(token.word)))
+    rarest = sorted(
+        (len(positions), at)
+        for at, word in enumerate(quote_words)
+        if (positions := positions_by_word.get(word.word))
+    )
     for _, at in rarest[:MAX_ALIGNMENT_VOTES]:
-        votes.update(place - at for place in places[asked[at].word][:MAX_ALIGNMENT_VOTES])
+        votes.update(
+            position - at for position in positions_by_word[quote_words[at].word][:MAX_ALIGNMENT_VOTES]
+        )
     best = 0.0
     for shift, _ in votes.most_common(4):
-        slack = max(1, len(asked) // 10)
-        low, high = max(0, shift - slack), min(len(words), shift + len(asked) + slack)
-        best = max(best, _score_window(quote, asked, text, words[low:high]))
+        slack = max(1, len(quote_words) // 10)
+        low, high = max(0, shift - slack), min(len(words), shift + len(quote_words) + slack)
+        best = max(best, _score_window(quote, quote_words, text, words[low:high]))
         if best == 1.0:
             break
     return best
@@ -103,7 +108,7 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
 def _score_window(
     quote: str, quote_words: list[WordPosition], text: str, window: list[WordPosition]
 ) -> float:
-    """The fit of a quote to a window: the lesser of its fit by words and by letters."""
+    """Score a quote against a window: the lower of the scores by words and by letters."""
     left = [token.word for token in quote_words]
     right = [token.word for token in window]
     blocks = [block for block in Indel.opcodes(left, right) if block.tag == "equal"]
@@ -121,49 +126,49 @@ def _score_window(
 
 
 def _score_word_overlap(left: list[str], right: list[str]) -> float:
-    """The share of words kept; a slip in a long word counts by its letters."""
-    kept = 0.0
-    lost: list[str] = []
-    gained: list[str] = []
+    """Return the share of equal words; a typo in a long word counts by its letters."""
+    matched = 0.0
+    removed: list[str] = []
+    added: list[str] = []
     for block in Indel.opcodes(left, right):
         if block.tag == "equal":
-            kept += block.src_end - block.src_start
+            matched += block.src_end - block.src_start
         else:
-            lost += left[block.src_start : block.src_end]
-            gained += right[block.dest_start : block.dest_end]
-    for old, new in zip(lost, gained, strict=False):
+            removed += left[block.src_start : block.src_end]
+            added += right[block.dest_start : block.dest_end]
+    for old, new in zip(removed, added, strict=False):
         if min(len(old), len(new)) >= 5 and old.isalpha() and new.isalpha():
-            near = Indel.normalized_similarity(old, new)
-            kept += near if near > 0.83 else 0.0
-    score = kept / max(len(left), len(right))
-    return min(score, MAX_ALTERED_SCORE) if any(map(_changes_meaning, lost + gained)) else score
+            similarity = Indel.normalized_similarity(old, new)
+            matched += similarity if similarity > 0.83 else 0.0
+    score = matched / max(len(left), len(right))
+    return min(score, MAX_ALTERED_SCORE) if any(map(_changes_meaning, removed + added)) else score
 
 
 def _changes_meaning(word: str) -> bool:
-    """Whether a changed word changes the sense for certain."""
-    return word in NEGATIONS or word.endswith("n't") or any(sign.isdigit() for sign in word)
+    """Return whether a changed word is a negation or a number."""
+    return word in NEGATIONS or word.endswith("n't") or any(character.isdigit() for character in word)
 
 
 FIRST_UNSPACED_SCRIPT = "\u2e80"
-"""From here on scripts are written without spaces: a word has no edge that could be seen."""
+"""First character of the scripts without spaces, where a word has no visible boundary."""
 MAX_FUZZY_QUOTE = 4_000
-"""A quote that is longer is looked for word by word only."""
+"""Longer quotes are only searched verbatim."""
 MAX_FUZZY_TEXT = 2_000_000
-"""A text that is longer than this, times the quote, is not searched for a likeness."""
+"""Largest text (in thousands of characters times the quote) that is searched for a similar span."""
 
 
 class NormalizedText(NamedTuple):
-    """A text in the form in which quotes are compared, and where each of its signs stood."""
+    """A text in the form in which quotes are compared, and the original offset of each character."""
 
     text: str
     offsets: tuple[int, ...]
 
 
 def locate_quote(quote: str, text: str, tolerance: float = 0.95) -> tuple[tuple[int, int], ...]:
-    """The stretches of a text that a quote stands for, as character offsets; none where it does not stand there.
+    """Return the spans of a text that match a quote, as character offsets; none if it does not match.
 
-    Word for word, whatever the white space, quotation marks and dashes, and whatever is not seen in the text; else
-    within the `tolerance` of `similar_span`. An omission ("…") splits the quote, and every part of it must stand there.
+    Verbatim up to white space, quotation marks, dashes and invisible characters; else within the `tolerance` of
+    `score_quote_match`. An omission ("…") splits the quote, and every part must match.
 
     >>> text = "The ferry\\nleaves at “noon” sharp. It returns at six."
     >>> [text[start:end] for start, end in locate_quote('ferry leaves at "noon" … returns at six', text)]
@@ -174,36 +179,36 @@ def locate_quote(quote: str, text: str, tolerance: float = 0.95) -> tuple[tuple[
     parts = [
         part for part in ELLIPSIS.split(normalize_typography(quote).strip("\"' ")) if QUOTE_WORD.search(part)
     ]
-    found = [_locate_segment(part, text, tolerance) for part in parts]
-    return tuple(span for span in found if span) if all(found) else ()
+    spans = [_locate_segment(part, text, tolerance) for part in parts]
+    return tuple(span for span in spans if span) if all(spans) else ()
 
 
 def _locate_segment(quote: str, text: str, tolerance: float) -> tuple[int, int] | None:
-    """Where one unbroken quote stands."""
+    """Locate a quote without omissions."""
     for start in _iterate_matches(quote, text):
         return start, start + len(quote)
     if not text:
         return None
-    held = _normalize_with_offsets(text)
-    wanted = _normalize_with_offsets(quote).text
-    for start in _iterate_matches(wanted, held.text):
-        return held.offsets[start], held.offsets[start + len(wanted) - 1] + 1
-    if len(wanted) > MAX_FUZZY_QUOTE or score_quote_match(quote, text) < tolerance:
+    normalized = _normalize_with_offsets(text)
+    target = _normalize_with_offsets(quote).text
+    for start in _iterate_matches(target, normalized.text):
+        return normalized.offsets[start], normalized.offsets[start + len(target) - 1] + 1
+    if len(target) > MAX_FUZZY_QUOTE or score_quote_match(quote, text) < tolerance:
         return None
-    return _locate_similar(wanted, held, tolerance)
+    return _locate_similar(target, normalized, tolerance)
 
 
 def _iterate_matches(quote: str, text: str) -> Iterator[int]:
-    """Where a quote stands in a text and cuts no word in two."""
-    at = text.find(quote) if quote else -1
-    while at >= 0:
-        if _is_word_boundary(text, at) and _is_word_boundary(text, at + len(quote)):
-            yield at
-        at = text.find(quote, at + 1)
+    """Yield the offsets of a quote in a text at word boundaries."""
+    offset = text.find(quote) if quote else -1
+    while offset >= 0:
+        if _is_word_boundary(text, offset) and _is_word_boundary(text, offset + len(quote)):
+            yield offset
+        offset = text.find(quote, offset + 1)
 
 
 def _is_word_boundary(text: str, offset: int) -> bool:
-    """Whether no word runs across a place."""
+    """Return whether no word runs across an offset."""
     if offset <= 0 or offset >= len(text):
         return True
     left, right = text[offset - 1], text[offset]
@@ -215,17 +220,17 @@ def _is_word_boundary(text: str, offset: int) -> bool:
 
 
 def _locate_similar(quote: str, normalized: NormalizedText, tolerance: float) -> tuple[int, int] | None:
-    """The stretch most like a quote, from the edge of a word to the edge of a word."""
-    low = normalized.text.lower()
-    if len(low) != len(normalized.text) or len(low) * len(quote) > MAX_FUZZY_TEXT * 1_000:
+    """Locate the span most similar to a quote, extended to word boundaries."""
+    lower = normalized.text.lower()
+    if len(lower) != len(normalized.text) or len(lower) * len(quote) > MAX_FUZZY_TEXT * 1_000:
         return None
-    at = fuzz.partial_ratio_alignment(quote.lower(), low)
-    if at is None or at.dest_end <= at.dest_start:
+    alignment = fuzz.partial_ratio_alignment(quote.lower(), lower)
+    if alignment is None or alignment.dest_end <= alignment.dest_start:
         return None
-    start, end = at.dest_start, at.dest_end
-    while not _is_word_boundary(low, start):
+    start, end = alignment.dest_start, alignment.dest_end
+    while not _is_word_boundary(lower, start):
         start -= 1
-    while not _is_word_boundary(low, end):
+    while not _is_word_boundary(lower, end):
         end += 1
     if score_quote_match(quote, normalized.text[start:end]) < tolerance:
         return None
@@ -238,26 +243,26 @@ def _locate_similar(quote: str, normalized: NormalizedText, tolerance: float) ->
 
 @lru_cache(maxsize=64)
 def _normalize_with_offsets(text: str) -> NormalizedText:
-    """A text with one kind of space, quotation mark and dash, sign by sign; nothing in it that is not seen."""
-    signs: list[str] = []
-    places: list[int] = []
-    space = True
-    for at, sign in enumerate(text):
-        for one in (sign,) if sign.isascii() else _normalize_character(sign):
-            if one.isspace():
-                if space:
+    """Normalize spaces, quotation marks and dashes character by character; drop invisible characters."""
+    characters: list[str] = []
+    offsets: list[int] = []
+    after_space = True
+    for offset, original in enumerate(text):
+        for character in (original,) if original.isascii() else _normalize_character(original):
+            if character.isspace():
+                if after_space:
                     continue
-                one = " "  # noqa: PLW2901
-            space = one == " "
-            signs.append(one)
-            places.append(at)
-    return NormalizedText("".join(signs).rstrip(), tuple(places))
+                character = " "  # noqa: PLW2901
+            after_space = character == " "
+            characters.append(character)
+            offsets.append(offset)
+    return NormalizedText("".join(characters).rstrip(), tuple(offsets))
 
 
 @lru_cache(maxsize=4_096)
 def _normalize_character(character: str) -> str:
-    """A sign taken apart, as a quotation mark or dash of the common kind, or nothing where it is not seen."""
-    made = unicodedata.normalize("NFKD", character.translate(TYPOGRAPHY_MAP))
+    """Decompose a character, map quotation marks and dashes to common ones, and drop invisible parts."""
+    decomposed = unicodedata.normalize("NFKD", character.translate(TYPOGRAPHY_MAP))
     return "".join(
-        one for one in made if unicodedata.category(one) not in {"Cf", "Cc", "Cs"} or one.isspace()
+        part for part in decomposed if unicodedata.category(part) not in {"Cf", "Cc", "Cs"} or part.isspace()
     )
