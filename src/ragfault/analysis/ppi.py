@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -21,32 +21,33 @@ from ragfault.stats import (
     ppi_unpaired_difference,
 )
 
-if TYPE_CHECKING:
-    from ragfault.analysis.score_matrix import Codes, Floats
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 class LabelProvenance(Struct, frozen=True, kw_only=True):
     """Origin of the human labels that correct a run."""
 
     labelers: str
-    """Who labelled: names, a file, or the judge of another run."""
+    """Names of the annotators, a file, or the judge of another run."""
     traces: int
     """Labelled traces of the run."""
     unmatched: int = 0
     """Labels of traces, or of answers, that are not in the run."""
     disputed: int = 0
-    """Items on which those who labelled differ."""
+    """Items on which the annotators disagree."""
 
 
 class LabelValues(NamedTuple):
     """Human label values of one metric."""
 
-    values: NDArray[np.float64]
-    """NaN where nobody gave one."""
-    probabilities: NDArray[np.float64]
-    """With which each trace was drawn to be labelled."""
+    values: Floats
+    """NaN where there is no label."""
+    probabilities: Floats
+    """Sampling probability of each trace."""
 
-    def select(self, rows: Codes | NDArray[np.bool_]) -> LabelValues:
+    def select(self, rows: Codes | Mask) -> LabelValues:
         """Return the values of some traces."""
         return LabelValues(self.values[rows], self.probabilities[rows])
 
@@ -56,9 +57,9 @@ class HumanLabels(Struct, frozen=True, kw_only=True):
 
     source: LabelProvenance
     values: Mapping[str, Mapping[str, float]]
-    """Metric, as it prints → trace → value."""
+    """Metric, by its full text → trace → value."""
     probabilities: Mapping[str, float] = {}
-    """Trace → the chance with which it was drawn to be labelled; empty: any was as likely as any other."""
+    """Trace → sampling probability; empty: all equal."""
 
     def values_of(self, metric: str, ids: Sequence[str]) -> LabelValues | None:
         """Return the values of a metric on these traces, NaN where there is none; None where no trace has one."""
@@ -84,9 +85,9 @@ def correct_mean(
     measure: MetricInfo,
     unlabeled: UnlabeledSums | None = None,
 ) -> PpiMean | None:
-    """The mean of a metric over the traces that the judge scored, put right; None where nobody labelled any.
+    """Correct the mean of the judge's scores by human labels; None where no trace is labelled.
 
-    `rest` holds further traces that the judge scored and nobody labelled, as sums.
+    `unlabeled` holds further traces that the judge scored and nobody labelled, as sums.
     """
     if not bool(np.isfinite(labels.values).any()):
         return None
@@ -100,31 +101,38 @@ def correct_mean(
     )
 
 
-def correct_difference(
-    judged: tuple[Floats, Floats],
-    labels: tuple[LabelValues | None, LabelValues | None],
-    clusters: NDArray[np.int64] | None,
-    measure: MetricInfo,
-) -> PpiDifference | None:
-    """The difference of a metric on pairs that the judge scored on both sides, put right; None without a label.
+class LabeledScores(NamedTuple):
+    """Scores of one run on the compared pairs, with the human labels of the same pairs."""
 
-    By the pairs with labels on both sides where there are enough of them, and both were drawn with one chance; else by
-    the labels of each side.
+    scores: Floats
+    labels: LabelValues | None
+
+
+def correct_difference(
+    baseline: LabeledScores, candidate: LabeledScores, clusters: Codes | None, measure: MetricInfo
+) -> PpiDifference | None:
+    """Correct the difference of a metric on scored pairs by human labels; None where neither run is labelled.
+
+    Pairs with labels on both sides are used where there are enough and both were sampled with the same probability;
+    otherwise the labels of each side by itself.
     """
-    old, new = labels
+    old, new = baseline.labels, candidate.labels
     if old is None or new is None:
-        told = f"only the {'baseline' if new is None else 'candidate'} is labelled"
-        return None if old is new else PpiDifference(None, None, 0, reason=told)
-    sides = (judged[0], old.values), (judged[1], new.values)
+        if old is new:
+            return None
+        side = "baseline" if new is None else "candidate"
+        return PpiDifference(None, None, 0, reason=f"only the {side} is labelled")
+    left, right = (baseline.scores, old.values), (candidate.scores, new.values)
+    bounds = metric_bounds(measure)
     both = np.isfinite(old.values + new.values)
-    alike = bool((old.probabilities[both] == new.probabilities[both]).all())
-    least = min(int(np.isfinite(side.values).sum()) for side in (old, new))
-    if (int(both.sum()) < MIN_LABELS or not alike) and least >= MIN_LABELS:
+    same_sampling = bool((old.probabilities[both] == new.probabilities[both]).all())
+    fewest = min(int(np.isfinite(labels.values).sum()) for labels in (old, new))
+    if (int(both.sum()) < MIN_LABELS or not same_sampling) and fewest >= MIN_LABELS:
         groups = None if clusters is None else (clusters, clusters)
-        chances = old.probabilities, new.probabilities
+        probabilities = old.probabilities, new.probabilities
         return ppi_unpaired_difference(
-            *sides, groups, sampling_probabilities=chances, bounds=metric_bounds(measure)
+            left, right, groups, sampling_probabilities=probabilities, bounds=bounds
         )
     return ppi_paired_difference(
-        *sides, clusters, sampling_probabilities=new.probabilities, bounds=metric_bounds(measure)
+        left, right, clusters, sampling_probabilities=new.probabilities, bounds=bounds
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.analysis.ppi import HumanLabels, LabelValues, metric_bounds
+from ragfault.analysis.ppi import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
 from ragfault.errors import RunError, UnknownName
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.stats import Interval, mean_interval
@@ -30,9 +30,6 @@ TEXT_COLUMNS = ("metric", "status", "reason")
 
 SmallInts = NDArray[Any]
 """Small whole numbers, in as few bytes as they need."""
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 CodedTexts = tuple[Codes, list[str]]
 """A code for each trace, or NONE, and the texts that the codes stand for."""
 

@@ -189,14 +189,13 @@ def bisect_segments(
     paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any
 ) -> list[tuple[str, Bisection]]:
     """Bisect each segment of the pairs by a field of the baseline, the largest first, corrected for their number."""
-    parts, each = split_segments(paired, by, alpha)
-    found = [(name, bisect(paired, pair_mask=keep, alpha=each, **options)) for name, keep in parts]
-    return [(name, _label_segment(one, by, name)) for name, one in found]
-
-
-def _label_segment(bisection: Bisection, by: str, segment: str) -> Bisection:
-    comparison = replace(bisection.comparison, by=by, segment=segment)
-    return replace(bisection, comparison=comparison)
+    segments = split_segments(paired, by)
+    bisections = []
+    for segment in segments:
+        result = bisect(paired, pair_mask=segment.pair_mask, alpha=alpha / len(segments), **options)
+        comparison = replace(result.comparison, by=by, segment=segment.name)
+        bisections.append((segment.name, replace(result, comparison=comparison)))
+    return bisections
 
 
 def _tree_metrics(paired: PairedRuns, use_gold_ids: bool) -> list[str]:

@@ -1,4 +1,8 @@
-"""Comparison of two runs metric by metric: size of the change, paired test, equivalence test and state."""
+"""Comparison of two runs metric by metric: size of the change, paired test, equivalence test and state.
+
+The comparison is one straight line: the scores of each metric on the compared pairs, a paired test of all metrics
+together, and a table with one change for each metric.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.judge_flakiness import widen_intervals
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
-from ragfault.analysis.ppi import correct_difference, metric_bounds
+from ragfault.analysis.ppi import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
 from ragfault.analysis.score_matrix import FAILED, SCORED, metric_name, segment_codes
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo, Run
+from ragfault.metrics.catalog import MetricDefinition, get_definitions
+from ragfault.protocols import VerdictKind
 from ragfault.stats import (
     Difference,
     PpiDifference,
-    SignificanceTest,
     detectable_effect,
     equivalence_test,
     holm_adjust,
@@ -36,41 +41,19 @@ MARGIN = 0.02
 """The smallest change that matters for a metric with a range from 0 to 1."""
 
 RELATIVE_MARGIN = 0.05
-"""The same for a metric without end, as a share of the baseline's mean."""
+"""The same for an unbounded metric, as a share of the baseline's mean."""
 
 MAX_MOVED = 5
-"""How many of the traces that moved most a change names."""
+"""Number of traces in a list of those that moved most."""
 
-Mask = NDArray[np.bool_]
+ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"})
+"""Fields of a trace that do not depend on the answer."""
 
-RETRIEVAL_ONLY_METRICS = frozenset(
-    {
-        "context_relevance",
-        "context_precision",
-        "context_ranking",
-        "ranking_penalty",
-        "context_recall",
-        "context_entity_recall",
-        "missing_context",
-        "redundancy",
-        "empty_retrieval",
-        "recall",
-        "precision",
-        "f1",
-        "hit",
-        "reciprocal_rank",
-        "average_precision",
-        "ndcg",
-        "r_precision",
-        "span_recall",
-        "span_precision",
-        "span_iou",
-    }
-)
-"""Metrics that read the query, the chunks and the answer key, never the answer."""
+ANSWER_FREE_VERDICTS: tuple[VerdictKind, ...] = ("chunk", "missing", "recall")
+"""Kinds of verdict that do not depend on the answer."""
 
 
-def compare(  # noqa: PLR0913 - the terms of one verb
+def compare(  # noqa: PLR0913 - the options of one verb
     baseline: Run | PairedRuns,
     candidate: Run | None = None,
     *,
@@ -87,69 +70,103 @@ def compare(  # noqa: PLR0913 - the terms of one verb
 
     A metric is *steady* where an equivalence test (two one-sided, at `alpha`) shows the change to be
     smaller than its margin, else *dropped* or *rose* where the sign-flip test, corrected by Holm over all
-    metrics compared, finds a change at `alpha` and the interval leaves 0 out; otherwise the data *cannot
+    metrics compared, finds a change at `alpha` and the interval excludes 0; otherwise the data *cannot
     tell*, with about how many pairs would at `power`. The margin is `margin` times the width of the
     metric's range, 5 % of the baseline's mean where the range has no end, or what `margins` gives for a
-    metric by its text or its bare name. Pairs of one conversation, or of one query, are taken together.
+    metric by its text or its bare name. Pairs of one conversation, or of one query, are resampled together.
 
-    `metrics` (texts as they print) leaves the others out of the correction; `keep` is a mask over the
-    pairs. Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or
-    nothing pairs; UsageError for impossible settings.
+    `metrics` (by their full text) selects the metrics; the correction covers these only. `pair_mask` selects pairs.
+    Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or nothing pairs;
+    UsageError for impossible settings.
     """
     if not (0 < alpha < 1 and 0 < power < 1 and 0 < margin < 1):
         raise UsageError(
             f"alpha, power and the margin are shares between 0 and 1, got {alpha:g}, {power:g} and {margin:g}. "
             "Write 5 % as 0.05."
         )
-    side = pair_runs(baseline, candidate, anyway=anyway)
-    measures = [m for m in side.shared_metrics() if metrics is None or m.name in metrics]
-    chosen = np.ones(len(side.pairing), dtype=bool) if pair_mask is None else pair_mask
-    found = _test_changes(
-        side, measures, chosen, _ComparisonOptions(margin, margins or {}, alpha, power, seed)
-    )
-    pairing = side.pairing
+    options = _ComparisonOptions(margin=margin, margins=margins or {}, alpha=alpha, power=power)
+    paired = pair_runs(baseline, candidate, anyway=anyway)
+    pairing = paired.pairing
+    mask = np.ones(len(pairing), dtype=bool) if pair_mask is None else pair_mask
+
+    measures = [m for m in paired.shared_metrics() if metrics is None or m.name in metrics]
+    samples = [_sample_metric(paired, measure, mask) for measure in measures]
+    tests = _test_metrics(paired, samples, mask, seed) if samples else []
+    changes = [
+        _describe_change(paired, sample, test, mask, options)
+        for sample, test in zip(samples, tests, strict=True)
+    ]
     return Comparison(
-        baseline=side.runs[0].path.name,
-        candidate=side.runs[1].path.name,
-        manifests=(side.runs[0].manifest, side.runs[1].manifest),
+        baseline=paired.runs[0].path.name,
+        candidate=paired.runs[1].path.name,
+        manifests=(paired.runs[0].manifest, paired.runs[1].manifest),
         paired_by=pairing.paired_by,
-        pairs=int(chosen.sum()),
+        pairs=int(mask.sum()),
         unpaired=pairing.unpaired,
-        same_chunks=int(pairing.same_chunks[chosen].sum()),
-        same_answers=int(pairing.same_answers[chosen].sum()),
+        same_chunks=int(pairing.same_chunks[mask].sum()),
+        same_answers=int(pairing.same_answers[mask].sum()),
         alpha=alpha,
         power=power,
-        changes=tuple(found),
-        warnings=side.warnings,
-        label_sources=side.label_sources,
+        changes=tuple(changes),
+        warnings=paired.warnings,
+        label_sources=paired.label_sources,
     )
 
 
-def split_segments(paired: PairedRuns, by: str, alpha: float) -> tuple[list[tuple[str, Mask]], float]:
-    """The segments of the pairs by a field of the baseline, the largest first, and the alpha for each of them.
+class SegmentMask(Struct, frozen=True, eq=False):
+    """Pairs of one segment."""
 
-    `alpha` is divided by their number, so that the chance of any false alarm stays what was asked for.
-    """
+    name: str
+    pair_mask: Mask
+
+
+def split_segments(paired: PairedRuns, by: str) -> list[SegmentMask]:
+    """Split the pairs by a field of the baseline, the largest segment first."""
     codes, names = segment_codes(paired.runs[0], by)
-    mine = codes[paired.pairing.baseline]
-    parts = [(name, mine == at) for at, name in enumerate(names) if bool((mine == at).any())]
-    parts.sort(key=lambda part: -int(part[1].sum()))
-    return parts, alpha / max(1, len(parts))
+    pair_codes = codes[paired.pairing.baseline]
+    segments = [SegmentMask(name, pair_codes == code) for code, name in enumerate(names)]
+    return sorted((s for s in segments if s.pair_mask.any()), key=lambda s: -int(s.pair_mask.sum()))
 
 
 def compare_segments(
     paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any
 ) -> list[Comparison]:
-    """The comparison of each segment of the pairs by a field of the baseline, corrected for their number."""
-    parts, each = split_segments(paired, by, alpha)
+    """Compare each segment of the pairs; `alpha` is divided by their number, which bounds any false alarm."""
+    segments = split_segments(paired, by)
     return [
-        replace(compare(paired, pair_mask=keep, alpha=each, **options), by=by, segment=name)
-        for name, keep in parts
+        replace(
+            compare(paired, pair_mask=segment.pair_mask, alpha=alpha / len(segments), **options),
+            by=by,
+            segment=segment.name,
+        )
+        for segment in segments
     ]
 
 
+class _ComparisonOptions(Struct, frozen=True, kw_only=True):
+    """Options of a comparison."""
+
+    margin: float
+    margins: Mapping[str, float]
+    alpha: float
+    power: float
+
+    def margin_for(self, measure: MetricInfo, mean: float) -> float:
+        """Return the margin of a metric, in its units."""
+        for name in (measure.name, metric_name(measure.name)):
+            if name in self.margins:
+                return _check_margin(measure, self.margins[name])
+        return default_margin(measure, mean, self.margin)
+
+
+def default_margin(measure: MetricInfo, mean: float, margin: float) -> float:
+    """Return a margin in the units of a metric: a share of its range, else 5 % of a mean."""
+    if measure.low is not None and measure.high is not None:
+        return margin * (measure.high - measure.low)
+    return max(RELATIVE_MARGIN * abs(mean), 1e-9)
+
+
 def _check_margin(measure: MetricInfo, margin: float) -> float:
-    """A margin of a metric's own, if it lies within the metric's range."""
     low, high = measure.low, measure.high
     if not margin > 0 or (low is not None and high is not None and margin >= high - low):
         raise UsageError(
@@ -159,221 +176,211 @@ def _check_margin(measure: MetricInfo, margin: float) -> float:
     return margin
 
 
-class _ComparisonOptions:
-    """On what terms changes are told apart."""
-
-    def __init__(
-        self, margin: float, margins: Mapping[str, float], alpha: float, power: float, seed: int
-    ) -> None:
-        self.margin, self.margins = margin, margins
-        self.alpha, self.power, self.seed = alpha, power, seed
-
-    def margin_for(self, measure: MetricInfo, mean: float) -> float:
-        """The margin of a metric, in its units."""
-        for name in (measure.name, metric_name(measure.name)):
-            if name in self.margins:
-                return _check_margin(measure, self.margins[name])
-        if measure.low is not None and measure.high is not None:
-            return self.margin * (measure.high - measure.low)
-        return max(RELATIVE_MARGIN * abs(mean), 1e-9)
+# --- scores ----------------------------------------------------------------------------------------
 
 
-def _test_changes(
-    paired: PairedRuns, measures: Sequence[MetricInfo], pair_mask: Mask, options: _ComparisonOptions
-) -> list[MetricChange]:
-    if not measures:
-        return []
-    left = np.stack([paired.values(m.name, 0)[pair_mask] for m in measures], axis=1)
-    right = np.stack([paired.values(m.name, 1)[pair_mask] for m in measures], axis=1)
-    defined = np.isfinite(left) & np.isfinite(right)
-    left, right = np.where(defined, left, 0.0), np.where(defined, right, 0.0)
-    clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[pair_mask]
-    ends = [metric_bounds(measure) for measure in measures]
-    found = paired_differences(left, right, clusters, defined=defined, bounds=ends, seed=options.seed)
-    differences = widen_intervals(found, measures, paired.judge_flakiness)
-    tests = sign_flip_tests(left, right, clusters, defined=defined, seed=options.seed)
-    fixed = _identical_metrics(paired, measures, pair_mask, (left == right).all(axis=0))
-    columns = [(left[:, at], right[:, at], defined[:, at]) for at in range(len(measures))]
-    put = [
-        None if fixed[at] else _correct_by_labels(paired, measure, pair_mask, columns[at], clusters)
-        for at, measure in enumerate(measures)
+class MetricSample(Struct, frozen=True, eq=False, kw_only=True):
+    """Scores of one metric on the compared pairs."""
+
+    measure: MetricInfo
+    baseline: Floats
+    """0 where the pair is not scored on both sides."""
+    candidate: Floats
+    defined: Mask
+    """Pairs that are scored on both sides."""
+    identical: bool
+    """All inputs of the metric, and its values, are the same in both runs."""
+
+
+def _sample_metric(paired: PairedRuns, measure: MetricInfo, mask: Mask) -> MetricSample:
+    baseline, candidate = (paired.values(measure.name, side)[mask] for side in (0, 1))
+    defined = np.isfinite(baseline) & np.isfinite(candidate)
+    baseline, candidate = np.where(defined, baseline, 0.0), np.where(defined, candidate, 0.0)
+    same_chunks = bool(paired.pairing.same_chunks[mask].all())
+    same_inputs = same_chunks and (
+        bool(paired.pairing.same_answers[mask].all()) or _ignores_answer(measure.name)
+    )
+    return MetricSample(
+        measure=measure,
+        baseline=baseline,
+        candidate=candidate,
+        defined=defined,
+        identical=same_inputs and bool((baseline == candidate).all()),
+    )
+
+
+def _ignores_answer(metric: str) -> bool:
+    # context_relevance at equal depth is computed by the bisection and has no definition of its own.
+    definition = get_definitions().get(metric_name(metric))
+    return metric.startswith("context_relevance") or (definition is not None and ignores_answer(definition))
+
+
+def ignores_answer(definition: MetricDefinition) -> bool:
+    """Return whether a metric reads nothing but the query, the chunks and the answer key."""
+    return ANSWER_FREE_FIELDS.issuperset(definition.fields) and set(ANSWER_FREE_VERDICTS).issuperset(
+        definition.verdicts
+    )
+
+
+# --- paired tests ----------------------------------------------------------------------------------
+
+
+class MetricTest(Struct, frozen=True, kw_only=True):
+    """Difference of one metric with its test; None where no pair is scored on both sides."""
+
+    judge_difference: Difference | None
+    """By the judge's scores alone."""
+    ppi: PpiDifference | None
+    """Corrected by human labels; None where there are none."""
+    p: float | None
+    """Of the label-corrected difference where there is one, else of the sign-flip test."""
+    adjusted: float | None = None
+    """By Holm over all metrics whose inputs differ."""
+
+    @property
+    def difference(self) -> Difference | None:
+        """Return the label-corrected difference where there is one, else the judge's."""
+        return (self.ppi and self.ppi.difference) or self.judge_difference
+
+
+def _test_metrics(
+    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, seed: int
+) -> list[MetricTest]:
+    """Test all metrics on the same resamples of the pairs."""
+    baseline = np.stack([sample.baseline for sample in samples], axis=1)
+    candidate = np.stack([sample.candidate for sample in samples], axis=1)
+    defined = np.stack([sample.defined for sample in samples], axis=1)
+    clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[mask]
+    measures = [sample.measure for sample in samples]
+    bounds = [metric_bounds(measure) for measure in measures]
+    differences = widen_intervals(
+        paired_differences(baseline, candidate, clusters, defined=defined, bounds=bounds, seed=seed),
+        measures,
+        paired.judge_flakiness,
+    )
+    sign_flips = sign_flip_tests(baseline, candidate, clusters, defined=defined, seed=seed)
+    tests = []
+    for sample, difference, sign_flip in zip(samples, differences, sign_flips, strict=True):
+        ppi = None if sample.identical else _correct_by_labels(paired, sample, mask, clusters)
+        p = None if sign_flip is None else sign_flip.p
+        if ppi is not None and ppi.difference is not None:
+            p = ppi.p
+        tests.append(MetricTest(judge_difference=difference, ppi=ppi, p=p))
+    family = [at for at, test in enumerate(tests) if test.p is not None and not samples[at].identical]
+    for at, adjusted in zip(family, holm_adjust([tests[at].p or 0.0 for at in family]), strict=True):
+        tests[at] = replace(tests[at], adjusted=adjusted)
+    return tests
+
+
+def _correct_by_labels(
+    paired: PairedRuns, sample: MetricSample, mask: Mask, clusters: Codes | None
+) -> PpiDifference | None:
+    labels = [paired.label_values(sample.measure.name, side) for side in (0, 1)]
+    sides = [
+        LabeledScores(scores[sample.defined], values and values.select(mask).select(sample.defined))
+        for scores, values in zip((sample.baseline, sample.candidate), labels, strict=True)
     ]
-    p = [_select_p(test, each) for test, each in zip(tests, put, strict=True)]
-    tested = {at: each for at, each in enumerate(p) if each is not None and not fixed[at]}
-    adjusted = dict(zip(tested, holm_adjust(list(tested.values())), strict=True))
-    return [
-        _build_change(
-            paired,
-            measure,
-            np.flatnonzero(pair_mask),
-            columns[at],
-            (differences[at], put[at]),
-            (p[at], adjusted.get(at)),
-            fixed[at],
-            options,
-        )
-        for at, measure in enumerate(measures)
-    ]
+    groups = None if clusters is None else clusters[sample.defined]
+    return correct_difference(sides[0], sides[1], groups, sample.measure)
 
 
-def _select_p(test: SignificanceTest | None, corrected: PpiDifference | None) -> float | None:
-    """The p of a metric: of the rectified difference where there is one, else of the sign-flip test."""
-    if corrected is not None and corrected.difference is not None:
-        return corrected.p
-    return None if test is None else test.p
+# --- table -----------------------------------------------------------------------------------------
 
 
-def _identical_metrics(
-    paired: PairedRuns, measures: Sequence[MetricInfo], pair_mask: Mask, equal_values: Mask
-) -> list[bool]:
-    """Of each metric whether its values are alike because all that it reads is the very same in both runs."""
-    same = bool(paired.pairing.same_chunks[pair_mask].all())
-    whole = same and bool(paired.pairing.same_answers[pair_mask].all())
-    return [
-        bool(equal_values[at]) and (whole or (same and _reads_retrieval_only(m.name)))
-        for at, m in enumerate(measures)
-    ]
-
-
-def _build_change(
-    paired: PairedRuns,
-    measure: MetricInfo,
-    pair_rows: NDArray[np.int64],
-    columns: tuple[NDArray[np.float64], NDArray[np.float64], Mask],
-    differences: tuple[Difference | None, PpiDifference | None],
-    p: tuple[float | None, float | None],
-    identical: bool,
-    options: _ComparisonOptions,
+def _describe_change(
+    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions
 ) -> MetricChange:
-    left, right, pairs = columns
-    judged, put = differences
-    difference = (put and put.difference) or judged
-    n = int(pairs.sum())
-    means = (float(left[pairs].mean()), float(right[pairs].mean())) if n else (None, None)
-    margin = options.margin_for(measure, means[0] or 0.0)
-    steadiness = None if difference is None else equivalence_test(difference, margin, options.alpha).p
-    state, needed, least = _classify_change(difference, p[1], steadiness, margin, identical, options)
+    measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
+    mean = float(sample.baseline[sample.defined].mean()) if n else None
+    margin = options.margin_for(measure, mean or 0.0)
+    equivalence_p = None if difference is None else equivalence_test(difference, margin, options.alpha).p
+    state: ChangeState = "steady" if sample.identical else "cannot tell"
+    needed = detectable = None
+    if not sample.identical and difference is not None and test.adjusted is not None:
+        assert equivalence_p is not None
+        state = classify_difference(difference, test.adjusted, equivalence_p, options.alpha)
+        detectable = _detectable_change(difference, options)
+        if state == "cannot tell":
+            needed = pairs_to_decide(difference, margin, power=options.power, alpha=options.alpha)
+    statuses = [paired.statuses(measure.name, side)[mask] for side in (0, 1)]
+    scored = [status == SCORED for status in statuses]
+    moved = np.where(sample.defined, sample.candidate - sample.baseline, 0.0)
     return MetricChange(
         metric=measure.name,
         layer=measure.layer,
         better=measure.better,
         state=state,
-        baseline=means[0],
-        candidate=means[1],
+        baseline=mean,
+        candidate=float(sample.candidate[sample.defined].mean()) if n else None,
         difference=difference,
-        p=p[0],
-        adjusted=p[1],
-        equivalence_p=steadiness,
+        p=test.p,
+        adjusted=test.adjusted,
+        equivalence_p=equivalence_p,
         margin=margin,
-        detectable=least,
+        detectable=detectable,
         needed=needed,
         n=n,
-        identical=identical,
-        ppi=put,
-        judge_difference=judged if difference is not judged else None,
-        **_count_unpaired(*(paired.statuses(measure.name, at)[pair_rows] for at in (0, 1))),
-        **_count_moved(paired, pair_rows, columns),
+        identical=sample.identical,
+        ppi=test.ppi,
+        judge_difference=test.judge_difference if difference is not test.judge_difference else None,
+        lost=(int((scored[0] & ~scored[1]).sum()), int((scored[1] & ~scored[0]).sum())),
+        failed=(int((statuses[0] == FAILED).sum()), int((statuses[1] == FAILED).sum())),
+        rose=int((moved > 0).sum()),
+        fell=int((moved < 0).sum()),
+        gains=_list_moved(paired, sample, mask, moved),
+        drops=_list_moved(paired, sample, mask, -moved),
     )
 
 
-def _count_unpaired(old: NDArray[np.int64], new: NDArray[np.int64]) -> dict[str, Any]:
-    """On how many pairs a metric has a value on one side only, and how many failed."""
-    before, after = old == SCORED, new == SCORED
-    return {
-        "lost": (int((before & ~after).sum()), int((after & ~before).sum())),
-        "failed": (int((old == FAILED).sum()), int((new == FAILED).sum())),
-    }
+def classify_difference(
+    difference: Difference, adjusted: float, equivalence_p: float, alpha: float
+) -> ChangeState:
+    """Return the state of a metric: equivalence is tested first, then the change."""
+    if equivalence_p <= alpha:
+        return "steady"
+    if adjusted <= alpha and not difference.low <= 0 <= difference.high:
+        return "rose" if difference.mean > 0 else "dropped"
+    return "cannot tell"
 
 
-def _correct_by_labels(
-    paired: PairedRuns,
-    measure: MetricInfo,
-    pair_mask: Mask,
-    columns: tuple[NDArray[np.float64], NDArray[np.float64], Mask],
-    clusters: NDArray[np.int64] | None,
-) -> PpiDifference | None:
-    """The difference of a metric put right by people."""
-    left, right, pairs = columns
-    said = [paired.label_values(measure.name, at) for at in (0, 1)]
-    people = [None if each is None else each.select(pair_mask).select(pairs) for each in said]
-    groups = None if clusters is None else clusters[pairs]
-    return correct_difference((left[pairs], right[pairs]), (people[0], people[1]), groups, measure)
-
-
-def _count_moved(
-    paired: PairedRuns,
-    pair_rows: NDArray[np.int64],
-    columns: tuple[NDArray[np.float64], NDArray[np.float64], Mask],
-) -> dict[str, Any]:
-    """On how many traces a metric rose and fell, and on which most."""
-    left, right, pairs = columns
-    moved = np.where(pairs, right - left, 0.0)
-    return {
-        "rose": int((moved > 0).sum()),
-        "fell": int((moved < 0).sum()),
-        "gains": _list_moved(paired, pair_rows, left, right, np.argsort(-moved, kind="stable"), moved > 0),
-        "drops": _list_moved(paired, pair_rows, left, right, np.argsort(moved, kind="stable"), moved < 0),
-    }
-
-
-def _reads_retrieval_only(metric: str) -> bool:
-    """Whether a metric reads nothing but the query, the chunks and the answer key."""
-    return metric.startswith("context_relevance") or metric_name(metric) in RETRIEVAL_ONLY_METRICS
-
-
-def _classify_change(
-    difference: Difference | None,
-    adjusted: float | None,
-    equivalence_p: float | None,
-    margin: float,
-    identical: bool,
-    options: _ComparisonOptions,
-) -> tuple[ChangeState, int | None, float | None]:
-    """The state of a metric, the number of pairs that would tell, and the smallest change these pairs would find."""
-    if identical:
-        return "steady", None, None
-    if difference is None or adjusted is None or equivalence_p is None:
-        return "cannot tell", None, None
+def _detectable_change(difference: Difference, options: _ComparisonOptions) -> float | None:
+    """Return the smallest change that these pairs would show with the power asked for."""
     spread = difference.deviation
-    least = None
-    if math.isfinite(spread) and spread > 0 and difference.clusters > 1:
-        least = detectable_effect(
-            spread, difference.n, difference.cluster_size, power=options.power, alpha=options.alpha
-        )
-    if equivalence_p <= options.alpha:
-        return "steady", None, least
-    if adjusted <= options.alpha and not difference.low <= 0 <= difference.high:
-        return ("rose" if difference.mean > 0 else "dropped"), None, least
-    return "cannot tell", _needed_pairs(difference, spread, margin, options), least
+    if not (math.isfinite(spread) and spread > 0 and difference.clusters > 1):
+        return None
+    return detectable_effect(
+        spread, difference.n, difference.cluster_size, power=options.power, alpha=options.alpha
+    )
 
 
-def _needed_pairs(
-    difference: Difference, spread: float, margin: float, options: _ComparisonOptions
+def pairs_to_decide(
+    difference: Difference, margin: float, *, power: float, alpha: float, family: int = 1
 ) -> int | None:
-    """About how many pairs would tell a change of the margin from none, at the present spread."""
+    """Return about how many pairs would tell a change of the margin from none, at the present spread.
+
+    The significance test is corrected for `family` tests; the equivalence test is not.
+    """
+    spread, size = difference.deviation, difference.cluster_size
     if not math.isfinite(spread) or spread <= 0:
         return None
-    enough = [
-        required_pairs(margin, spread, difference.cluster_size, power=options.power, alpha=options.alpha),
-        required_equivalence_pairs(
-            margin, spread, difference.cluster_size, power=options.power, alpha=options.alpha
-        ),
-    ]
-    known = [n for n in enough if n is not None]
-    return max(known) if known else None
+    counts = (
+        required_pairs(margin, spread, size, power=power, alpha=alpha / family),
+        required_equivalence_pairs(margin, spread, size, power=power, alpha=alpha),
+    )
+    return max((count for count in counts if count is not None), default=None)
 
 
-def _list_moved(
-    paired: PairedRuns,
-    pair_rows: NDArray[np.int64],
-    baseline: NDArray[np.float64],
-    candidate: NDArray[np.float64],
-    order: NDArray[np.int64],
-    moved: Mask,
-) -> tuple[MovedTrace, ...]:
+def _list_moved(paired: PairedRuns, sample: MetricSample, mask: Mask, gain: Floats) -> tuple[MovedTrace, ...]:
+    """Return the traces with the largest positive gain."""
     ids, queries = paired.ids_and_queries()
-    found = []
-    for at in order[: min(MAX_MOVED, int(moved.sum()))]:
-        row = int(paired.pairing.candidate[pair_rows[at]])
-        found.append(MovedTrace(ids[row], queries[row], float(baseline[at]), float(candidate[at])))
-    return tuple(found)
+    candidate_rows = paired.pairing.candidate[mask]
+    top = np.argsort(-gain, kind="stable")[: min(MAX_MOVED, int((gain > 0).sum()))].tolist()
+    return tuple(
+        MovedTrace(
+            ids[candidate_rows[at]],
+            queries[candidate_rows[at]],
+            float(sample.baseline[at]),
+            float(sample.candidate[at]),
+        )
+        for at in top
+    )

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.comparison.compare import ALPHA
-from ragfault.analysis.comparison.compare import MARGIN as MATTERS
+from ragfault.analysis.comparison.compare import ALPHA, MARGIN, classify_difference
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TREE_METRICS, TreeWalk
-from ragfault.analysis.comparison.records import BranchDecision, ChangeState, LayerFault, MetricChange
+from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, window_difference
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
@@ -44,7 +43,7 @@ def locate_fault(
     after: tuple[int, int],
     *,
     alpha: float = ALPHA,
-    margin: float = MATTERS,
+    margin: float = MARGIN,
 ) -> FaultLocation:
     """Walk the decision tree on two windows of a route.
 
@@ -103,23 +102,18 @@ def _build_change(
     margin: float,
 ) -> MetricChange:
     width = (measure.high or 1.0) - (measure.low or 0.0)
-    steadiness = equivalence_test(gap, margin * width, alpha).p
-    state: ChangeState = "cannot tell"
-    if steadiness <= alpha:
-        state = "steady"
-    elif p[1] <= alpha and not gap.low <= 0 <= gap.high:
-        state = "rose" if gap.mean > 0 else "dropped"
+    equivalence_p = equivalence_test(gap, margin * width, alpha).p
     return MetricChange(
         metric=measure.name,
         layer=measure.layer,
         better=measure.better,
-        state=state,
+        state=classify_difference(gap, p[1], equivalence_p, alpha),
         baseline=parts[0].mean,
         candidate=parts[1].mean,
         difference=gap,
         p=p[0],
         adjusted=p[1],
-        equivalence_p=steadiness,
+        equivalence_p=equivalence_p,
         margin=margin * width,
         detectable=None,
         needed=None,

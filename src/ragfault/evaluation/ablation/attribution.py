@@ -10,10 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.analysis.comparison.compare import MARGIN, POWER, RELATIVE_MARGIN
+from ragfault.analysis.comparison.compare import (
+    MARGIN,
+    POWER,
+    default_margin,
+    ignores_answer,
+    pairs_to_decide,
+)
 from ragfault.analysis.comparison.records import ChangeState
 from ragfault.evaluation.ablation.design import ExperimentDesign
-from ragfault.evaluation.ablation.experiment_cache import ANSWER_FREE_VERDICTS
 from ragfault.evaluation.ablation.parts import System
 from ragfault.evaluation.ablation.records import MetricAttribution, PartEffect
 from ragfault.io.runs import MetricInfo
@@ -25,8 +30,6 @@ from ragfault.stats import (
     equivalence_test,
     holm_adjust,
     paired_differences,
-    required_equivalence_pairs,
-    required_pairs,
     sign_flip_tests,
 )
 from ragfault.stats.clusters import Clusters, FloatArray
@@ -91,10 +94,6 @@ def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"})
-"""The fields that an answer does not change."""
-
-
 def hash_retrieval(traces: Sequence[Trace]) -> tuple[int, ...]:
     """Hash the chunks and the gold of every query."""
     return tuple(
@@ -115,17 +114,7 @@ def list_fixed_parts(
     """
     one = {at for at, name in enumerate(baseline) if baseline[name] is candidate[name]}
     blind = {at for at in range(len(baseline)) if _keeps_chunks(at, retrieval_hashes)}
-    return [sorted(one | (blind if _ignores_answer(metric) else set())) for metric in metrics]
-
-
-def _ignores_answer(metric: Metric) -> bool:
-    """Return whether a metric reads nothing of the answer."""
-    kind = metric.definition
-    return (
-        kind.layer == "retrieval"
-        and ANSWER_FREE_FIELDS.issuperset(kind.fields)
-        and set(ANSWER_FREE_VERDICTS).issuperset(kind.verdicts)
-    )
+    return [sorted(one | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
 
 
 def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) -> bool:
@@ -168,9 +157,7 @@ class EffectOptions(Struct, frozen=True, kw_only=True):
 
     def margin_for(self, measure: MetricInfo, mean: float) -> float:
         """Return the smallest effect that matters for a metric, in its units."""
-        if measure.low is not None and measure.high is not None:
-            return self.margin * (measure.high - measure.low)
-        return max(RELATIVE_MARGIN * abs(mean), 1e-9)
+        return default_margin(measure, mean, self.margin)
 
 
 def attribute_change(
@@ -339,6 +326,9 @@ def _build_effect(
         state = "steady"
     elif adjusted <= options.alpha:
         state = "rose" if difference.mean > 0 else "dropped"
+    needed = None
+    if state == "cannot tell":
+        needed = pairs_to_decide(difference, margin, power=options.power, alpha=options.alpha, family=family)
     return PartEffect(
         parts=parts,
         difference=difference,
@@ -347,18 +337,5 @@ def _build_effect(
         equivalence_p=steadiness,
         state=state,
         identical=identical,
-        needed=_needed_queries(difference, margin, options, family) if state == "cannot tell" else None,
+        needed=needed,
     )
-
-
-def _needed_queries(difference: Difference, margin: float, options: EffectOptions, family: int) -> int | None:
-    """Return about how many queries would separate an effect of the margin, corrected, from none."""
-    spread, size = difference.deviation, difference.cluster_size
-    if not math.isfinite(spread) or spread <= 0:
-        return None
-    enough = [
-        required_pairs(margin, spread, size, power=options.power, alpha=options.alpha / family),
-        required_equivalence_pairs(margin, spread, size, power=options.power, alpha=options.alpha),
-    ]
-    known = [n for n in enough if n is not None]
-    return max(known) if known else None

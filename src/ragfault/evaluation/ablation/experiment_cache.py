@@ -11,15 +11,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ragfault.analysis.comparison.compare import ANSWER_FREE_VERDICTS
 from ragfault.errors import OutputError, RunError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.io.runs.directory import convert_write_errors
 from ragfault.judges.observation import observe_traces
 from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
-
-ANSWER_FREE_VERDICTS: tuple[VerdictKind, ...] = ("chunk", "missing", "recall")
-"""The kinds of verdict that are made without sight of the answer."""
 
 
 class CachedJudge:
