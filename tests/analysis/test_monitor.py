@@ -20,8 +20,11 @@ from ragfault.analysis import assess_rag
 from ragfault.analysis import compute_insights as insights_of
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.monitoring.change_detection import (
+    DropDetection,
     ReferencePeriod,
+    SeriesWatch,
     advance_test,
+    advance_watch,
     compute_gains,
     detect_drops,
     log_threshold,
@@ -269,11 +272,9 @@ def test_the_sum_grows_no_faster_than_time_where_nothing_changed():
     rng = np.random.default_rng(4)
     levels = []
     for _ in range(150):
-        watch = start_test(held(0.8), 0)
-        for minute in range(100):
-            x = (rng.uniform(size=3) < 0.8).astype(float)
-            watch = advance_test(watch, minute, 3, float(x.sum()), float((x * x).sum()))
-        levels.append(math.exp(watch.log_evidence))
+        values = (rng.uniform(size=300) < 0.8).astype(float)
+        test = advance_test(start_test(held(0.8), 0), told(values, every=20.0))
+        levels.append(math.exp(test.log_evidence))
     assert np.mean(levels) <= 100
 
 
@@ -330,18 +331,33 @@ def test_a_drop_is_called_where_it_began():
     assert found.recovered_at is None
 
 
-def test_minute_by_minute_is_the_same_as_all_at_once():
-    """A watch that takes in one minute after the other, stored as JSON in between, calls at the same minute."""
-    whole = dropped(1500, 2000, 0.1)
-    made = measure_reference(("groundedness", None), whole.between(0, 1000), SCORE)
-    assert made is not None
-    watch = start_test(made, 1000)
-    for minute, n, total, squares in zip(whole.minutes, whole.n, whole.sum, whole.squares, strict=True):
-        if minute >= 1000 and watch.log_evidence < log_threshold():
-            watch = advance_test(watch, int(minute), n, total, squares)
-            if minute % 100 == 0 and all(map(math.isfinite, (*watch.log_sums, *watch.log_peaks))):
-                watch = msgspec.json.decode(msgspec.json.encode(watch), type=type(watch))
-    assert watch.minute == detect_drops(whole, made)[0].detected_at
+def test_a_live_watch_detects_what_a_replay_detects():
+    """A watch fed every few minutes, stored in between, has the events of a replay over all minutes at once."""
+    series = dropped_twice()
+    period = measure_reference(("groundedness", None), series.between(0, 1200), SCORE)
+    assert period is not None
+    watch = SeriesWatch(metric="groundedness", route=None, test=start_test(period, period.last))
+    events: list[DropDetection] = []
+    for until in range(1200, 4004, 7):
+        watch, new = advance_watch(watch, series.between(0, until), until)
+        events += new
+        watch = msgspec.msgpack.decode(msgspec.msgpack.encode(watch), type=SeriesWatch)
+    replayed = detect_drops(series, period)
+    assert len(replayed) == 2
+    assert [(event.detected_at, event.onset) for event in events if event.recovered_at is None] == [
+        (event.detected_at, event.onset) for event in replayed
+    ]
+    assert [event.recovered_at for event in events if event.recovered_at is not None] == [
+        event.recovered_at for event in replayed if event.recovered_at is not None
+    ]
+
+
+def dropped_twice() -> MetricSeries:
+    """Return five traces a minute over 4,000 minutes, with drops at 1,500 (recovers at 1,900) and at 3,200."""
+    values = np.random.default_rng(7).beta(8, 2, size=5 * 4000)
+    for first, last in ((1500, 1900), (3200, 4000)):
+        values[5 * first : 5 * last] *= 0.8
+    return told(values, every=12.0)
 
 
 def test_a_rise_is_no_drop():
@@ -354,11 +370,7 @@ def test_a_rise_is_no_drop():
 
 def test_what_recovers_can_drop_again():
     """After the mean is back watching begins anew, and a second drop is a second call."""
-    rng = np.random.default_rng(7)
-    values = rng.beta(8, 2, size=5 * 4000)
-    for first, last in ((1500, 1900), (3200, 4000)):
-        values[5 * first : 5 * last] *= 0.8
-    whole = told(values, every=12.0)
+    whole = dropped_twice()
     made = measure_reference(("groundedness", None), whole.between(0, 1200), SCORE)
     assert made is not None
     one, two = detect_drops(whole, made)
@@ -571,13 +583,13 @@ def test_an_alert_ends_with_1(live: Run, calm: Run, tmp_path: Path, capsys: pyte
 
 
 def test_json_holds_all_of_it(live: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The JSON has the breaks with their sentence, and the state of the alerts; a file is not replaced unasked."""
+    """The JSON has the incidents with their sentence, and the state of the alerts; a file is not replaced unasked."""
     place = tmp_path / "monitor.json"
     said(capsys, live.path, "--by", "route", "--window", "30m", "-o", place, code=1)
     found = json.loads(place.read_text())
-    assert found["breaks"][0]["sentence"].startswith("Retrieval broke")
-    assert found["terms"]["windows"] == [30]
-    assert found["state"]["alarms"]
+    assert found["incidents"][0]["sentence"].startswith("Retrieval broke")
+    assert found["options"]["windows"] == [30]
+    assert found["alert_state"]["alerts"]
     assert "exists already" in said(capsys, live.path, "-o", place, code=2)
 
 

@@ -11,16 +11,8 @@ drops of 1 to 20 points, fixed by the reference before the test starts. Values t
 conversation, a busy half-hour) would be counted as independent: all evidence is divided by the design effect of the
 reference, which keeps the test valid, since a power below 1 of a supermartingale is a supermartingale.
 
-Each minute bets against "the mean is still at least the floor", the floor being the lower limit of a reference period.
-For a value x from 0 to 1, a floor m, and ξ = (m - x) / (1 - m) ≥ -1, the inequality of Fan, Grama & Liu (2015),
-exp(λξ + ξ²(log(1 - λ) + λ)) ≤ 1 + λξ for 0 ≤ λ < 1, makes the product over the values a supermartingale under that
-null hypothesis; it needs their count, sum and sum of squares only. Summed over every minute at which a drop could have
-begun this is a Shiryaev-Roberts e-detector (Shin, Ramdas & Rinaldo 2024, "E-detectors: a nonparametric framework for
-sequential change detection"): with the bar at c the mean time to a false alarm is at least c minutes, and the
-chance of any within T minutes at most T / c, whatever the distribution. The bets are a mixture over drops of 1 to 20
-points, set by the reference before watching begins. Values that move together (the turns of a conversation, a busy
-half-hour) would be counted as often as they come: all evidence is divided by the design effect of the reference, which
-leaves valid what was, since a power below 1 of a supermartingale is one.
+Replayed and live traffic share one loop, `advance_watch`: a replay calls it once over all minutes, the server once a
+round over the minutes since the last.
 """
 
 from __future__ import annotations
@@ -234,107 +226,119 @@ def compute_gains(
     return kept / period.design_effect
 
 
-def advance_test(test: SequentialTest, minute: int, n: float, total: float, squares: float) -> SequentialTest:
-    """Advance the test by one later minute, in O(1). A minute without values changes nothing.
+def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math.inf) -> SequentialTest:
+    """Advance the test over the later minutes of a series, up to the first whose evidence reaches `limit`.
 
+    All minutes are taken at once: the Shiryaev-Roberts sum of a bet is its capital times the sum of one over its
+    capital at each beginning, and the beginning at which its capital was lowest is the likeliest onset. Minutes
+    without values change nothing.
+
+    >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
+    >>> from ragfault.analysis.monitoring.windows import build_series
+    >>> values = [Observation(metric="m", trace=str(at), time=540.0 + 60 * at, value=0.4) for at in range(10)]
     >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
     ...     high=1.0, higher_is_better=True)
-    >>> test = advance_test(start_test(period, 9), 9, 10, 4.0, 2.5)
-    >>> test.minute, test.log_evidence > 0, advance_test(test, 10, 0, 0.0, 0.0).log_evidence == test.log_evidence
-    (9, True, True)
+    >>> test = advance_test(start_test(period, 9), build_series(roll_up(values))["m", None, None])
+    >>> test.minute, test.likely_onset, test.log_evidence > 0
+    (18, 9, True)
     """
-    if not n:
-        return replace(test, minute=minute)
-    row = compute_gains(test.period, np.array([n]), np.array([total]), np.array([squares]))[0].tolist()
-    sums = tuple(gain + _softplus(each) for gain, each in zip(row, test.log_sums, strict=True))
-    tops, starts = [], []
-    for gain, top, start in zip(row, test.log_peaks, test.starts, strict=True):
-        tops.append(gain + max(top, 0.0))
-        starts.append(start if top > 0 else minute)
-    most = max(sums)
-    level = most + math.log(sum(math.exp(each - most) for each in sums) / len(sums))
+    later = (series.n > 0) & (series.minutes > test.minute)
+    minutes = series.minutes[later]
+    if not minutes.size:
+        return test
+    gains = compute_gains(test.period, series.n[later], series.sum[later], series.squares[later])
+    capital = np.cumsum(gains, axis=0)
+    before = capital - gains
+    beginnings = np.concatenate([[test.log_sums], -before])
+    sums = capital + np.logaddexp.accumulate(beginnings, axis=0)[1:]
+    evidence = np.logaddexp.reduce(sums, axis=1) - math.log(gains.shape[1])
+    reached = np.flatnonzero(evidence >= limit)
+    at = int(reached[0]) if reached.size else len(minutes) - 1
+    lowest = before[: at + 1].argmin(axis=0)
+    lowest_capital = before[lowest, np.arange(gains.shape[1])]
+    earlier = -np.array(test.log_peaks)
     return SequentialTest(
         period=test.period,
-        log_sums=sums,
-        log_peaks=tuple(tops),
-        starts=tuple(starts),
-        minute=minute,
-        log_evidence=level,
+        log_sums=tuple(sums[at].tolist()),
+        log_peaks=tuple((capital[at] - np.minimum(lowest_capital, earlier)).tolist()),
+        starts=tuple(np.where(earlier < lowest_capital, test.starts, minutes[lowest]).tolist()),
+        minute=int(minutes[at]),
+        log_evidence=float(evidence[at]),
     )
 
 
-def _softplus(value: float) -> float:
-    """Return log(exp(value) + 1)."""
-    return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+class SeriesWatch(Struct, frozen=True, kw_only=True):
+    """Test of one metric on one route; can be stored and resumed."""
+
+    metric: str
+    route: str | None
+    test: SequentialTest | None = None
+    """None: the reference is still being collected."""
+    detection: DropDetection | None = None
+    """Drop that has not recovered."""
+
+
+def advance_watch(
+    watch: SeriesWatch, series: MetricSeries, until: int, *, rate: float = FALSE_ALARM_RATE, seed: int = 0
+) -> tuple[SeriesWatch, tuple[DropDetection, ...]]:
+    """Advance a watch over the new minutes before `until`; return it with its events, in order of time.
+
+    An event is a detection, or the same one with `recovered_at` once the mean is back at the floor over as many
+    minutes as the detection took, at least 90. In between nothing is detected; then the test starts anew.
+    """
+    if watch.test is None or not series.minutes.size:
+        return watch, ()
+    test, detection, events = watch.test, watch.detection, list[DropDetection]()
+    period, limit = test.period, log_threshold(rate)
+    later = series.between(period.last, until)
+    while True:
+        if detection is None:
+            test = advance_test(test, later, limit)
+            if test.log_evidence < limit:
+                break
+            onset, earliest, latest = estimate_onset(series, test, seed)
+            detection = DropDetection(
+                detected_at=test.minute,
+                onset=onset,
+                earliest=earliest,
+                latest=latest,
+                log_evidence=test.log_evidence,
+            )
+            events.append(detection)
+        else:
+            recovered_at = _find_recovery(later, period, detection, test.minute)
+            if recovered_at is None:
+                test = replace(test, minute=max(test.minute, *later.minutes[-1:].tolist()))
+                break
+            events.append(replace(detection, recovered_at=recovered_at))
+            test, detection = start_test(period, recovered_at + 1), None
+    return replace(watch, test=test, detection=detection), tuple(events)
 
 
 def detect_drops(
     series: MetricSeries, period: ReferencePeriod, *, rate: float = FALSE_ALARM_RATE, seed: int = 0
 ) -> tuple[DropDetection, ...]:
-    """Detect every drop of a series after its reference, in order of time.
-
-    After a call nothing is called until the mean is back at the floor, over as many minutes as the call took, at
-    least 90; then watching begins anew.
-    """
-    live = series.between(period.last, int(series.minutes[-1]) + 1) if series.minutes.size else series
-    there = live.n > 0
-    minutes, rows = live.minutes[there], compute_gains(period, live.n, live.sum, live.squares)[there]
-    limit, at, calls = log_threshold(rate), 0, list[DropDetection]()
-    while at < len(rows):
-        watch = _first_crossing(period, minutes[at:], rows[at:], limit)
-        if watch is None:
-            break
-        call = _build_detection(series, watch, seed)
-        back = _recovery_minute(live, period, call)
-        calls.append(replace(call, recovered_at=back))
-        at = len(rows) if back is None else int(np.searchsorted(minutes, back)) + 1
-    return tuple(calls)
+    """Detect every drop of a series after its reference, in order of time."""
+    watch = SeriesWatch(metric=period.metric, route=period.route, test=start_test(period, period.last))
+    end = int(series.minutes[-1]) + 1 if series.minutes.size else period.last
+    _, events = advance_watch(watch, series, end, rate=rate, seed=seed)
+    return tuple({event.detected_at: event for event in events}.values())
 
 
-def _first_crossing(
-    period: ReferencePeriod, minutes: NDArray[np.int64], log_gains: NDArray[np.float64], limit: float
-) -> SequentialTest | None:
-    """Return the state in which the threshold is first reached, over all minutes at once; None where it never is.
-
-    The Shiryaev-Roberts sum of a bet is its capital times the sum of one over its capital at each beginning.
-    """
-    total = np.cumsum(log_gains, axis=0)
-    before = total - log_gains
-    sums = total + np.logaddexp.accumulate(-before, axis=0)
-    levels = np.logaddexp.reduce(sums, axis=1) - math.log(log_gains.shape[1])
-    reached = np.flatnonzero(levels >= limit)
-    if not reached.size:
-        return None
-    at = int(reached[0])
-    least = before[: at + 1].argmin(axis=0)
-    tops = total[at] - before[least, np.arange(log_gains.shape[1])]
-    return SequentialTest(
-        period=period,
-        log_sums=tuple(sums[at].tolist()),
-        log_peaks=tuple(tops.tolist()),
-        starts=tuple(minutes[least].tolist()),
-        minute=int(minutes[at]),
-        log_evidence=float(levels[at]),
-    )
-
-
-def _recovery_minute(live: MetricSeries, period: ReferencePeriod, detection: DropDetection) -> int | None:
-    """Return when the mean is at the floor again, over as many minutes as the detection took, at least 90."""
+def _find_recovery(
+    series: MetricSeries, period: ReferencePeriod, detection: DropDetection, after: int
+) -> int | None:
+    """Return the first later minute at which the mean is at the floor again, over the recovery window."""
     window = max(RECOVERY_MINUTES, detection.detected_at - detection.onset)
-    ends = np.flatnonzero((live.minutes >= detection.detected_at + window) & (live.n > 0))
-    starts = np.searchsorted(live.minutes, live.minutes[ends] + 1 - window)
-    n, total = (np.concatenate([[0.0], np.cumsum(each)]) for each in (live.n, live.sum))
+    ends = np.flatnonzero(
+        (series.minutes >= detection.detected_at + window) & (series.minutes > after) & (series.n > 0)
+    )
+    starts = np.searchsorted(series.minutes, series.minutes[ends] + 1 - window)
+    n, total = (np.concatenate([[0.0], np.cumsum(column)]) for column in (series.n, series.sum))
     means = (total[ends + 1] - total[starts]) / (n[ends + 1] - n[starts])
     unit = (means - period.low) / (period.high - period.low)
-    well = np.flatnonzero((unit if period.higher_is_better else 1 - unit) >= period.floor)
-    return int(live.minutes[ends[well[0]]]) if well.size else None
-
-
-def _build_detection(series: MetricSeries, test: SequentialTest, seed: int) -> DropDetection:
-    first, low, high = estimate_onset(series, test, seed)
-    return DropDetection(
-        detected_at=test.minute, onset=first, earliest=low, latest=high, log_evidence=test.log_evidence
-    )
+    recovered = np.flatnonzero((unit if period.higher_is_better else 1 - unit) >= period.floor)
+    return int(series.minutes[ends[recovered[0]]]) if recovered.size else None
 
 
 def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) -> tuple[int, int, int]:

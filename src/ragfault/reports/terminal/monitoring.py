@@ -362,9 +362,9 @@ def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
 
 
 def encode_monitor(monitor: MonitorReport) -> str:
-    """All of it as JSON; each break has its sentence, and an interval's end that is infinite is null."""
+    """All of it as JSON; each incident has its sentence, and an interval's end that is infinite is null."""
     plain: dict[str, Any] = msgspec.to_builtins(monitor)
-    for each, one in zip(plain["breaks"], monitor.incidents, strict=True):
+    for each, one in zip(plain["incidents"], monitor.incidents, strict=True):
         each["sentence"] = describe_break(one)
     whole = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"

@@ -24,7 +24,7 @@ from ragfault.server.alerts.change_detector import (
     decode_state,
     detect_changes,
     encode_state,
-    locate_fault_vigil,
+    locate_live_fault,
 )
 from ragfault.server.alerts.delivery import NotificationSender
 from ragfault.server.alerts.notification import AlertNotification
@@ -131,12 +131,12 @@ class AlertScheduler:
             desk.settings.reference_minutes,
             FALSE_ALARM_RATE,
         )
-        open_ = [(one.metric, one.route) for one in vigil.watches.values() if one.call is not None]
+        open_ = [(one.metric, one.route) for one in vigil.watches.values() if one.detection is not None]
         seen = evaluate_rules(self._rules, whole, known, until, open_)
         before = desk.load_alert_state()
         shown = {alarm.key: alarm.traces for alarm in before.alerts}
         state, told = advance_alerts(before, [self._attach_traces(each, until, shown) for each in seen], now)
-        blame = lru_cache(partial(locate_fault_vigil, whole, known))
+        blame = lru_cache(partial(locate_live_fault, whole, known))
         notices = tuple(self._build_notification(each, known, vigil, until, blame) for each in told)
         events = [
             *(_detection_event(each, now) for each in called),
@@ -185,7 +185,12 @@ class AlertScheduler:
         """What is sent of an alert: with the layer that the decision tree names."""
         beats = detector.watches.values()
         call = next(
-            (b.call for b in beats if b.call and (b.metric, b.route) == (event.metric, event.route)), None
+            (
+                b.detection
+                for b in beats
+                if b.detection and (b.metric, b.route) == (event.metric, event.route)
+            ),
+            None,
         )
         rule = next(rule for rule in self._rules if rule.name == event.rule)
         since = call.onset if call is not None else until - rule.window
@@ -225,5 +230,8 @@ def _detection_event(drop: DropEvent, now: float) -> AlertEvent:
     """A drop that was called, or is over, as an event."""
     alert = f"DROP/{drop.metric}/{drop.route or ''}"
     return AlertEvent(
-        alert=alert, time=now, kind="over" if drop.over else "called", body=msgspec.to_builtins(drop.call)
+        alert=alert,
+        time=now,
+        kind="called" if drop.detection.recovered_at is None else "over",
+        body=msgspec.to_builtins(drop.detection),
     )
