@@ -23,10 +23,10 @@ REASONING_FIELDS = ("reasoning", "rationale")
 
 
 class DSPyTraceCallback(BaseCallback):  # type: ignore[misc]
-    """A callback of DSPy that makes a trace of each outermost call, for a background, a function or a file.
+    """A callback of DSPy that makes a trace of each outermost call, for a background scorer, a function or a file.
 
-    `dspy.configure(callbacks=[TraceCallback(background)])`. Chunks are the passages that a predictor is given as
-    `context` (or `passages`, `documents`), else what a retriever within the program returned.
+    `dspy.configure(callbacks=[DSPyTraceCallback(background)])`. Chunks are the passages in the input
+    `context` (or `passages`, `documents`) of a predictor, else the result of a retriever within the program.
     """
 
     def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
@@ -34,79 +34,86 @@ class DSPyTraceCallback(BaseCallback):  # type: ignore[misc]
         self.delivery: TraceDelivery = self._recorder.delivery
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """A module is called."""
-        given = _merge_arguments(inputs)
-        held = {"openinference.span.kind": "CHAIN", "input.value": extract_question(_select_texts(given))}
-        self._recorder.begin(call_id, type(instance).__name__, ACTIVE_CALL_ID.get(), held)
-        passages = next((given[name] for name in CONTEXT_FIELDS if isinstance(given.get(name), list)), None)
+        """Begin the span of a module."""
+        arguments = _merge_arguments(inputs)
+        attributes = {
+            "openinference.span.kind": "CHAIN",
+            "input.value": extract_question(_select_texts(arguments)),
+        }
+        self._recorder.begin(call_id, type(instance).__name__, ACTIVE_CALL_ID.get(), attributes)
+        passages = next(
+            (arguments[name] for name in CONTEXT_FIELDS if isinstance(arguments.get(name), list)), None
+        )
         if (
             passages is not None
             and isinstance(instance, dspy.Predict)
-            and (found := to_documents(passages)) is not None
+            and (documents := to_documents(passages)) is not None
         ):
-            seen = {"openinference.span.kind": "RETRIEVER", "gen_ai.retrieval.documents": found}
-            self._recorder.begin(f"{call_id} context", "context", call_id, seen)
+            retrieval = {"openinference.span.kind": "RETRIEVER", "gen_ai.retrieval.documents": documents}
+            self._recorder.begin(f"{call_id} context", "context", call_id, retrieval)
             self._recorder.end(f"{call_id} context")
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """A module has returned."""
-        made = dict(outputs.items()) if isinstance(outputs, dspy.Prediction) else {}
-        passages = next((made[name] for name in CONTEXT_FIELDS if isinstance(made.get(name), list)), None)
-        if passages is not None and not any(name in made for name in ANSWER_FIELDS):
-            kind = {
+        """End the span of a module."""
+        fields = dict(outputs.items()) if isinstance(outputs, dspy.Prediction) else {}
+        passages = next((fields[name] for name in CONTEXT_FIELDS if isinstance(fields.get(name), list)), None)
+        if passages is not None and not any(name in fields for name in ANSWER_FIELDS):
+            attributes = {
                 "openinference.span.kind": "RETRIEVER",
                 "gen_ai.retrieval.documents": to_documents(passages),
             }
-            self._recorder.end(call_id, kind, exception)
+            self._recorder.end(call_id, attributes, exception)
             return
-        texts = {name: text for name, text in _select_texts(made).items() if name not in REASONING_FIELDS}
-        said = next((texts[name] for name in ANSWER_FIELDS if name in texts), None) or next(
+        texts = {name: text for name, text in _select_texts(fields).items() if name not in REASONING_FIELDS}
+        answer = next((texts[name] for name in ANSWER_FIELDS if name in texts), None) or next(
             reversed(texts.values()), None
         )
-        self._recorder.end(call_id, {"output.value": said}, exception)
+        self._recorder.end(call_id, {"output.value": answer}, exception)
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """A tool is called."""
-        held = {
+        """Begin the span of a tool."""
+        attributes = {
             "openinference.span.kind": "TOOL",
             "input.value": extract_question(_select_texts(_merge_arguments(inputs))),
         }
-        self._recorder.begin(call_id, str(getattr(instance, "name", "tool")), ACTIVE_CALL_ID.get(), held)
+        self._recorder.begin(
+            call_id, str(getattr(instance, "name", "tool")), ACTIVE_CALL_ID.get(), attributes
+        )
 
     def on_tool_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """A tool has returned."""
-        said = outputs if isinstance(outputs, str) else None
-        self._recorder.end(call_id, {"output.value": said}, exception)
+        """End the span of a tool."""
+        text = outputs if isinstance(outputs, str) else None
+        self._recorder.end(call_id, {"output.value": text}, exception)
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """A model is asked."""
-        given = _merge_arguments(inputs)
-        messages = given.get("messages") or [{"role": "user", "content": given.get("prompt") or ""}]
+        """Begin the span of a model call."""
+        arguments = _merge_arguments(inputs)
+        messages = arguments.get("messages") or [{"role": "user", "content": arguments.get("prompt") or ""}]
         model = getattr(instance, "model", None)
-        held = {
+        attributes = {
             "openinference.span.kind": "LLM",
             "gen_ai.input.messages": messages,
             "gen_ai.request.model": model,
         }
-        self._recorder.begin(call_id, type(instance).__name__, ACTIVE_CALL_ID.get(), held)
+        self._recorder.begin(call_id, type(instance).__name__, ACTIVE_CALL_ID.get(), attributes)
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """A model has answered."""
+        """End the span of a model call."""
         usage = getattr(outputs, "usage", None)
-        held: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "gen_ai.output.messages": [{"role": "assistant", "content": _get_completion(outputs)}]
         }
         for name, key in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
             value = usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None)
-            held |= {f"gen_ai.usage.{key}": value} if isinstance(value, int) else {}
-        self._recorder.end(call_id, held, exception)
+            attributes |= {f"gen_ai.usage.{key}": value} if isinstance(value, int) else {}
+        self._recorder.end(call_id, attributes, exception)
 
 
 def _merge_arguments(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by their names."""
+    """Return the arguments of a call by their names."""
     named = {name: value for name, value in inputs.items() if name not in ("args", "kwargs")}
-    placed = {f"argument {place}": value for place, value in enumerate(inputs.get("args") or ())}
-    return {**named, **(inputs.get("kwargs") or {}), **placed}
+    positional = {f"argument {position}": value for position, value in enumerate(inputs.get("args") or ())}
+    return {**named, **(inputs.get("kwargs") or {}), **positional}
 
 
 def _select_texts(arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -24,17 +24,17 @@ COMPONENT_KINDS = {
     "Joiner": "RERANKER",
     "Ranker": "RERANKER",
 }
-"""What the class of a component that gives documents is called → what it does."""
+"""Part of the class name of a component that returns documents → its kind of span."""
 
 
 class _HaystackSpan(Span):
-    """A run of a pipeline or a component, with what it was given and gave."""
+    """A run of a pipeline or a component, with its inputs and outputs as tags."""
 
     def __init__(self, key: str, tags: Mapping[str, Any]) -> None:
         self.key, self.tags = key, dict(tags)
 
     def set_tag(self, key: str, value: Any) -> None:
-        """Keep a tag."""
+        """Set a tag."""
         self.tags[key] = value
 
     set_content_tag = set_tag  # traces are made of texts, whatever HAYSTACK_CONTENT_TRACING_ENABLED says
@@ -44,10 +44,10 @@ _active_span: ContextVar[_HaystackSpan | None] = ContextVar("active", default=No
 
 
 class HaystackTracer(Tracer):
-    """A tracer of Haystack that makes a trace of each run of a pipeline, for a background, a function or a file.
+    """A tracer of Haystack that makes a trace of each run of a pipeline, for a background scorer, a function or a file.
 
-    `haystack.tracing.enable_tracing(TraceTracer(background))`; `haystack.tracing.disable_tracing()` ends it. The
-    trace holds query, documents, answer, model, tokens, times and errors, of plain and async pipelines.
+    `haystack.tracing.enable_tracing(HaystackTracer(background))`; `haystack.tracing.disable_tracing()` ends
+    it. The trace has query, documents, answer, model, tokens, times and errors, of plain and async pipelines.
     """
 
     def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
@@ -58,14 +58,14 @@ class HaystackTracer(Tracer):
     def trace(
         self, operation_name: str, tags: dict[str, Any] | None = None, parent_span: Span | None = None
     ) -> Iterator[Span]:
-        """One run of a pipeline or a component."""
-        step = _HaystackSpan(uuid4().hex, tags or {})
-        above = parent_span if isinstance(parent_span, _HaystackSpan) else _active_span.get()
-        name = step.tags.get("haystack.component.name") or operation_name
-        self._recorder.begin(step.key, str(name), None if above is None else above.key)
-        token, error = _active_span.set(step), None
+        """Record one run of a pipeline or a component."""
+        span = _HaystackSpan(uuid4().hex, tags or {})
+        parent = parent_span if isinstance(parent_span, _HaystackSpan) else _active_span.get()
+        name = span.tags.get("haystack.component.name") or operation_name
+        self._recorder.begin(span.key, str(name), None if parent is None else parent.key)
+        token, error = _active_span.set(span), None
         try:
-            yield step
+            yield span
         except BaseException as raised:
             error = raised
             raise
@@ -74,43 +74,43 @@ class HaystackTracer(Tracer):
                 ValueError
             ):  # where a pipeline that streams is ended from another context
                 _active_span.reset(token)
-            self._end_span(step, error)
+            self._end_span(span, error)
 
     def current_span(self) -> Span | None:
-        """The run that is under way here."""
+        """Return the current run."""
         return _active_span.get()
 
     def _end_span(self, span: _HaystackSpan, error: BaseException | None) -> None:
-        held: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         try:
-            held = _describe_component(span.tags)
+            attributes = _describe_component(span.tags)
         except Exception as fault:  # noqa: BLE001 - whatever a component gave, its pipeline goes on
             self.delivery.reject(fault)
-        self._recorder.end(span.key, held, error)
+        self._recorder.end(span.key, attributes, error)
 
 
 def _describe_component(tags: dict[str, Any]) -> dict[str, Any]:
-    """What a run says of itself, in the words of OpenInference and gen_ai."""
-    given, made = tags.get("haystack.component.input") or {}, tags.get("haystack.component.output") or {}
+    """Return the attributes of a run, in the terms of OpenInference and gen_ai."""
+    inputs, outputs = tags.get("haystack.component.input") or {}, tags.get("haystack.component.output") or {}
     if "haystack.component.type" not in tags:
         return _describe_pipeline(
             tags.get("haystack.pipeline.input_data") or {}, tags.get("haystack.pipeline.output_data") or {}
         )
     kind = next(
-        (kind for end, kind in COMPONENT_KINDS.items() if end in str(tags["haystack.component.type"])), None
+        (kind for name, kind in COMPONENT_KINDS.items() if name in str(tags["haystack.component.type"])), None
     )
     if kind is not None:
-        found = to_documents(made["documents"]) if "documents" in made else None
+        documents = to_documents(outputs["documents"]) if "documents" in outputs else None
         return {
             "openinference.span.kind": kind,
-            "input.value": _extract_query(given),
-            "gen_ai.retrieval.documents": found,
+            "input.value": _extract_query(inputs),
+            "gen_ai.retrieval.documents": documents,
         }
-    return _describe_generation(given, made) if "replies" in made else {}
+    return _describe_generation(inputs, outputs) if "replies" in outputs else {}
 
 
 def _describe_generation(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a generator was asked, said and took."""
+    """Return the attributes of a generator: messages, model and tokens."""
     prompt = inputs.get("messages") or inputs.get("prompt")
     prompts = prompt if isinstance(prompt, list) else [prompt or ""]
     first = next(iter(outputs["replies"]), "")
@@ -118,7 +118,7 @@ def _describe_generation(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) 
     usage = meta.get("usage") or {}
     return {
         "openinference.span.kind": "LLM",
-        "gen_ai.input.messages": [_to_message(one) for one in prompts],
+        "gen_ai.input.messages": [_to_message(message) for message in prompts],
         "gen_ai.output.messages": [_to_message(first, "assistant")],
         "gen_ai.response.model": meta.get("model"),
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens") or usage.get("input_tokens"),
@@ -127,14 +127,17 @@ def _describe_generation(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) 
 
 
 def _describe_pipeline(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a pipeline was asked, and what it answered where a component builds answers."""
+    """Return the query of a pipeline, and its answer if a component builds answers."""
     parts = [part for part in inputs.values() if isinstance(part, Mapping)]
-    query = next((found for part in (*parts, inputs) if (found := _extract_query(part))), None)
+    query = next((text for part in (*parts, inputs) if (text := _extract_query(part))), None)
     answers = [
-        one for part in outputs.values() if isinstance(part, Mapping) for one in part.get("answers") or ()
+        answer
+        for part in outputs.values()
+        if isinstance(part, Mapping)
+        for answer in part.get("answers") or ()
     ]
-    said = next((one.data for one in answers if isinstance(getattr(one, "data", None), str)), None)
-    return {"openinference.span.kind": "CHAIN", "input.value": query, "output.value": said}
+    text = next((answer.data for answer in answers if isinstance(getattr(answer, "data", None), str)), None)
+    return {"openinference.span.kind": "CHAIN", "input.value": query, "output.value": text}
 
 
 def _extract_query(inputs: Mapping[str, Any]) -> str | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -18,8 +17,7 @@ except ImportError:
 
     raise MissingExtra("ragfault.integrations.langchain", "langchain", "pip install langchain-core") from None
 
-from ragfault.evaluation.online import BackgroundScorer
-from ragfault.evaluation.online.instrumentation import build_failed_trace, submit_retrieval
+from ragfault.evaluation.online.instrumentation import RetrievalMeasurement
 from ragfault.integrations.recorder import TraceDelivery, TraceSink
 from ragfault.io.otel import OtelSpan
 from ragfault.io.otel import build_trace as joined
@@ -28,37 +26,37 @@ from ragfault.records import Trace
 
 
 class LangChainTraceHandler(BaseTracer):
-    """A callback handler that makes a trace of each outermost run, and hands it to a background, a function or a file.
+    """A callback handler that makes a trace of each outermost run, for a background scorer, a function or a file.
 
-    `chain.invoke(question, config={"callbacks": [TraceHandler(background)]})`. The trace holds query, documents,
-    answer, model, tokens, times and errors; a thread or session of the metadata is its conversation. Plain, async,
-    batched and streamed calls alike; nothing that goes wrong here reaches the caller.
+    `chain.invoke(question, config={"callbacks": [LangChainTraceHandler(background)]})`. The trace has query,
+    documents, answer, model, tokens, times and errors; a thread or session of the metadata is its
+    conversation. Plain, async, batched and streamed calls are recorded; no error in it reaches the caller.
     """
 
     run_inline = True
-    """Steps of async chains come in their order."""
+    """Steps of async chains arrive in order."""
 
     def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
         super().__init__()
         self.delivery = TraceDelivery(sink, route)
 
     def _persist_run(self, run: Run) -> None:
-        """Hand on the trace of an outermost run, and forget the order of what was in it."""
+        """Deliver the trace of an outermost run, and discard the order of its runs."""
         try:
-            found = _to_operations(run)
+            operations = _to_operations(run)
         except Exception as error:  # noqa: BLE001 - whatever a run holds, its caller goes on
             self.delivery.reject(error)
             return
         finally:
             _clear_order(run, self.order_map)
-        self.delivery.deliver_operations(found)
+        self.delivery.deliver_operations(operations)
 
 
 def to_trace(run: Run) -> Trace | None:
-    """The trace of a run that a tracer of LangChain collected, with the runs within it; None where it is none of RAG.
+    """Convert a run that a tracer of LangChain collected, with its inner runs, to a trace; None if it is not RAG.
 
-    For runs in a file, as LangSmith exports them: `ragfault evaluate runs.jsonl`. Raises `Wrong`, a ValueError, where
-    the run holds no query.
+    For runs in a file, as LangSmith exports them: `ragfault evaluate runs.jsonl`. Raises a ValueError if the
+    run has no query.
     """
     return joined(_to_operations(run))
 
@@ -68,7 +66,7 @@ def _to_operations(run: Run) -> tuple[OtelSpan, ...]:
 
 
 def _export_run(run: Run) -> dict[str, Any]:
-    """A run as LangSmith would export it: inputs and outputs as plain objects."""
+    """Export a run as LangSmith does, with inputs and outputs as plain objects."""
     return {
         "id": run.id,
         "parent_run_id": None,
@@ -86,7 +84,7 @@ def _export_run(run: Run) -> dict[str, Any]:
 
 
 def _to_plain(value: Any) -> Any:
-    """The value as plain objects: documents and messages by their fields, what else is no plain value left out."""
+    """Convert documents and messages to plain objects; other objects become None."""
     if isinstance(value, str):
         return str(value)
     if value is None or isinstance(value, int | float):
@@ -98,8 +96,8 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, Document):
         return {"id": value.id, "page_content": value.page_content, "metadata": _to_plain(value.metadata)}
     if isinstance(value, BaseMessage):
-        names = ("type", "content", "usage_metadata", "response_metadata")
-        return {name: _to_plain(getattr(value, name, None)) for name in names}
+        fields = ("type", "content", "usage_metadata", "response_metadata")
+        return {name: _to_plain(getattr(value, name, None)) for name in fields}
     if hasattr(value, "messages"):
         return _to_plain(value.messages)
     return None
@@ -112,10 +110,10 @@ def _clear_order(run: Run, order_map: dict[Any, Any]) -> None:
 
 
 class MeasuredLangChainRetriever(BaseRetriever):
-    """A retriever of LangChain that hands on what another one finds, and has it scored in the background.
+    """A retriever of LangChain that returns the result of another one, and has it scored in the background.
 
-    It stands in chains wherever the other one stood: `MeasuredRetriever(retriever=…, background=…)`. Documents come
-    back unchanged, errors are raised as they were; both also reach the background.
+    It replaces the other one in chains: `MeasuredLangChainRetriever(retriever=…, background=…)`. Documents
+    are returned, and errors raised, unchanged; both also reach the background scorer.
     """
 
     retriever: BaseRetriever
@@ -126,28 +124,15 @@ class MeasuredLangChainRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun
     ) -> list[Document]:
-        begin = time.perf_counter()
-        try:
-            found = self.retriever.invoke(query, config={"callbacks": run_manager.get_child()})
-        except Exception as error:
-            self._scorer.submit(build_failed_trace(query, error, begin, self.route))
-            raise
-        submit_retrieval(self._scorer, query, found, begin, self.route)
-        return found
+        with RetrievalMeasurement(self.background, query, self.route) as measurement:
+            measurement.result = self.retriever.invoke(query, config={"callbacks": run_manager.get_child()})
+        return cast(list[Document], measurement.result)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
-        begin = time.perf_counter()
-        try:
-            found = await self.retriever.ainvoke(query, config={"callbacks": run_manager.get_child()})
-        except Exception as error:
-            self._scorer.submit(build_failed_trace(query, error, begin, self.route))
-            raise
-        submit_retrieval(self._scorer, query, found, begin, self.route)
-        return found
-
-    @property
-    def _scorer(self) -> BackgroundScorer:
-        made: BackgroundScorer = self.background
-        return made
+        with RetrievalMeasurement(self.background, query, self.route) as measurement:
+            measurement.result = await self.retriever.ainvoke(
+                query, config={"callbacks": run_manager.get_child()}
+            )
+        return cast(list[Document], measurement.result)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import time
-from typing import Any, Self
+from typing import Any, Self, cast
 
 try:
     from llama_index.core.base.base_retriever import BaseRetriever
@@ -22,15 +21,15 @@ except ImportError:
     ) from None
 
 from ragfault.evaluation.online import BackgroundScorer
-from ragfault.evaluation.online.instrumentation import build_failed_trace, submit_retrieval
+from ragfault.evaluation.online.instrumentation import RetrievalMeasurement
 from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
 
 
 class MeasuredLlamaIndexRetriever(BaseRetriever):
-    """A retriever of LlamaIndex that hands on what another one finds, and has it scored in the background.
+    """A retriever of LlamaIndex that returns the result of another one, and has it scored in the background.
 
-    It stands in query engines wherever the other one stood. Nodes come back unchanged, errors are raised as they were;
-    both also reach the background.
+    It replaces the other one in query engines. Nodes are returned, and errors raised, unchanged; both also
+    reach the background scorer.
     """
 
     def __init__(
@@ -40,30 +39,20 @@ class MeasuredLlamaIndexRetriever(BaseRetriever):
         self._retriever, self._background, self._route = retriever, background, route
 
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """What the other one finds; the way round `_retrieve` would do all the work of a retrieval twice."""
-        begin = time.perf_counter()
-        try:
-            found = self._retriever.retrieve(str_or_query_bundle)
-        except Exception as error:
-            self._background.submit(
-                build_failed_trace(_get_query_text(str_or_query_bundle), error, begin, self._route)
-            )
-            raise
-        submit_retrieval(self._background, _get_query_text(str_or_query_bundle), found, begin, self._route)
-        return found
+        """Return the result of the other retriever, without the second span that `_retrieve` would add."""
+        with RetrievalMeasurement(
+            self._background, _get_query_text(str_or_query_bundle), self._route
+        ) as measurement:
+            measurement.result = self._retriever.retrieve(str_or_query_bundle)
+        return cast(list[NodeWithScore], measurement.result)
 
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """The same, awaited."""
-        begin = time.perf_counter()
-        try:
-            found = await self._retriever.aretrieve(str_or_query_bundle)
-        except Exception as error:
-            self._background.submit(
-                build_failed_trace(_get_query_text(str_or_query_bundle), error, begin, self._route)
-            )
-            raise
-        submit_retrieval(self._background, _get_query_text(str_or_query_bundle), found, begin, self._route)
-        return found
+        """Return the result of the other retriever, awaited."""
+        with RetrievalMeasurement(
+            self._background, _get_query_text(str_or_query_bundle), self._route
+        ) as measurement:
+            measurement.result = await self._retriever.aretrieve(str_or_query_bundle)
+        return cast(list[NodeWithScore], measurement.result)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self.retrieve(query_bundle)
@@ -74,11 +63,12 @@ def _get_query_text(query: QueryType) -> str:
 
 
 class LlamaIndexTraceHandler:
-    """Makes a trace of every outermost query, retrieval or chat of LlamaIndex, from its instrumentation.
+    """A handler that makes a trace of each outermost query, retrieval or chat of LlamaIndex, from its instrumentation.
 
-    `with TraceHandler(background): engine.query(…)`, or `TraceHandler("traces.jsonl").attach()` for the life of a
-    program. The trace holds query, nodes, answer, model, times and errors, of plain and async calls. An answer that is
-    streamed is not seen: score it with `ragfault.evaluation.online.score_response` when it is whole.
+    `with LlamaIndexTraceHandler(background): engine.query(…)`, or
+    `LlamaIndexTraceHandler("traces.jsonl").attach()` for the whole program. The trace has query, nodes,
+    answer, model, times and errors, of plain and async calls. A streamed answer is not recorded: score it
+    with `ragfault.evaluation.online.score_response` when it is complete.
     """
 
     def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:
@@ -87,17 +77,17 @@ class LlamaIndexTraceHandler:
         self._spans, self._events = _LlamaIndexSpans(recorder), _LlamaIndexEvents(recorder)
 
     def attach(self) -> Self:
-        """Listen from now on."""
+        """Start to listen."""
         root = get_dispatcher()
         root.add_span_handler(self._spans)
         root.add_event_handler(self._events)
         return self
 
     def detach(self) -> None:
-        """Listen no more."""
+        """Stop to listen."""
         root = get_dispatcher()
-        root.span_handlers = [one for one in root.span_handlers if one is not self._spans]
-        root.event_handlers = [one for one in root.event_handlers if one is not self._events]
+        root.span_handlers = [handler for handler in root.span_handlers if handler is not self._spans]
+        root.event_handlers = [handler for handler in root.event_handlers if handler is not self._events]
 
     def __enter__(self) -> Self:
         return self.attach()
@@ -107,7 +97,7 @@ class LlamaIndexTraceHandler:
 
 
 class _LlamaIndexSpans(BaseSpanHandler[BaseSpan]):
-    """Tells a recorder when calls begin and end."""
+    """Reports the start and end of calls to a recorder."""
 
     def __init__(self, recorder: TraceRecorder) -> None:
         super().__init__()
@@ -127,20 +117,20 @@ class _LlamaIndexSpans(BaseSpanHandler[BaseSpan]):
         name = id_.partition("-")[0]
         if instance is not None:
             name = f"{type(instance).__name__}.{name.rpartition('.')[2]}"
-        given = next(
+        query = next(
             (text for value in bound_args.arguments.values() if (text := _extract_query(value))), None
         )
-        held = (
-            {"openinference.span.kind": "CHAIN", "input.value": given}
-            if parent_span_id is None and given
+        attributes = (
+            {"openinference.span.kind": "CHAIN", "input.value": query}
+            if parent_span_id is None and query
             else {}
         )
-        self._recorder.begin(_get_span_key(id_), name, _get_span_key(parent_span_id), held)
+        self._recorder.begin(_get_span_key(id_), name, _get_span_key(parent_span_id), attributes)
 
     def prepare_to_exit_span(self, id_: str, *_: Any, result: Any = None, **__: Any) -> None:
-        said = getattr(result, "response", None)
+        answer = getattr(result, "response", None)
         self._recorder.end(
-            _get_span_key(id_), {"output.value": said} if isinstance(said, str) and said else {}
+            _get_span_key(id_), {"output.value": answer} if isinstance(answer, str) and answer else {}
         )
 
     def prepare_to_drop_span(self, id_: str, *_: Any, err: BaseException | None = None, **__: Any) -> None:
@@ -148,7 +138,7 @@ class _LlamaIndexSpans(BaseSpanHandler[BaseSpan]):
 
 
 class _LlamaIndexEvents(BaseEventHandler):
-    """Tells a recorder what happened within a call."""
+    """Reports events within a call to a recorder."""
 
     def __init__(self, recorder: TraceRecorder) -> None:
         super().__init__()
@@ -157,54 +147,54 @@ class _LlamaIndexEvents(BaseEventHandler):
     _recorder: TraceRecorder
 
     def handle(self, event: BaseEvent, **_: Any) -> None:
-        read = EVENT_READERS.get(type(event).__name__)
-        if read is not None:
-            self._recorder.update(_get_span_key(event.span_id), read(event))
+        reader = EVENT_READERS.get(type(event).__name__)
+        if reader is not None:
+            self._recorder.update(_get_span_key(event.span_id), reader(event))
 
 
 def _get_span_key(name: str | None) -> str:
-    """The unique part of a span's name: `RetrieverQueryEngine.query-UUID`."""
+    """Return the unique part of a span's name: `RetrieverQueryEngine.query-UUID`."""
     return (name or "")[-36:]
 
 
 def _extract_query(value: Any) -> str | None:
-    """The words of a query or a message."""
-    found = (
+    """Return the text of a query or a message."""
+    text = (
         value
         if isinstance(value, str)
         else getattr(value, "query_str", None) or getattr(value, "content", None)
     )
-    return found if isinstance(found, str) and found.strip() else None
+    return text if isinstance(text, str) and text.strip() else None
 
 
 def _describe_prompt(event: Any) -> dict[str, Any]:
-    """What a model is asked, and which one."""
+    """Return the messages to a model, and its name."""
     model = event.model_dict or {}
     messages = getattr(event, "messages", None)
-    said = (
+    prompts = (
         [{"role": "user", "content": getattr(event, "prompt", "")}]
         if messages is None
         else _to_messages(messages)
     )
     return {
         "openinference.span.kind": "LLM",
-        "gen_ai.input.messages": said,
+        "gen_ai.input.messages": prompts,
         "gen_ai.request.model": model.get("model") or model.get("model_name"),
     }
 
 
 def _describe_completion(event: Any) -> dict[str, Any]:
-    """What a model said, and what it took."""
+    """Return the completion of a model, and its tokens."""
     response = event.response
     if response is None:
         return {}
     message = getattr(response, "message", None)
-    said = message.content if message is not None else response.text
+    completion = message.content if message is not None else response.text
     usage = getattr(response.raw, "usage", None) or (
         response.raw.get("usage") if isinstance(response.raw, dict) else None
     )
     return {
-        "gen_ai.output.messages": [{"role": "assistant", "content": said or ""}],
+        "gen_ai.output.messages": [{"role": "assistant", "content": completion or ""}],
         "gen_ai.usage.input_tokens": _get_count(usage, "prompt_tokens", "input_tokens"),
         "gen_ai.usage.output_tokens": _get_count(usage, "completion_tokens", "output_tokens"),
     }
@@ -217,7 +207,8 @@ def _get_count(usage: Any, *names: str) -> int | None:
 
 def _to_messages(messages: Any) -> list[dict[str, Any]]:
     return [
-        {"role": str(getattr(one.role, "value", one.role)), "content": one.content or ""} for one in messages
+        {"role": str(getattr(message.role, "value", message.role)), "content": message.content or ""}
+        for message in messages
     ]
 
 
@@ -250,4 +241,4 @@ EVENT_READERS: dict[str, Any] = {
     "LLMCompletionStartEvent": _describe_prompt,
     "LLMCompletionEndEvent": _describe_completion,
 }
-"""Event → what it tells of the call in which it happened, in the words of OpenInference and gen_ai."""
+"""Event → attributes of the call in which it happened, in the terms of OpenInference and gen_ai."""

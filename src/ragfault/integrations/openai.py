@@ -28,35 +28,36 @@ ContextRetriever = Callable[[str], Iterable[Any]]
 def measure_client(
     client: Client, sink: TraceSink, *, contexts: ContextRetriever | None = None, route: str | None = None
 ) -> Client:
-    """A copy of a client whose calls become traces, for a background that scores them, a function or a file.
+    """Return a copy of a client whose calls become traces, for a background scorer, a function or a file.
 
-    `chat.completions.create` and `responses.create`, plain, async and streamed, take three arguments more, which are
-    not sent: `contexts`, the passages that the prompt holds; `query`, what the user asked, else the last message of
-    the user; `reference`, a right answer. `contexts` of this function finds the passages of a query where a call names
-    none. What the client returns and raises is unchanged; Azure's clients are copied alike.
+    `chat.completions.create` and `responses.create`, plain, async and streamed, take three more arguments,
+    which are not sent: `contexts`, the passages in the prompt; `query`, the question of the user, else the
+    last message of the user; `reference`, a correct answer. `contexts` of this function retrieves the
+    passages of a query for calls without any. Results and errors of the client are unchanged; Azure's clients
+    are copied alike.
     """
-    made = client.copy()
+    copied = client.copy()
     calls = _CallRecorder(TraceDelivery(sink, route), contexts, isinstance(client, AsyncOpenAI))
-    for resource in (made.chat.completions, made.responses):
+    for resource in (copied.chat.completions, copied.responses):
         setattr(resource, "create", calls.wrap(resource.create))  # noqa: B010 - the copy's own, not the class's
-    return made
+    return copied
 
 
 def score_completion(response: Any, query: str, contexts: Iterable[Any], **options: Any) -> ScoredTrace:
-    """The scores of one response of chat completions or of responses with its contexts, at once.
+    """Score one response of chat completions or of responses with its contexts, at once.
 
-    `options` are those of `ragfault.evaluation.online.score_response`: judge, lens, metrics, reference … Raises UsageError where
-    the response holds no text.
+    `options` are those of `ragfault.evaluation.online.score_response`: judge, profile, metrics, reference …
+    Raises UsageError if the response has no text.
     """
     answer = _get_text(response)
     if answer is None:
         raise UsageError(f"this {type(response).__name__} holds no text to score.")
-    known = {"model": getattr(response, "model", None), "tokens": _get_tokens(response)}
-    return score_response(query, contexts, answer, **{**known, **options})
+    response_fields = {"model": getattr(response, "model", None), "tokens": _get_tokens(response)}
+    return score_response(query, contexts, answer, **{**response_fields, **options})
 
 
 class _CallRecorder:
-    """Puts calls of a client down as traces."""
+    """Records calls of a client as traces."""
 
     def __init__(
         self, delivery: TraceDelivery, retrieve_contexts: ContextRetriever | None, is_async: bool
@@ -64,36 +65,36 @@ class _CallRecorder:
         self.delivery, self.retrieve_contexts, self.is_async = delivery, retrieve_contexts, is_async
 
     def wrap(self, create: Callable[..., Any]) -> Callable[..., Any]:
-        """The call, put down."""
+        """Wrap a call so that it is recorded."""
 
-        def plain(*args: Any, **given: Any) -> Any:
-            call = self._begin_call(given)
+        def call_plain(*args: Any, **arguments: Any) -> Any:
+            call = self._begin_call(arguments)
             try:
-                made = create(*args, **given)
+                response = create(*args, **arguments)
             except Exception as error:
                 call.end(None, error)
                 raise
-            if given.get("stream"):
-                return _RecordedStream(made, call)
-            call.end(made)
-            return made
+            if arguments.get("stream"):
+                return _RecordedStream(response, call)
+            call.end(response)
+            return response
 
-        async def waiting(*args: Any, **given: Any) -> Any:
-            call = self._begin_call(given)
+        async def call_async(*args: Any, **arguments: Any) -> Any:
+            call = self._begin_call(arguments)
             try:
-                made = await create(*args, **given)
+                response = await create(*args, **arguments)
             except Exception as error:
                 call.end(None, error)
                 raise
-            if given.get("stream"):
-                return _AsyncRecordedStream(made, call)
-            call.end(made)
-            return made
+            if arguments.get("stream"):
+                return _AsyncRecordedStream(response, call)
+            call.end(response)
+            return response
 
-        return waiting if self.is_async else plain
+        return call_async if self.is_async else call_plain
 
     def _begin_call(self, arguments: dict[str, Any]) -> _OpenAICall:
-        """A call, with what is not to be sent taken out of its arguments."""
+        """Begin a call, and remove the arguments that are not to be sent."""
         contexts, query, reference = (
             arguments.pop(name, None) for name in ("contexts", "query", "reference")
         )
@@ -114,7 +115,7 @@ class _CallRecorder:
 
 
 class _OpenAICall:
-    """A call that is under way."""
+    """A call that has not ended."""
 
     def __init__(
         self, delivery: TraceDelivery, query: str, contexts: Any, reference: Any, model: str | None
@@ -123,17 +124,17 @@ class _OpenAICall:
         self.reference, self.model, self.started = reference, model, time.perf_counter()
 
     def end(self, response: Any, error: BaseException | None = None) -> None:
-        """Hand on the trace of a whole response, or of what was gathered of it."""
+        """Deliver the trace of a complete response, or of the received part of it."""
         try:
-            said = (
+            recorded = (
                 response if isinstance(response, _OpenAIResponse) else _OpenAIResponse.from_response(response)
             )
-            self.delivery.deliver_trace(self._build_trace(said, error))
+            self.delivery.deliver_trace(self._build_trace(recorded, error))
         except Exception as fault:  # noqa: BLE001 - whatever an endpoint sent, the caller has it and goes on
             self.delivery.reject(fault)
 
     def _build_trace(self, response: _OpenAIResponse, error: BaseException | None) -> Trace:
-        took = 1000 * (time.perf_counter() - self.started)
+        duration = 1000 * (time.perf_counter() - self.started)
         chunks: tuple[Chunk, ...] | None = None if self.contexts is None else to_chunks(self.contexts)
         return Trace(
             id=uuid4().hex,
@@ -143,14 +144,14 @@ class _OpenAICall:
             reference=self.reference,
             model=response.model or self.model,
             tokens=response.tokens,
-            latency=Latency(generation=took, total=took),
-            steps=(Step(id="generate", kind="generate", start=0.0, duration=took),),
+            latency=Latency(generation=duration, total=duration),
+            steps=(Step(id="generate", kind="generate", start=0.0, duration=duration),),
             error=None if error is None else f"{type(error).__name__}: {error}",
         )
 
 
 class _OpenAIResponse:
-    """What an endpoint said, whole or in pieces."""
+    """The response of an endpoint, complete or in events."""
 
     def __init__(self) -> None:
         self.text: str | None = None
@@ -159,19 +160,19 @@ class _OpenAIResponse:
 
     @classmethod
     def from_response(cls, response: Any) -> _OpenAIResponse:
-        """What a whole response says."""
-        made = cls()
-        made.add_metadata(response)
-        made.text = _get_text(response)
-        return made
+        """Read a complete response."""
+        recorded = cls()
+        recorded.add_metadata(response)
+        recorded.text = _get_text(response)
+        return recorded
 
     def add_metadata(self, response: Any) -> None:
-        """Take over model and tokens."""
+        """Record model and tokens."""
         self.model = getattr(response, "model", None) or self.model
         self.tokens = _get_tokens(response) or self.tokens
 
     def add_event(self, event: Any) -> None:
-        """Take in a chunk of a completion, or an event of a response."""
+        """Record a chunk of a completion, or an event of a response."""
         kind = getattr(event, "type", None)
         if kind == "response.output_text.delta":
             self.text = (self.text or "") + event.delta
@@ -186,7 +187,7 @@ class _OpenAIResponse:
 
 
 class _RecordedStream:
-    """A stream that hands on its pieces as they come, and the trace when it has ended or is closed."""
+    """A stream that passes events on, and delivers the trace when it has ended or is closed."""
 
     def __init__(self, stream: Any, call: _OpenAICall) -> None:
         self._stream, self._call, self._response, self._ended = stream, call, _OpenAIResponse(), False
@@ -220,7 +221,7 @@ class _RecordedStream:
         self.close()
 
     def close(self) -> None:
-        """Close the stream; what came of it is the answer."""
+        """Close the stream; the received text is the answer."""
         self._end(None)
         self._stream.close()
 
@@ -237,7 +238,7 @@ class _RecordedStream:
 
 
 class _AsyncRecordedStream(_RecordedStream):
-    """The same, awaited."""
+    """An async stream that passes events on, and delivers the trace when it has ended or is closed."""
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
@@ -265,13 +266,13 @@ class _AsyncRecordedStream(_RecordedStream):
         await self.close()
 
     async def close(self) -> None:  # type: ignore[override]
-        """Close the stream; what came of it is the answer."""
+        """Close the stream; the received text is the answer."""
         self._end(None)
         await self._stream.close()
 
 
 def _get_text(response: Any) -> str | None:
-    """The text of a response."""
+    """Return the text of a response, None if it has none."""
     choices = getattr(response, "choices", None)
     if choices:
         content = getattr(choices[0].message, "content", None)
@@ -290,7 +291,7 @@ def _get_tokens(response: Any) -> TokenCounts | None:
 
 
 def _to_messages(value: Any) -> Any:
-    """The input of a response: a text, or messages as plain objects."""
+    """Return the input of a response: a text, or messages as plain objects."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [dict(one) if isinstance(one, Mapping) else one for one in value]
+        return [dict(message) if isinstance(message, Mapping) else message for message in value]
     return value

@@ -1,7 +1,8 @@
 """The pytest plugin: tests assert thresholds of a run, or no regression against a baseline.
 
-pytest loads it by itself where ragfault is installed. It offers the fixture `ragfault`, the marker `ragfault`, and
-the options `--ragfault-…`; what is heavy is imported when a test first asks for it.
+pytest loads it if ragfault is installed. It provides the fixtures `ragfault` and `scored`, the markers
+`ragfault` and `ragfault_traces`, and the options `--ragfault-…`; heavy modules are imported when a test first
+needs them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 
 UnsureOutcome = Literal["fail", "skip", "pass"]
-"""What becomes of a test where the data cannot tell."""
+"""The outcome of a test if the data cannot tell."""
 
 REPORT_WIDTH = 100
 READ_OPTIONS = ("map", "shape", "qrels")
-"""The options of an evaluation that say how traces are read."""
+"""Options of an evaluation for reading traces."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,8 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "ragfault(traces, bars=(), baseline=False, evaluate={}, unsure=None, **terms): evaluate these traces and hold "
-        "the run against bars, a baseline (a path; True: the one of --ragfault-baseline), or both.",
+        "ragfault(traces, thresholds=(), baseline=False, evaluate={}, unsure=None, **terms): evaluate these traces and "
+        "check the run against thresholds, a baseline (a path; True: the one of --ragfault-baseline), or both.",
     )
     config.addinivalue_line(
         "markers",
@@ -64,25 +65,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each trace, under its id; nothing is judged yet. Where they cannot be read, one test says so."""
+    """Make a test of each trace, under its id, without judging any yet.
+
+    If they cannot be read, make one test that fails.
+    """
     mark = metafunc.definition.get_closest_marker("ragfault_traces")
     if mark is None or "scored" not in metafunc.fixturenames:
         return
     from ragfault.io import read_traces
 
     (traces,), options = mark.args, mark.kwargs
-    where = metafunc.config.rootpath / traces if isinstance(traces, str | Path) else list(traces)
-    reading = {name: options[name] for name in READ_OPTIONS if name in options}
+    source = metafunc.config.rootpath / traces if isinstance(traces, str | Path) else list(traces)
+    read_options = {name: options[name] for name in READ_OPTIONS if name in options}
     try:
-        found = read_traces(where, **reading) if isinstance(where, Path) else where
-        made = [pytest.param((where, options, trace.id), id=trace.id) for trace in found]
+        read = read_traces(source, **read_options) if isinstance(source, Path) else source
+        parameters = [pytest.param((source, options, trace.id), id=trace.id) for trace in read]
     except RagfaultError as error:
-        made = [pytest.param(_format_error(error, metafunc.config), id="unread")]
-    metafunc.parametrize("scored", made, indirect=True)
+        parameters = [pytest.param(_format_error(error, metafunc.config), id="unreadable")]
+    metafunc.parametrize("scored", parameters, indirect=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a marked test the fixture, whether it names it or not."""
+    """Add the fixture to a marked test."""
     if not isinstance(item, pytest.Function) or item.get_closest_marker("ragfault") is None:
         return
     if "ragfault" not in item.fixturenames:
@@ -91,68 +95,74 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Remember the test that runs, so that reports are attached to it."""
+    """Remember the running test, so that reports are attached to it."""
     item.config.stash[_CURRENT_ITEM] = item
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Do what the markers of a test ask for; the body runs after it."""
+    """Run the checks of a test's markers; the body runs after them."""
     for mark in reversed(list(item.iter_markers("ragfault"))):
-        checks: RagfaultFixture = item.funcargs["ragfault"]  # type: ignore[attr-defined]
-        wrong = None
+        fixture: RagfaultFixture = item.funcargs["ragfault"]  # type: ignore[attr-defined]
+        failure = None
         try:
-            checks._run_marker(*mark.args, **mark.kwargs)
+            fixture._run_marker(*mark.args, **mark.kwargs)
         except AssertionError as error:
-            wrong = str(error)
+            failure = str(error)
         except RagfaultError as error:
-            wrong = _format_error(error, item.config)
-        if wrong is not None:
-            pytest.fail(wrong, pytrace=False)
+            failure = _format_error(error, item.config)
+        if failure is not None:
+            pytest.fail(failure, pytrace=False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say where the reports are."""
-    checks = config.stash.get(_FIXTURE, None)
-    if checks is not None and checks.written_reports:
+    """List the reports."""
+    fixture = config.stash.get(_FIXTURE, None)
+    if fixture is not None and fixture.written_reports:
         terminalreporter.section("ragfault")
-        for path in sorted(checks.written_reports):
+        for path in sorted(fixture.written_reports):
             terminalreporter.write_line(str(path))
 
 
 @pytest.fixture(scope="session")
 def ragfault(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RagfaultFixture:
-    """Evaluates traces, and asserts bars or that nothing got worse."""
-    checks = pytestconfig.stash[_FIXTURE] = RagfaultFixture(pytestconfig, tmp_path_factory)
-    return checks
+    """Evaluates traces, and asserts thresholds or that nothing got worse."""
+    fixture = pytestconfig.stash[_FIXTURE] = RagfaultFixture(pytestconfig, tmp_path_factory)
+    return fixture
 
 
 @pytest.fixture
 def scored(request: pytest.FixtureRequest, ragfault: RagfaultFixture) -> ScoredTrace:
-    """One trace of the marker `ragfault_traces` with its verdicts, scores and values; they are attached to the test."""
+    """One trace of the marker `ragfault_traces` with its verdicts, scores and values, which are attached to
+    the test.
+    """
     if not hasattr(request, "param"):
         raise UsageError('which traces? Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
     if isinstance(request.param, str):
         pytest.fail(request.param, pytrace=False)
-    where, options, name = request.param
-    found = ragfault._evaluate_traces(where, options)[name]
+    source, options, trace_id = request.param
+    result = ragfault._evaluate_traces(source, options)[trace_id]
     from ragfault.analysis import diagnose
 
-    said = {one.metric: one.reason if one.value is None else f"{one.value:.6g}" for one in found.scores}
-    request.node.user_properties.extend((f"ragfault {metric}", value) for metric, value in said.items())
+    scores = {
+        score.metric: score.reason if score.value is None else f"{score.value:.6g}" for score in result.scores
+    }
+    request.node.user_properties.extend((f"ragfault {metric}", value) for metric, value in scores.items())
     problems = [
-        f"  {problem.kind}: {problem.text}" for problem in diagnose(found.trace, found.verdicts).problems
+        f"  {problem.kind}: {problem.text}" for problem in diagnose(result.trace, result.verdicts).problems
     ]
-    lines = [found.trace.query, *(f"  {metric} = {value}" for metric, value in said.items()), *problems]
+    lines = [result.trace.query, *(f"  {metric} = {value}" for metric, value in scores.items()), *problems]
     request.node.add_report_section("setup", "ragfault", "\n".join(map(_strip_control, lines)))
-    return found
+    return result
 
 
 class RagfaultFixture:
-    """What the fixture `ragfault` gives: it evaluates traces, holds runs against bars or a baseline, and reports.
+    """The value of the fixture `ragfault`.
 
-    Every report is attached to the test that asked for it: as properties, which JUnit XML holds, and as the message
-    of its failure; what did not fail it, as a section.
+    It evaluates traces, checks runs against thresholds or a baseline, and reports.
+
+    Every report is attached to its test: as properties, which JUnit XML contains, and as the message of its
+    failure; if it did not fail, as a section.
     """
 
     def __init__(self, config: pytest.Config, temporary_folders: pytest.TempPathFactory) -> None:
@@ -163,14 +173,14 @@ class RagfaultFixture:
         self._runs_by_list: dict[int, Run] = {}
         self._scored_traces: dict[Path, dict[str, ScoredTrace]] = {}
         self.written_reports: set[Path] = set()
-        """The reports that were written."""
+        """Paths of the reports."""
 
     def evaluate(self, traces: Traces, *, name: str | None = None, **options: Any) -> Run:
-        """Evaluate traces, as `ragfault.evaluate` does with these options, and give the run.
+        """Evaluate traces, as `ragfault.evaluate` does with these options, and return the run.
 
-        The run is kept under its name in `--ragfault-out`, replacing the one there, else in pytest's temporary
-        folder. Its name is that of the file, unless given. The same file with the same options is evaluated once
-        in a session.
+        The run is stored under its name in `--ragfault-out`, replacing the one there, else in pytest's
+        temporary folder. Its name is that of the file, unless given. The same file with the same options is
+        evaluated once in a session.
         """
         from ragfault.evaluation import evaluate
 
@@ -179,11 +189,14 @@ class RagfaultFixture:
             key = (str(Path(traces).absolute()), repr(sorted(options.items())))
         if key is not None and key in self._runs:
             return self._runs[key][0]
-        kept = self._get_path("out")
-        folder = kept or self._temporary_folders.mktemp("ragfault")
-        taken = {run.path.name for run, _ in self._runs.values()}
+        out_folder = self._get_path("out")
+        folder = out_folder or self._temporary_folders.mktemp("ragfault")
+        used_names = {run.path.name for run, _ in self._runs.values()}
         run = evaluate(
-            traces, folder / _make_unique(name or _name_run(traces), taken), force=kept is not None, **options
+            traces,
+            folder / _make_unique(name or _name_run(traces), used_names),
+            force=out_folder is not None,
+            **options,
         )
         self._runs[key or (f"run {len(self._runs)}", "")] = (run, options)
         return run
@@ -195,7 +208,7 @@ class RagfaultFixture:
         coverage: float = 0.5,
         unsure: UnsureOutcome | None = None,
     ) -> GateResult:
-        """Assert that a run reaches every bar, `groundedness>=0.85`, as `ragfault gate` decides it."""
+        """Assert that a run reaches every threshold, such as `groundedness>=0.85`, as `ragfault gate` decides it."""
         __tracebackhide__ = True
         return self._check_run(run, thresholds, False, unsure, coverage=coverage)
 
@@ -210,8 +223,9 @@ class RagfaultFixture:
     ) -> GateResult:
         """Assert that no metric of a run got worse than in a baseline by more than its margin.
 
-        `baseline` is a run, or None for that of `--ragfault-baseline`; where there is none the test is skipped.
-        `terms` are those of `ragfault gate --baseline`: metrics, margins, alpha, power, coverage, anyway, seed.
+        `baseline` is a run, or None for that of `--ragfault-baseline`; without one the test is skipped.
+        `terms` are those of `ragfault gate --baseline`: metrics, margins, alpha, power, coverage, anyway,
+        seed.
         """
         __tracebackhide__ = True
         return self._check_run(
@@ -219,7 +233,7 @@ class RagfaultFixture:
         )
 
     def _evaluate_traces(self, traces: Traces, options: Mapping[str, Any]) -> Mapping[str, ScoredTrace]:
-        """Id → the trace with its verdicts and scores, of all traces, which are evaluated once."""
+        """Evaluate all traces once, and return them by id with their verdicts and scores."""
         from itertools import groupby
 
         from ragfault.evaluation.online import ScoredTrace
@@ -231,11 +245,11 @@ class RagfaultFixture:
             if key:
                 self._runs_by_list[key] = run
         if run.path not in self._scored_traces:
-            seen = zip(
-                run.traces(), run.verdicts(), groupby(run.scores(), lambda one: one.trace), strict=True
+            rows = zip(
+                run.traces(), run.verdicts(), groupby(run.scores(), lambda score: score.trace), strict=True
             )
             self._scored_traces[run.path] = {
-                trace.id: ScoredTrace(trace, verdicts, tuple(scores)) for trace, verdicts, (_, scores) in seen
+                trace.id: ScoredTrace(trace, verdicts, tuple(scores)) for trace, verdicts, (_, scores) in rows
             }
         return self._scored_traces[run.path]
 
@@ -249,7 +263,7 @@ class RagfaultFixture:
         unsure: UnsureOutcome | None = None,
         **terms: Any,
     ) -> None:
-        """Do what a marker asks for; its paths begin at the root of the tests."""
+        """Run the checks of a marker; its paths are relative to the root of the tests."""
         __tracebackhide__ = True
         root = self._config.rootpath
         run = self.evaluate(root / traces if isinstance(traces, str | Path) else traces, **(evaluate or {}))
@@ -267,43 +281,43 @@ class RagfaultFixture:
         unsure: UnsureOutcome | None,
         **terms: Any,
     ) -> GateResult:
-        """Hold a run against bars and a baseline, attach the report, and let the test fail, skip or go on."""
+        """Check a run against thresholds and a baseline, attach the report, and let the test fail, skip or go on."""
         __tracebackhide__ = True
         from ragfault.analysis import gate
         from ragfault.io.runs import Run
 
         run = Run.open(run) if isinstance(run, str | Path) else run
-        against, missing = self._resolve_baseline(run, baseline)
+        baseline_run, missing = self._resolve_baseline(run, baseline)
         if missing and not thresholds:
             pytest.skip(missing)
         if missing:
             terms = {key: value for key, value in terms.items() if key == "coverage"}
-        found = gate(run, thresholds, baseline=against, **terms)
-        self._attach_report(run, found)
-        self._apply_result(found, unsure or self._config.getoption("ragfault_unsure"))
+        result = gate(run, thresholds, baseline=baseline_run, **terms)
+        self._attach_report(run, result)
+        self._apply_result(result, unsure or self._config.getoption("ragfault_unsure"))
         if missing:
-            pytest.skip(f"the bars are passed; {missing}")
-        return found
+            pytest.skip(f"the thresholds are passed; {missing}")
+        return result
 
     def _resolve_baseline(self, run: Run, baseline: Run | str | Path | bool) -> tuple[Run | None, str | None]:
-        """The run to hold against, or why there is none."""
+        """Return the run to compare with, or the reason why there is none."""
         from ragfault.io.runs import Run
 
         if isinstance(baseline, Run):
             return baseline, None
         if baseline is False:
             return None, None
-        place = self._get_path("baseline") if baseline is True else Path(baseline)
-        if place is None:
+        folder = self._get_path("baseline") if baseline is True else Path(baseline)
+        if folder is None:
             return None, "no baseline: give a run, or --ragfault-baseline PATH"
-        if (place / "manifest.json").is_file() or not any(place.glob("*/manifest.json")):
-            return Run.open(place), None
-        if not (place / run.path.name / "manifest.json").is_file():
-            return None, f"no baseline: {place} holds runs, but none called {run.path.name}"
-        return Run.open(place / run.path.name), None
+        if (folder / "manifest.json").is_file() or not any(folder.glob("*/manifest.json")):
+            return Run.open(folder), None
+        if not (folder / run.path.name / "manifest.json").is_file():
+            return None, f"no baseline: {folder} holds runs, but none called {run.path.name}"
+        return Run.open(folder / run.path.name), None
 
     def _attach_report(self, run: Run, result: GateResult) -> None:
-        """Attach what was decided to the test that runs, and write the reports that were asked for."""
+        """Attach the decision to the running test, and write the requested reports."""
         from ragfault.reports.terminal import gate as report
 
         item = self._config.stash[_CURRENT_ITEM]
@@ -323,17 +337,17 @@ class RagfaultFixture:
         item.user_properties.append(("ragfault report", str(self._write_page(run, folder))))
 
     def _write_page(self, run: Run, folder: Path) -> Path:
-        """The HTML report of a run, written once."""
-        place = run.path.resolve()
-        if place not in self._pages:
+        """Write the HTML report of a run, once."""
+        run_folder = run.path.resolve()
+        if run_folder not in self._pages:
             from ragfault.reports.html.report import write_run_html
 
-            taken = {path.stem for path in self._pages.values()}
-            self._pages[place] = write_run_html(
-                run, folder / f"{_make_unique(_to_file_name(run.path.name), taken)}.html", force=True
+            used_names = {path.stem for path in self._pages.values()}
+            self._pages[run_folder] = write_run_html(
+                run, folder / f"{_make_unique(_to_file_name(run.path.name), used_names)}.html", force=True
             )
-            self.written_reports.add(self._pages[place])
-        return self._pages[place]
+            self.written_reports.add(self._pages[run_folder])
+        return self._pages[run_folder]
 
     def _apply_result(self, result: GateResult, unsure: UnsureOutcome) -> None:
         __tracebackhide__ = True
@@ -356,7 +370,7 @@ class RagfaultFixture:
         )
 
     def _get_path(self, name: str) -> Path | None:
-        """The path that an option gives, from where pytest was called."""
+        """Return the path in an option, relative to the folder in which pytest was called."""
         value = self._config.getoption(f"ragfault_{name}")
         return None if value is None else self._config.invocation_params.dir / value
 
@@ -366,41 +380,43 @@ _FIXTURE = pytest.StashKey[RagfaultFixture]()
 
 
 def _format_error(error: RagfaultError, config: pytest.Config) -> str:
-    """An error as the report of a test says it; where a file is missing, with the folder that paths begin at."""
+    """Format an error for the report of a test; a missing file with the folder that paths are relative to."""
     text = f"{type(error).__name__}: {error}"
-    more = f"Paths begin at pytest's root folder, {config.rootpath}. Is it not the one you meant? Write options with =."
-    return f"{text}\n{more}" if "there is no file" in text else text
+    hint = f"Paths begin at pytest's root folder, {config.rootpath}. Is it not the one you meant? Write options with =."
+    return f"{text}\n{hint}" if "there is no file" in text else text
 
 
 def _name_run(traces: object) -> str:
-    """A run's name after what it is made from: that of the file, without its suffixes."""
+    """Return a run's name by its file, without suffixes."""
     if isinstance(traces, str | Path):
         return _to_file_name(Path(traces).name.split(".")[0]) or "traces"
     return "traces"
 
 
 def _strip_control(text: str) -> str:
-    """A text of a trace without what would steer a terminal."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    """Replace characters of a text that would control a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _to_file_name(text: str) -> str:
-    """A text that can be a file's name.
+    """Turn a text into a file name.
 
-    >>> _to_file_name("tests/test_rag.py::test_bars[v1]")
-    'tests-test_rag.py-test_bars-v1'
+    >>> _to_file_name("tests/test_rag.py::test_thresholds[v1]")
+    'tests-test_rag.py-test_thresholds-v1'
     """
-    return "-".join("".join(sign if sign.isalnum() or sign in "_." else " " for sign in text).split())
+    return "-".join(
+        "".join(character if character.isalnum() or character in "_." else " " for character in text).split()
+    )
 
 
 def _make_unique(name: str, taken: Iterable[str]) -> str:
-    """The name, or the first after it that is not taken.
+    """Return the name, or the first one with a number that is not taken.
 
     >>> _make_unique("v1", ["v1", "v1-2"])
     'v1-3'
     """
-    used, number, found = set(taken), 1, name
-    while found in used:
+    used, number, candidate = set(taken), 1, name
+    while candidate in used:
         number += 1
-        found = f"{name}-{number}"
-    return found
+        candidate = f"{name}-{number}"
+    return candidate

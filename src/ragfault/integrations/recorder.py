@@ -1,7 +1,8 @@
 """The trace recorder: spans that a framework reports, assembled into a trace when the outermost one ends.
 
-Every framework tells the same: a step began, within another one; it ended, with this or with an error. Steps become
-operations in the words of OpenInference and gen_ai, and the operations a trace, by the rules for spans (docs/spans.md).
+A framework reports the start of a span within another one, and its end with a result or an error. Spans
+become operations with the attributes of OpenInference and gen_ai, and the operations a trace, by the rules
+for spans (docs/spans.md).
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from ragfault.io.otel import OtelSpan, build_trace
 from ragfault.records import Trace
 
 TraceSink = BackgroundScorer | Callable[[Trace], object] | str | Path
-"""Where traces go: to a background that scores them, to a function, or as lines to a file of JSON."""
+"""The target of traces: a background scorer, a function, or a file of JSON lines."""
 
 SPAN_KIND = "openinference.span.kind"
 MAX_OPEN_TRACES = 10_000
-"""How many traces are put together at once; of more, the oldest, which may never end, are let go."""
+"""At most this many traces are open at once; beyond it the oldest, which may never end, are discarded."""
 
 
 class TraceDelivery:
-    """Hands finished traces on, and never harms whoever made them: what is no trace is counted and warned of once."""
+    """Delivers finished traces without ever failing the caller: errors are counted, and the first is warned of."""
 
     def __init__(self, sink: TraceSink, route: str | None = None) -> None:
         self._background = sink if isinstance(sink, BackgroundScorer) else None
@@ -44,12 +45,12 @@ class TraceDelivery:
         )
         self._route = route
         self.rejected = 0
-        """Traces that could not be made or handed on."""
+        """Traces that could not be built or delivered."""
 
     def deliver_operations(self, operations: Iterable[OtelSpan]) -> None:
-        """Hand on the trace that operations make, if they have to do with RAG."""
+        """Deliver the trace of some operations, if it belongs to RAG."""
         operations = tuple(operations)
-        if {one.attributes.get(SPAN_KIND) for one in operations} <= {None, "EMBEDDING", "PROMPT"}:
+        if {operation.attributes.get(SPAN_KIND) for operation in operations} <= {None, "EMBEDDING", "PROMPT"}:
             return
         try:
             trace = build_trace(operations)
@@ -59,7 +60,7 @@ class TraceDelivery:
             self.reject(error)
 
     def deliver_trace(self, trace: Trace) -> None:
-        """Hand on a trace."""
+        """Deliver a trace."""
         if self._route is not None:
             trace = msgspec.structs.replace(trace, route=self._route)
         try:
@@ -68,7 +69,7 @@ class TraceDelivery:
             self.reject(error)
 
     def reject(self, error: Exception) -> None:
-        """Count what could not be handed on."""
+        """Count what could not be delivered."""
         self.rejected += 1
         if self._background is not None:
             self._background.reject(error)
@@ -77,26 +78,26 @@ class TraceDelivery:
 
 
 def _open_jsonl(target: str | Path) -> Callable[[Trace], object]:
-    """What adds a line for each trace to a file."""
+    """Return a function that appends a line for each trace to a file."""
     path, lock = Path(target), threading.Lock()
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    def take(trace: Trace) -> None:
+    def write_trace(trace: Trace) -> None:
         with lock, path.open("ab") as file:
             file.write(msgspec.json.encode(trace) + b"\n")
 
-    return take
+    return write_trace
 
 
 class _OpenSpan:
-    """A step that has begun."""
+    """A span that has not ended."""
 
     def __init__(self, name: str, trace: str, parent: str | None, attributes: dict[str, Any]) -> None:
         self.name, self.trace, self.parent, self.attributes = name, trace, parent, attributes
         self.start, self._clock = time.time_ns(), time.perf_counter_ns()
 
     def to_operation(self, key: str, error: BaseException | None) -> OtelSpan:
-        """The operation that it was."""
+        """Convert the ended span to an operation."""
         return OtelSpan(
             trace=self.trace,
             id=key,
@@ -111,13 +112,13 @@ class _OpenSpan:
 
 
 class TraceRecorder:
-    """Steps that are under way, by their keys; a step within none that is known is the outermost of a trace.
+    """Open spans by their keys; a span without a known parent is the outermost of a trace.
 
-    >>> found = []
-    >>> recorder = TraceRecorder(found.append)
+    >>> traces = []
+    >>> recorder = TraceRecorder(traces.append)
     >>> recorder.begin("1", "ask", None, {"openinference.span.kind": "CHAIN", "input.value": "When?"})
     >>> recorder.end("1", {"output.value": "At ten."})
-    >>> found[0].query, found[0].answer
+    >>> traces[0].query, traces[0].answer
     ('When?', 'At ten.')
     """
 
@@ -131,54 +132,54 @@ class TraceRecorder:
     def begin(
         self, key: str, name: str, parent: str | None, attributes: dict[str, Any] | None = None
     ) -> None:
-        """A step has begun."""
+        """Begin a span."""
         with self._lock:
-            above = self._steps.get(parent or "")
-            trace = key if above is None else above.trace
+            parent_span = self._steps.get(parent or "")
+            trace = key if parent_span is None else parent_span.trace
             self._steps[key] = _OpenSpan(
-                name, trace, None if above is None else parent, dict(attributes or {})
+                name, trace, None if parent_span is None else parent, dict(attributes or {})
             )
             self._open_spans.setdefault(trace, set()).add(key)
-            if above is None:
+            if parent_span is None:
                 self._traces[key] = []
                 if len(self._traces) > MAX_OPEN_TRACES:
                     self._discard_trace(next(iter(self._traces)))
 
     def update(self, key: str | None, attributes: dict[str, Any]) -> None:
-        """Something more is known of a step."""
+        """Update the attributes of an open span."""
         with self._lock:
-            if (step := self._steps.get(key or "")) is not None:
-                step.attributes.update(attributes)
+            if (span := self._steps.get(key or "")) is not None:
+                span.attributes.update(attributes)
 
     def get_attribute(self, key: str, name: str) -> Any:
-        """What is known of a step under that name."""
-        step = self._steps.get(key)
-        return None if step is None else step.attributes.get(name)
+        """Return an attribute of an open span, None if there is none."""
+        span = self._steps.get(key)
+        return None if span is None else span.attributes.get(name)
 
     def end(
         self, key: str, attributes: dict[str, Any] | None = None, error: BaseException | None = None
     ) -> None:
-        """A step has ended; with the outermost one its trace is handed on."""
+        """End a span; the end of the outermost one delivers its trace."""
         with self._lock:
-            step = self._steps.pop(key, None)
-            if step is None:
+            span = self._steps.pop(key, None)
+            if span is None:
                 return
-            step.attributes.update(attributes or {})
-            self._traces[step.trace].append(step.to_operation(key, error))
-            self._open_spans[step.trace].discard(key)
-            found = self._discard_trace(key) if key == step.trace else None
-        if found is not None:
-            self.delivery.deliver_operations(found)
+            span.attributes.update(attributes or {})
+            self._traces[span.trace].append(span.to_operation(key, error))
+            self._open_spans[span.trace].discard(key)
+            operations = self._discard_trace(key) if key == span.trace else None
+        if operations is not None:
+            self.delivery.deliver_operations(operations)
 
     def _discard_trace(self, trace: str) -> list[OtelSpan]:
-        """Let a trace go, with what is still under way in it."""
+        """Remove a trace with its open spans, and return its operations."""
         for key in self._open_spans.pop(trace, ()):
             self._steps.pop(key, None)
         return self._traces.pop(trace)
 
 
 def to_documents(retrieved: Any) -> list[dict[str, Any]] | None:
-    """What a retriever gave, as `gen_ai.retrieval.documents` has it; None for what is no list of chunks."""
+    """Convert the result of a retriever to `gen_ai.retrieval.documents`; None if it is no list of chunks."""
     try:
         chunks = to_chunks(retrieved)
     except Exception:  # noqa: BLE001 - what is no list of chunks is told by its absence

@@ -81,7 +81,7 @@ def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:
         return profiled
     if not hasattr(judge, "open_session"):
         raise UsageError(
-            f'the judge {judge.fingerprint.split()[0]} takes no domain profile. Leave out the profile "{profile.name}", '
+            f'the judge {judge.fingerprint.split()[0]} takes no domain profile. Leave out "{profile.name}", '
             "or choose a judge of the package, such as lexical."
         )
     from ragfault.judges.domain.judge import ProfiledJudge

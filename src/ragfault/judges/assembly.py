@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from ragfault.records import (
 from ragfault.text import split_content_words, split_sentences
 
 OFFERED_PARTS: frozenset[VerdictKind] = frozenset(VERDICT_KINDS) - {"harm"}
+"""All kinds of verdict that a scorer can give."""
 SUPPORTING_LABELS = ("supported", "inferred")
 DEFAULT_LEVELS = RelevanceLevels()
 MIN_OWN_SHARE = 0.3
@@ -55,6 +57,26 @@ def assemble_verdicts(trace: Trace, scorer: Scorer, levels: RelevanceLevels = DE
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Verdicts(trace=trace.id, judge=scorer.fingerprint, failures={"*": reason})
     return Verdicts(trace=trace.id, judge=scorer.fingerprint, **parts)
+
+
+class ScorerJudge(ABC):
+    """A judge that is also a `Scorer`: it assembles its verdicts from its own scores."""
+
+    offers: frozenset[VerdictKind] = OFFERED_PARTS
+    levels: RelevanceLevels = DEFAULT_LEVELS
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Identity of the scores, in one line."""
+
+    @abstractmethod
+    def open_session(self, query: str = "") -> ScorerSession:
+        """Open a session for one trace."""
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """Return the verdicts on each trace; each depends on that trace alone."""
+        return [assemble_verdicts(trace, self, self.levels) for trace in traces]
 
 
 def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) -> RelevanceLevel:

@@ -1,4 +1,4 @@
-"""The worker process of the background scorer: frames on standard input and standard output."""
+"""The worker process of the background scorer: messages on standard input and standard output."""
 
 from __future__ import annotations
 

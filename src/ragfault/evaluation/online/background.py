@@ -22,30 +22,30 @@ from ragfault.protocols import Judge
 from ragfault.records import Trace
 
 ScoreSink = Callable[[ScoredTrace], object]
-"""Whoever takes scores as they come; called on a thread of the background, one at a time."""
+"""The receiver of scores; called on a thread of the background scorer, one at a time."""
 MAX_ATTEMPTS = 2
-"""How often a trace is given to a worker that dies of it."""
+"""The number of workers that a trace may crash."""
 POLL_SECONDS = 0.05
-"""Seconds between looks at what still waits at the end."""
+"""Seconds between checks for pending traces at the end."""
 CRASH_REASON = "the worker process died of this trace, twice"
 WORKER_DIED = "died"
-"""In the queue: a worker has ended."""
+"""A message in the queue: a worker has ended."""
 
 
 class BackgroundScorer:
-    """Scores traces without the caller waiting: `submit` returns at once, and `sink` is called with each outcome.
+    """A scorer in the background: `submit` returns at once, and `sink` is called with each outcome.
 
-    A worker process judges, so that the caller's own work is not slowed; a judge that is no name but an object works on
-    a thread here. At most `capacity` traces wait; what is submitted beyond is dropped, counted in `dropped`, and warned
-    of once. Nothing else is lost: `close`, or the end of the program, waits for every score, a worker that dies is
-    replaced, and a trace that kills two, or that cannot be sent, has `failed` scores. A process that is forked begins
-    anew with its first trace.
+    A worker process judges, so that the caller is not slowed; a judge object works on a thread of this
+    process. At most `capacity` traces wait; further ones are dropped, counted in `dropped`, and warned of
+    once. Nothing else is lost: `close`, or the end of the program, waits for every score, a worker that dies
+    is replaced, and a trace that crashes two workers, or that cannot be sent, has `failed` scores. A forked
+    process starts anew with its first trace.
 
-    >>> found = []
-    >>> with BackgroundScorer(found.append, judge="lexical", metrics=["context_relevance"]) as background:
+    >>> results = []
+    >>> with BackgroundScorer(results.append, judge="lexical", metrics=["context_relevance"]) as background:
     ...     background.submit(Trace(id="1", query="When?", chunks=()))
     True
-    >>> [scored.trace.id for scored in found]
+    >>> [scored.trace.id for scored in results]
     ['1']
     """
 
@@ -67,7 +67,7 @@ class BackgroundScorer:
         atexit.register(self.close)
 
     def _reset(self) -> None:
-        """Begin with nothing, in this process."""
+        """Reset all state, in this process."""
         self._process = os.getpid()
         self._parent_worker = (
             self._worker
@@ -87,7 +87,7 @@ class BackgroundScorer:
         self._thread.start()
 
     def submit(self, trace: Trace) -> bool:
-        """Take a trace to be scored; False where it was dropped, because too many wait or all is closed."""
+        """Add a trace to the queue; return False if it was dropped, because too many wait or the scorer is closed."""
         if self._process != os.getpid():
             self._reset()
         with self._submit_lock:
@@ -96,28 +96,28 @@ class BackgroundScorer:
                 self._queue.put(trace)
                 return True
             self.dropped += 1
-            first = self.dropped == 1
-        if first:
+            is_first = self.dropped == 1
+        if is_first:
             warnings.warn(
-                "ragfault drops traces: more come than are scored, or it is closed. See Background.dropped.",
+                "ragfault drops traces: more come than are scored, or it is closed. See BackgroundScorer.dropped.",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return False
 
     def reject(self, error: Exception) -> None:
-        """Count what cannot be made into a trace, in `unread`, and warn of it once; the caller goes on."""
+        """Count an object that cannot become a trace in `rejected`, and warn of the first one."""
         self.rejected += 1
         if self.rejected == 1:
             warnings.warn(f"ragfault cannot score this: {error}", RuntimeWarning, stacklevel=3)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was submitted is scored; False where that took longer than `timeout` seconds."""
+        """Wait until all submitted traces are scored; return False after `timeout` seconds."""
         with self._all_scored:
             return self._all_scored.wait_for(lambda: self.scored >= self.submitted, timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Score what waits, and end. Safe to call twice."""
+        """Score the pending traces, and end. Safe to call twice."""
         if self._process == os.getpid():
             with self._submit_lock:
                 if not self._closed:
@@ -135,19 +135,19 @@ class BackgroundScorer:
     # --- on the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Hand traces to the worker, and replace one that dies; at the end wait for what it still has."""
-        number, open_ = 0, True
-        while open_ or self._pending:
+        """Send traces to the worker, and replace one that dies; at the end wait for the pending ones."""
+        number, is_open = 0, True
+        while is_open or self._pending:
             try:
-                given = self._queue.get(timeout=None if open_ else POLL_SECONDS)
+                message = self._queue.get(timeout=None if is_open else POLL_SECONDS)
             except Empty:
                 continue
-            if given is None:
-                open_ = False
-            elif isinstance(given, Trace):
+            if message is None:
+                is_open = False
+            elif isinstance(message, Trace):
                 with self._lock:
-                    self._pending[number] = (given, 1)
-                self._send(number, given)
+                    self._pending[number] = (message, 1)
+                self._send(number, message)
                 number += 1
             elif self._pending and self._worker is not None and not self._worker.alive:
                 self._replace_worker()
@@ -155,11 +155,11 @@ class BackgroundScorer:
             self._worker.close()
 
     def _notify_exit(self) -> None:
-        """A worker has ended: the thread looks whether it still had something."""
+        """Notify the thread that a worker has ended."""
         self._queue.put(WORKER_DIED)
 
     def _send(self, number: int, trace: Trace) -> None:
-        """Give a trace to the worker; one that cannot be written down has failed."""
+        """Send a trace to the worker; one that cannot be encoded has failed."""
         if self._worker is None and not self._start_worker():
             return
         assert self._worker is not None
@@ -174,7 +174,7 @@ class BackgroundScorer:
             self._replace_worker(spared=number)
 
     def _start_worker(self) -> bool:
-        """A worker; where none can be started, all that waits has failed."""
+        """Start a worker; if that is impossible, all pending traces have failed."""
         try:
             self._worker = self._config.start_worker(self._deliver, self._notify_exit)
         except (OSError, RuntimeError) as error:
@@ -191,24 +191,24 @@ class BackgroundScorer:
             return list(self._pending.items())
 
     def _replace_worker(self, spared: int | None = None) -> None:
-        """A new worker in the place of one that died; it gets what the other still had."""
+        """Start a new worker in the place of one that died, with its pending traces."""
         if self._worker is not None:
             self._worker.close()
-        held = self._list_pending()
-        if held and held[0][0] != spared:  # the one that it was at when it died
-            number, (trace, tries) = held[0]
-            if tries >= MAX_ATTEMPTS:
+        pending = self._list_pending()
+        if pending and pending[0][0] != spared:  # the one that it was at when it died
+            number, (trace, attempts) = pending[0]
+            if attempts >= MAX_ATTEMPTS:
                 self._deliver(number, build_failed_score(trace, self._config, CRASH_REASON))
             else:
                 with self._lock:
-                    self._pending[number] = (trace, tries + 1)
+                    self._pending[number] = (trace, attempts + 1)
         if self._start_worker():
             for number, (trace, _) in self._list_pending():
                 if self._worker is None or not self._worker.send(number, trace):
                     return  # its death is in the queue, or will be
 
     def _deliver(self, number: int, scored: ScoredTrace) -> None:
-        """An outcome: it goes to the sink, once."""
+        """Deliver an outcome to the sink, once."""
         with self._lock:
             if self._pending.pop(number, None) is None:
                 return
@@ -218,7 +218,8 @@ class BackgroundScorer:
             self.sink_failures += 1
             if self.sink_failures == 1:
                 warnings.warn(
-                    f"the sink of ragfault's scores failed: {type(error).__name__}: {error}. See Background.unsunk.",
+                    f"the sink of ragfault's scores failed: {type(error).__name__}: {error}. "
+                    "See BackgroundScorer.sink_failures.",
                     RuntimeWarning,
                     stacklevel=1,
                 )
@@ -228,13 +229,13 @@ class BackgroundScorer:
 
 
 def to_jsonl(path: str | Path) -> ScoreSink:
-    """The sink that adds a line of JSON for each trace to a file: trace, verdicts, scores."""
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    """Return a sink that appends a line of JSON for each trace to a file: trace, verdicts, scores."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
     encode: Any = msgspec.json.encode
 
     def sink(scored: ScoredTrace) -> None:
-        with place.open("ab") as file:
+        with target.open("ab") as file:
             file.write(encode(scored) + b"\n")
 
     return sink

@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, cast
 from uuid import uuid4
 
 from ragfault.errors import UnknownName, UsageError
@@ -19,17 +19,18 @@ Retrieved = TypeVar("Retrieved", bound=Iterable[Any])
 
 
 class MeasuredRetriever(Generic[Retrieved]):
-    """A callable that takes a query and returns what the retriever found, unchanged, at once.
+    """A callable that takes a query and returns the result of the retriever, unchanged, at once.
 
-    What it found is scored by the background: relevance, ranking, redundancy and whatever metrics it was told. For
-    LangChain and LlamaIndex, whose chains want their own class, see `ragfault.integrations.langchain` and `.llamaindex`.
+    The result is scored in the background: relevance, ranking, redundancy and any other metrics. For
+    LangChain and LlamaIndex, whose chains need their own class, see `ragfault.integrations.langchain` and
+    `.llamaindex`.
 
-    >>> found = []
-    >>> with BackgroundScorer(found.append, judge="lexical", metrics=["context_relevance"]) as background:
+    >>> results = []
+    >>> with BackgroundScorer(results.append, judge="lexical", metrics=["context_relevance"]) as background:
     ...     retriever = MeasuredRetriever(lambda query: ["The ferry leaves at ten."], background)
     ...     retriever("When does the ferry leave?")
     ['The ferry leaves at ten.']
-    >>> found[0].trace.query, found[0].values
+    >>> results[0].trace.query, results[0].values
     ('When does the ferry leave?', {'context_relevance': 1.0})
     """
 
@@ -39,74 +40,75 @@ class MeasuredRetriever(Generic[Retrieved]):
         self._retriever, self._background, self._route = retriever, background, route
 
     def __call__(self, query: str) -> Retrieved:
-        """What the retriever finds; what it raises is raised, and scored as an error."""
-        begin = time.perf_counter()
+        """Return the result of the retriever; an error is raised, and scored as one."""
+        with RetrievalMeasurement(self._background, query, self._route) as measurement:
+            measurement.result = self._retriever(query)
+        return cast(Retrieved, measurement.result)
+
+
+class RetrievalMeasurement:
+    """A context of one retrieval: at its end the result, or the error, is submitted to be scored.
+
+    A result without chunks is rejected; the caller of the retriever never notices.
+    """
+
+    def __init__(self, background: BackgroundScorer, query: str, route: str | None = None) -> None:
+        self._background, self._query, self._route = background, query, route
+        self.result: Any = None
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        duration = 1000 * (time.perf_counter() - self._started)
+        latency = Latency(retrieval=duration)
+        if isinstance(error, Exception):
+            message = f"{type(error).__name__}: {error}"
+            self._background.submit(
+                Trace(id=uuid4().hex, query=self._query, route=self._route, error=message, latency=latency)
+            )
+        if error is not None:
+            return
         try:
-            found = self._retriever(query)
-        except Exception as error:
-            self._background.submit(build_failed_trace(query, error, begin, self._route))
-            raise
-        submit_retrieval(self._background, query, found, begin, self._route)
-        return found
-
-
-def submit_retrieval(
-    background: BackgroundScorer,
-    query: str,
-    retrieved: Iterable[Any],
-    started: float,
-    route: str | None = None,
-) -> None:
-    """Submit a retrieval that began at a reading of `time.perf_counter`; what holds no chunks is passed over."""
-    took = 1000 * (time.perf_counter() - started)
-    try:
-        if not isinstance(retrieved, Sequence):
-            raise UsageError(f"a retriever returned {type(retrieved).__name__}, which is no list of chunks.")
-        chunks = to_chunks(retrieved)
-    except Exception as error:  # noqa: BLE001 - whatever a retriever returned, its caller has it and goes on
-        background.reject(error)
-        return
-    trace = Trace(
-        id=uuid4().hex,
-        query=query,
-        chunks=chunks,
-        route=route,
-        latency=Latency(retrieval=took),
-        steps=(
-            Step(
-                id="retrieve",
-                kind="retrieve",
-                start=0.0,
-                duration=took,
-                chunks=tuple(chunk.id for chunk in chunks),
-            ),
-        ),
-    )
-    background.submit(trace)
-
-
-def build_failed_trace(query: str, error: Exception, started: float, route: str | None = None) -> Trace:
-    """The trace of a retrieval that raised an error."""
-    return Trace(
-        id=uuid4().hex,
-        query=query,
-        route=route,
-        error=f"{type(error).__name__}: {error}",
-        latency=Latency(retrieval=1000 * (time.perf_counter() - started)),
-    )
+            if not isinstance(self.result, Sequence):
+                raise UsageError(
+                    f"a retriever returned {type(self.result).__name__}, which is no list of chunks."
+                )
+            chunks = to_chunks(self.result)
+        except Exception as fault:  # noqa: BLE001 - whatever a retriever returned, its caller has it and goes on
+            self._background.reject(fault)
+            return
+        step = Step(
+            id="retrieve",
+            kind="retrieve",
+            start=0.0,
+            duration=duration,
+            chunks=tuple(chunk.id for chunk in chunks),
+        )
+        self._background.submit(
+            Trace(
+                id=uuid4().hex,
+                query=self._query,
+                chunks=chunks,
+                route=self._route,
+                latency=latency,
+                steps=(step,),
+            )
+        )
 
 
 FunctionKind = Literal["pipeline", "retriever", "generator"]
 FUNCTION_KINDS = ("pipeline", "retriever", "generator")
 QUERY_ARGUMENTS = ("query", "question", "prompt", "input", "text", "message")
-"""Names of arguments that are taken for the query; else it is the first text."""
+"""Names of arguments that are the query; else it is the first text."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class TraceDraft:
-    """A trace in the making."""
+    """A trace under construction."""
 
     def __init__(self, query: str) -> None:
         self.query, self.started = query, time.perf_counter()
@@ -116,14 +118,14 @@ class TraceDraft:
         self.steps: list[Step] = []
 
     def add_result(self, kind: FunctionKind, name: str, start: float, value: object) -> None:
-        """What an observed function returned."""
-        took = 1000 * (time.perf_counter() - start)
+        """Add the result of an observed function."""
+        duration = 1000 * (time.perf_counter() - start)
         if kind == "retriever" and isinstance(value, (list, tuple)):
             self.chunks = to_chunks(value)
         elif isinstance(value, str):
             self.answer = value
         if kind != "pipeline":
-            self.durations[kind] += took
+            self.durations[kind] += duration
             self.steps.append(
                 Step(
                     id=str(len(self.steps) + 1),
@@ -133,12 +135,12 @@ class TraceDraft:
                     if kind == "retriever" and self.chunks is not None
                     else None,
                     start=1000 * (start - self.started),
-                    duration=took,
+                    duration=duration,
                 )
             )
 
     def build_trace(self, error: BaseException | None) -> Trace:
-        """The finished trace."""
+        """Build the finished trace."""
         total = 1000 * (time.perf_counter() - self.started)
         latency = Latency(
             retrieval=self.durations["retriever"] or None,
@@ -162,14 +164,14 @@ _current_draft: ContextVar[TraceDraft | None] = ContextVar("draft", default=None
 def observe(
     background: BackgroundScorer, kind: FunctionKind = "pipeline"
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """The decorator of a function, plain or async, whose calls are traces, or parts of one.
+    """Return a decorator of a function, plain or async, whose calls are traces, or parts of one.
 
-    The outermost observed call is a trace: its query is the argument named query, question, …, else the first text. A
-    "retriever" within it gives the chunks that it returns, a "generator" the answer; so does the outermost function
-    where it returns a text. An error is written into the trace, and raised.
+    The outermost observed call is a trace: its query is the argument named query, question, …, else the first
+    text. A "retriever" within it returns the chunks, a "generator" the answer; so does the outermost function
+    if it returns a text. An error is recorded in the trace, and raised.
 
-    >>> found = []
-    >>> with BackgroundScorer(found.append, judge="lexical", metrics=["groundedness"]) as background:
+    >>> results = []
+    >>> with BackgroundScorer(results.append, judge="lexical", metrics=["groundedness"]) as background:
     ...     @observe(background, "retriever")
     ...     def search(query):
     ...         return ["The ferry leaves at ten."]
@@ -178,7 +180,7 @@ def observe(
     ...         return search(question)[0]
     ...     answer("When does the ferry leave?")
     'The ferry leaves at ten.'
-    >>> found[0].trace.answer, found[0].values
+    >>> results[0].trace.answer, results[0].values
     ('The ferry leaves at ten.', {'groundedness': 1.0})
     """
     if kind not in FUNCTION_KINDS:
@@ -189,16 +191,16 @@ def observe(
         name = getattr(function, "__name__", type(function).__name__)
 
         @functools.wraps(function)
-        def plain(*args: P.args, **kwargs: P.kwargs) -> R:
-            with _ObservedCall(background, kind, name, signature, args, kwargs) as seen:
-                return seen.record_result(function(*args, **kwargs))
+        def call_plain(*args: P.args, **kwargs: P.kwargs) -> R:
+            with _ObservedCall(background, kind, name, signature, args, kwargs) as call:
+                return call.record_result(function(*args, **kwargs))
 
         @functools.wraps(function)
-        async def waiting(*args: P.args, **kwargs: P.kwargs) -> Any:
-            with _ObservedCall(background, kind, name, signature, args, kwargs) as seen:
-                return seen.record_result(await cast(Any, function(*args, **kwargs)))
+        async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with _ObservedCall(background, kind, name, signature, args, kwargs) as call:
+                return call.record_result(await cast(Any, function(*args, **kwargs)))
 
-        return cast(Callable[P, R], waiting) if inspect.iscoroutinefunction(function) else plain
+        return cast(Callable[P, R], call_async) if inspect.iscoroutinefunction(function) else call_plain
 
     return decorate
 
@@ -221,7 +223,7 @@ class _ObservedCall:
         self._draft = outer or TraceDraft(_extract_query(signature, args, kwargs))
 
     def record_result(self, value: R) -> R:
-        """Note what the function returned."""
+        """Record the result of the function."""
         try:
             self._draft.add_result(self._kind, self._name, self._start, value)
         except Exception as error:  # noqa: BLE001
@@ -240,11 +242,11 @@ class _ObservedCall:
 
 
 def _extract_query(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The query among the arguments of a call."""
+    """Extract the query from the arguments of a call."""
     try:
-        given = signature.bind_partial(*args, **kwargs).arguments
+        arguments = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
         return ""
-    texts = {name: value for name, value in given.items() if isinstance(value, str)}
-    named = next((texts[name] for name in QUERY_ARGUMENTS if name in texts), None)
-    return named if named is not None else next(iter(texts.values()), "")
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
+    query = next((texts[name] for name in QUERY_ARGUMENTS if name in texts), None)
+    return query if query is not None else next(iter(texts.values()), "")

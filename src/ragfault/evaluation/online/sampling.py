@@ -18,71 +18,71 @@ FAILURE_THRESHOLDS = {
     for rule in DEFAULT_RULES
     if rule.severity == "critical" and rule.below is not None
 }
-"""Metric → a trace with less fails: the level at which the mean of a window is critical."""
+"""Metric → the value below which a trace fails: the level at which the mean of a window is critical."""
 
 
 class SamplingPolicy(Struct, frozen=True, kw_only=True):
-    """How large a share of the traffic is drawn, and of what more.
+    """The share of the traffic to sample, and the factors for some traces.
 
-    A trace for which several hold has the largest of their chances.
+    A trace to which several factors apply has the largest of their chances.
     """
 
     share: float = 0.05
-    """The chance of any trace, above 0: none is without one, so that none counts without end."""
+    """The chance of any trace, above 0, so that no sampling weight is infinite."""
     failing: float = 4.0
-    """How many times likelier one is that fails (`FAILING`) or whose judging failed …"""
+    """The factor of a trace that fails (`FAILURE_THRESHOLDS`) or whose judging failed."""
     unsure: float = 2.0
-    """… one that the judge is unsure of …"""
+    """The factor of a trace that the judge is unsure of."""
     fresh: float = 4.0
-    """… and one of a new route: …"""
+    """The factor of the first traces of a route."""
     first: int = 100
-    """… of the first so many."""
+    """The number of first traces of a route."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise UsageError(f"the share is above 0 and at most 1, such as 0.05, got {self.share:g}.")
 
     def compute_chance(self, scored: ScoredTrace, position: int) -> float:
-        """The chance of a trace with its scores, the `place`-th of its route, from 0.
+        """Return the chance of a trace with its scores, at this position in its route, from 0.
 
         >>> from ragfault.evaluation.online import score_response
-        >>> good = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
-        >>> wrong = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
-        >>> [SamplingPolicy().compute_chance(scored, 1000) for scored in (good, wrong)]
+        >>> supported = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
+        >>> unsupported = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
+        >>> [SamplingPolicy().compute_chance(scored, 1000) for scored in (supported, unsupported)]
         [0.05, 0.2]
-        >>> SamplingPolicy().chance(good, 0)
+        >>> SamplingPolicy().chance(supported, 0)
         0.2
         """
-        times = [1.0]
+        factors = [1.0]
         if is_failing(scored.values, scored.verdicts):
-            times.append(self.failing)
+            factors.append(self.failing)
         if is_unsure(scored.verdicts):
-            times.append(self.unsure)
+            factors.append(self.unsure)
         if position < self.first:
-            times.append(self.fresh)
-        return min(1.0, self.share * max(times))
+            factors.append(self.fresh)
+        return min(1.0, self.share * max(factors))
 
 
 class SamplingDraw(Struct, frozen=True):
-    """What became of a trace in the draw; kept of every trace, taken or not."""
+    """The draw of a trace; stored for every trace, taken or not."""
 
     trace: str
     judge: str
-    """The fingerprint of the judge that is asked about those that are taken."""
+    """The fingerprint of the judge that scores the taken traces."""
     chance: float
     taken: bool
 
 
 class TraceSampler:
-    """Draws from the traffic of a server, the same trace with the same lot at any time and on any machine.
+    """A sampler of the traffic of a server; a trace has the same lot at any time and on any machine.
 
-    The salt is secret: who does not know it can choose no id that is never drawn. `routes` says how many traces of
-    each route have been drawn from already.
+    The salt is secret, so that nobody can choose an id that is never drawn. `routes` has the number of traces
+    of each route that were drawn before.
 
     >>> from ragfault.evaluation.online import score_response
-    >>> found = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
+    >>> scored = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
     >>> sampler = TraceSampler(SamplingPolicy(share=0.25), salt="00ff", judge="llm/1")
-    >>> sampler.draw(found).taken, sampler.draw(found).chance
+    >>> sampler.draw(scored).taken, sampler.draw(scored).chance
     (True, 1.0)
     """
 
@@ -94,7 +94,7 @@ class TraceSampler:
         self._routes: Counter[str] = Counter(routes or {})
 
     def draw(self, scored: ScoredTrace) -> SamplingDraw:
-        """Draw one trace; it counts as one of its route."""
+        """Draw one trace, and count it in its route."""
         route = scored.trace.route or ""
         chance = self.policy.compute_chance(scored, self._routes[route])
         self._routes[route] += 1
@@ -104,32 +104,32 @@ class TraceSampler:
 
 
 def draw_lot(trace: str, salt: bytes) -> float:
-    """The lot of a trace: an even draw from [0, 1) by its id; one that is below its chance is taken.
+    """Return the lot of a trace: uniform in [0, 1) by its id; it is taken if the lot is below its chance.
 
     >>> draw_lot("a", b"1") == draw_lot("a", b"1") != draw_lot("a", b"2")
     True
     """
-    made = blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).digest()
-    return (int.from_bytes(made) >> 11) / 2**53
+    digest = blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).digest()
+    return (int.from_bytes(digest) >> 11) / 2**53
 
 
 def is_failing(values: Mapping[str, float], verdicts: Verdicts) -> bool:
-    """Whether a trace fails by what it scored, or has a part that the judge lost.
+    """Return whether a trace fails by its scores, or has a failed verdict.
 
     >>> is_failing({"groundedness": 0.4}, Verdicts(trace="1")), is_failing({"groundedness": 0.9}, Verdicts(trace="1"))
     (True, False)
     """
-    low = any(values.get(name, least) < least for name, least in FAILURE_THRESHOLDS.items())
-    return low or bool(verdicts.failures)
+    is_low = any(values.get(name, threshold) < threshold for name, threshold in FAILURE_THRESHOLDS.items())
+    return is_low or bool(verdicts.failures)
 
 
 def is_unsure(verdicts: Verdicts) -> bool:
-    """Whether the judge is unsure of a claim or a citation: whether its p is near the bar.
+    """Return whether the judge is unsure of a claim or a citation.
 
     >>> from ragfault.records import ClaimVerdict
     >>> claim = ClaimVerdict(claim="It leaves.", start=0, end=10, support="supported", p=0.52, unsure=True)
     >>> is_unsure(Verdicts(trace="1", claim=(claim,)))
     True
     """
-    claims = any(each.unsure for each in verdicts.claim or ())
-    return claims or any(each.unsure for each in verdicts.citation or ())
+    claims = any(verdict.unsure for verdict in verdicts.claim or ())
+    return claims or any(verdict.unsure for verdict in verdicts.citation or ())

@@ -21,9 +21,11 @@ METADATA_TYPES = (str, int, float, bool, type(None))
 
 
 def to_chunks(retrieved: Iterable[Any]) -> tuple[Chunk, ...]:
-    """The chunks that a retriever returned: texts, mappings, documents of LangChain or Haystack, nodes of LlamaIndex.
+    """Convert the result of a retriever to chunks.
 
-    An id is the one that a chunk has, else made from its text. Raises UsageError for what holds no text.
+    Texts, mappings, documents of LangChain or Haystack, nodes of LlamaIndex.
+
+    A chunk without an id gets one from its text. Raises UsageError for an item without text.
 
     >>> [(chunk.id, chunk.text) for chunk in to_chunks([{"id": "a", "text": "At ten."}])]
     [('a', 'At ten.')]
@@ -46,26 +48,28 @@ def _to_chunk(item: Any) -> Chunk:
     if text is None:
         text = node.get_content() if hasattr(node, "get_content") else getattr(node, "content", None)
     name = getattr(node, "node_id", None) or getattr(node, "id", None)
-    held = getattr(node, "metadata", None) or getattr(node, "meta", None)
-    return _build_chunk(name, text, score, held if isinstance(held, Mapping) else None, item)
+    metadata = getattr(node, "metadata", None) or getattr(node, "meta", None)
+    return _build_chunk(name, text, score, metadata if isinstance(metadata, Mapping) else None, item)
 
 
 def _build_chunk(name: Any, text: Any, score: Any, metadata: Any, item: Any) -> Chunk:
-    """A chunk of the parts that were found; of the metadata what JSON can hold."""
+    """Build a chunk from its parts, with the metadata that JSON can represent."""
     if not isinstance(text, str):
         raise UsageError(f"a retriever returned {type(item).__name__}, which holds no text that is known of.")
-    held = {str(key): value for key, value in (metadata or {}).items() if isinstance(value, METADATA_TYPES)}
-    score = held.get("score") if score is None else score
+    plain_metadata = {
+        str(key): value for key, value in (metadata or {}).items() if isinstance(value, METADATA_TYPES)
+    }
+    score = plain_metadata.get("score") if score is None else score
     return Chunk(
         id=str(name) if name else make_content_id(text),
         text=text,
         score=float(score) if isinstance(score, (int, float)) else None,
-        metadata=held,
+        metadata=plain_metadata,
     )
 
 
 class ScoredTrace(Struct, frozen=True):
-    """A trace with what a judge saw in it, and what metrics made of that."""
+    """A trace with its verdicts and scores."""
 
     trace: Trace
     verdicts: Verdicts
@@ -73,8 +77,8 @@ class ScoredTrace(Struct, frozen=True):
 
     @property
     def values(self) -> dict[str, float]:
-        """Metric → value, of those that have one."""
-        return {one.metric: one.value for one in self.scores if one.value is not None}
+        """Metric → value, without undefined ones."""
+        return {score.metric: score.value for score in self.scores if score.value is not None}
 
 
 class TraceScorer:
@@ -87,18 +91,20 @@ class TraceScorer:
         metrics: str | Sequence[str] = "default",
     ) -> None:
         self.metrics: tuple[Metric, ...] = select_metrics(metrics)
-        made = judges.load_judge(judge, profile=profile) if isinstance(judge, str) else judge
-        self.judge = made if isinstance(judge, str) else judges.apply_profile(made, profile)
+        loaded = judges.load_judge(judge, profile=profile) if isinstance(judge, str) else judge
+        self.judge = loaded if isinstance(judge, str) else judges.apply_profile(loaded, profile)
 
     def __call__(self, trace: Trace) -> ScoredTrace:
-        """The scores of a trace; what a judge fails on is in them as `failed`."""
-        [seen] = observe_traces(self.judge, [trace])
-        return ScoredTrace(trace, seen, tuple(compute_score(metric, trace, seen) for metric in self.metrics))
+        """Score a trace; a failure of the judge gives `failed` scores."""
+        [verdicts] = observe_traces(self.judge, [trace])
+        return ScoredTrace(
+            trace, verdicts, tuple(compute_score(metric, trace, verdicts) for metric in self.metrics)
+        )
 
 
 @lru_cache(maxsize=8)
 def _load_scorer(judge: str, profile: str, metrics: str | tuple[str, ...]) -> TraceScorer:
-    """Made once for each combination: judges take a moment to load."""
+    """Load the scorer of a combination, once: judges are slow to load."""
     return TraceScorer(judge, profile, metrics)
 
 
@@ -112,20 +118,20 @@ def score_response(
     metrics: str | Sequence[str] = "default",
     **fields: Any,
 ) -> ScoredTrace:
-    """The scores of one response, at once.
+    """Score one response at once.
 
-    Chunks are texts, `Chunk`s, mappings with a text, documents of LangChain or nodes of LlamaIndex. `more` are further
-    fields of the trace (citations, reference, model, …). Raises UsageError for what is no chunk, UnknownName for a
-    judge, lens or metric that does not exist.
+    Chunks are texts, `Chunk`s, mappings with a text, documents of LangChain or nodes of LlamaIndex. `fields`
+    are further fields of the trace (citations, reference, model, …). Raises UsageError for an item that is no
+    chunk, UnknownName for an unknown judge, domain profile or metric.
 
     >>> chunks = ["The harbour office opens at 7:30 on weekdays."]
-    >>> found = score_response("When does the office open?", chunks, "It opens at 7:30 on weekdays.")
-    >>> found.values["groundedness"], found.verdicts.claim[0].support
+    >>> scored = score_response("When does the office open?", chunks, "It opens at 7:30 on weekdays.")
+    >>> scored.values["groundedness"], scored.verdicts.claim[0].support
     (1.0, 'supported')
     """
-    named = {"id": make_content_id(query + (answer or "")), **fields}
-    trace = Trace(query=query, chunks=to_chunks(chunks), answer=answer, **named)
+    values = {"id": make_content_id(query + (answer or "")), **fields}
+    trace = Trace(query=query, chunks=to_chunks(chunks), answer=answer, **values)
     if isinstance(judge, str):
-        wanted = metrics if isinstance(metrics, str) else tuple(metrics)
-        return _load_scorer(judge, profile, wanted)(trace)
+        metric_names = metrics if isinstance(metrics, str) else tuple(metrics)
+        return _load_scorer(judge, profile, metric_names)(trace)
     return TraceScorer(judge, profile, metrics)(trace)

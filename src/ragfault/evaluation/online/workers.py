@@ -23,15 +23,15 @@ from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
-"""A worker is one of several processes: threads of its own within each would only wait for each other."""
+"""One thread in each of several worker processes: more would only compete."""
 MESSAGE_HEADER = struct.Struct("<I")
 END_MESSAGE = b""
-"""The frame after which no more come."""
+"""The last message."""
 ScoreCallback = Callable[[int, ScoredTrace], None]
 
 
 class ScoringWorker(Protocol):
-    """Whoever scores the traces that are sent, and gives each outcome to whom it was told to."""
+    """A worker that scores the traces sent to it and passes each outcome on."""
 
     @property
     def alive(self) -> bool:
@@ -39,31 +39,31 @@ class ScoringWorker(Protocol):
         ...
 
     def send(self, number: int, trace: Trace) -> bool:
-        """Send a trace; False where it has died."""
+        """Send a trace; return False if the worker has died."""
         ...
 
     def close(self) -> None:
-        """End it."""
+        """End the worker."""
         ...
 
 
 class WorkerConfig(Struct, frozen=True):
-    """What a worker scores by."""
+    """The judge, domain profile and metrics of a worker."""
 
     judge: str
     profile: str
     metrics: tuple[str, ...]
     judge_object: Any = None
-    """A judge that is an object; then a thread works with it."""
+    """A judge object; a thread works with it."""
 
     @classmethod
     def create(cls, judge: str | Judge, profile: str, metrics: str | Sequence[str]) -> WorkerConfig:
-        """Checked here, so that a wrong name is told to whoever gave it."""
+        """Check the names, so that a wrong one is reported to the caller."""
         names = tuple(str(metric) for metric in select_metrics(metrics))
         if not isinstance(judge, str):
             return cls(judge.fingerprint, profile, names, judge)
-        made: Any = load_judge(judge, profile=profile)
-        if hasattr(made, "begin"):
+        loaded: Any = load_judge(judge, profile=profile)
+        if hasattr(loaded, "begin"):
             raise UsageError(
                 f'the judge "{judge}" is paid for, and every trace would be sent to it. '
                 "Make it with a budget, and give the object."
@@ -71,7 +71,7 @@ class WorkerConfig(Struct, frozen=True):
         return cls(judge, profile, names)
 
     def start_worker(self, on_score: ScoreCallback, on_exit: Callable[[], None]) -> ScoringWorker:
-        """A worker that gives outcomes to `take`, and tells `died` when no more come."""
+        """Start a worker that passes outcomes to `on_score`, and calls `on_exit` at its end."""
         return (
             ThreadWorker(self, on_score)
             if self.judge_object is not None
@@ -80,7 +80,7 @@ class WorkerConfig(Struct, frozen=True):
 
 
 def build_failed_score(trace: Trace, config: WorkerConfig, reason: str) -> ScoredTrace:
-    """The outcome of a trace that no worker could score."""
+    """Build the outcome of a trace that no worker could score."""
     verdicts = Verdicts(trace=trace.id, judge=config.judge, failures={"*": reason})
     return ScoredTrace(
         trace,
@@ -90,7 +90,7 @@ def build_failed_score(trace: Trace, config: WorkerConfig, reason: str) -> Score
 
 
 class ProcessWorker:
-    """A worker process, spoken to in frames over its standard input and output."""
+    """A worker process, with messages over its standard input and output."""
 
     def __init__(self, config: WorkerConfig, on_score: ScoreCallback, on_exit: Callable[[], None]) -> None:
         self._process = subprocess.Popen(
@@ -110,11 +110,14 @@ class ProcessWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
+        """Whether it still runs."""
         return self._process.poll() is None
 
     def send(self, number: int, trace: Trace) -> bool:
-        """Send a trace; False where the process has died. Raises what cannot be encoded."""
+        """Send a trace; return False if the process has died.
+
+        Raises ValueError or TypeError if it cannot be encoded.
+        """
         packed = msgspec.msgpack.encode((number, trace))
         self._used = True
         try:
@@ -124,7 +127,7 @@ class ProcessWorker:
         return self.alive
 
     def close(self) -> None:
-        """End the process after what it still has, and leave nothing open."""
+        """End the process after its pending traces, and close all pipes."""
         if not self._used:
             self._process.kill()
         with contextlib.suppress(OSError):
@@ -139,15 +142,15 @@ class ProcessWorker:
 
     def _read_scores(self) -> None:
         decode = msgspec.msgpack.Decoder(tuple[int, ScoredTrace]).decode
-        while (frame := read_message(self._output)) is not None:
-            number, scored = decode(frame)
+        while (message := read_message(self._output)) is not None:
+            number, scored = decode(message)
             self._on_score(number, scored)
         self._process.wait()
         self._on_exit()
 
 
 class ThreadWorker:
-    """A thread that scores with a judge of the user."""
+    """A thread that scores with a judge object of the user."""
 
     def __init__(self, config: WorkerConfig, on_score: ScoreCallback) -> None:
         self._config, self._scorer = config, TraceScorer(config.judge_object, config.profile, config.metrics)
@@ -167,13 +170,13 @@ class ThreadWorker:
         return True
 
     def close(self) -> None:
-        """End it after what it still has."""
+        """End the thread after its pending traces."""
         self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while (given := self._queue.get()) is not None:
-            number, trace = given
+        while (item := self._queue.get()) is not None:
+            number, trace = item
             try:
                 scored = self._scorer(trace)
             except BaseException as error:  # noqa: BLE001 - a budget that is spent, a judge that leaves: not this thread
@@ -182,29 +185,29 @@ class ThreadWorker:
 
 
 def write_message(file: IO[bytes], packed: bytes) -> None:
-    """Write bytes with their length before them."""
+    """Write bytes with their length in front."""
     file.write(MESSAGE_HEADER.pack(len(packed)) + packed)
     file.flush()
 
 
 def read_message(file: IO[bytes]) -> bytes | None:
-    """Read bytes by the length before them; None at the end, or where the other side died."""
-    head = file.read(MESSAGE_HEADER.size)
-    if len(head) < MESSAGE_HEADER.size:
+    """Read bytes by the length in front; None at the end, or if the other side died."""
+    header = file.read(MESSAGE_HEADER.size)
+    if len(header) < MESSAGE_HEADER.size:
         return None
-    size = MESSAGE_HEADER.unpack(head)[0]
+    size = MESSAGE_HEADER.unpack(header)[0]
     packed = file.read(size)
     return packed if len(packed) == size else None
 
 
 def run_worker(input_stream: IO[bytes], output_stream: IO[bytes]) -> None:
-    """What the process does: score each trace that comes, until no more come."""
-    frame = read_message(input_stream)
-    if not frame:
+    """Score each trace from the input until the end message."""
+    message = read_message(input_stream)
+    if not message:
         return
-    judge, lens, metrics = msgspec.msgpack.decode(frame, type=tuple[str, str, list[str]])
-    scoring = TraceScorer(judge, lens, metrics)
+    judge, profile, metrics = msgspec.msgpack.decode(message, type=tuple[str, str, list[str]])
+    scorer = TraceScorer(judge, profile, metrics)
     decode = msgspec.msgpack.Decoder(tuple[int, Trace]).decode
-    while frame := read_message(input_stream):
-        number, trace = decode(frame)
-        write_message(output_stream, msgspec.msgpack.encode((number, scoring(trace))))
+    while message := read_message(input_stream):
+        number, trace = decode(message)
+        write_message(output_stream, msgspec.msgpack.encode((number, scorer(trace))))

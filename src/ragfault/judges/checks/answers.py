@@ -174,9 +174,7 @@ def measure_focus(
 
 
 def _is_courtesy(text: str) -> bool:
-    """Return whether a sentence without a claim is small talk, and not a heading, a refusal or a general
-    question.
-    """
+    """Return whether a sentence without a claim is small talk, and not a heading, a refusal or a general question."""
     text = text.strip(" *_\"'")
     if text[:1] == "#" or text[-1:] == ":" or text[-1:].isalnum() or is_refusal_sentence(text):
         return False
@@ -232,9 +230,7 @@ MIN_QUERY_SHARE = 0.75
 def judge_truth(
     query: str, claims: Sequence[Claim], references: Sequence[str], session: ScorerSession
 ) -> tuple[TruthVerdict, ...]:
-    """Return one verdict for each claim: by entailment against statements, by their items against terse
-    answers.
-    """
+    """Return one verdict for each claim: by entailment against statements, by their items against terse answers."""
     if not claims:
         return ()
     entailments = session.score_entailment(

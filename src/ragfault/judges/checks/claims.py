@@ -80,8 +80,8 @@ def is_small_talk(text: str) -> bool:
 
     >>> is_small_talk("Let me gather my thoughts first."), is_small_talk("There are many sides to consider.")
     (True, True)
-    >>> is_small_talk("Let me see your ticket."), is_small_talk("We consider late claims."), is_small_talk("Members may ask the board.")
-    (False, False, False)
+    >>> is_small_talk("Let me see your ticket."), is_small_talk("We consider late claims.")
+    (False, False)
     """
     tokens = split_words(text)
     content_words = [word for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS]
@@ -96,9 +96,7 @@ def is_small_talk(text: str) -> bool:
 
 
 def _is_general(tokens: Sequence[str], content_words: Sequence[str], specific_count: int) -> bool:
-    """Return whether the words of a sentence, `specific_count` of them specific, are those of asking and
-    answering.
-    """
+    """Return whether the words of a sentence, `specific_count` of them specific, are those of asking and answering."""
     has_conversation = any(word in CONVERSATION_STEMS for word in content_words)
     is_first_person = any(word.partition("'")[0] in FIRST_PERSON for word in tokens)
     if not (is_first_person or has_conversation):
@@ -256,8 +254,6 @@ def is_refusal_sentence(sentence: str) -> bool:
     """Return whether a sentence says that the question cannot be answered, or that the sources are silent.
 
     >>> is_refusal_sentence("The passages do not mention a deadline."), is_refusal_sentence("Dogs cannot provide wool.")
-    (True, False)
-    >>> is_refusal_sentence("The sections I have do not say anything about that."), is_refusal_sentence("The ticket does not cover parking.")
     (True, False)
     """
     low = sentence.lower()

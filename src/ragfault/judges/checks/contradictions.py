@@ -56,8 +56,7 @@ def detect_contradiction(
     source: str,
     are_adjacent: AdjacencyCheck | None,
 ) -> str | None:
-    """Return why a claim contradicts a sentence that it is well aligned with, stems in <>; None if it does
-    not.
+    """Return why a claim contradicts a sentence that it is well aligned with, stems in <>; None if it does not.
 
     `are_adjacent` tells if two words are neighbours in any passage: a number that the passages give elsewhere
     is no contradiction unless claim and sentence are the same otherwise.
@@ -86,9 +85,7 @@ def detect_contradiction(
 
 
 def measure_overlap(tokens: Sequence[str], sentence: PassageSentence) -> float:
-    """Return the share of the sentence's content words that the claim has; opposites and numbers are left
-    out.
-    """
+    """Return the share of the sentence's content words that the claim has; opposites and numbers are left out."""
     words = sentence.content.difference(select_contested(sentence.content))
     return len(words.intersection(tokens)) / len(words) if words else 0.0
 
@@ -225,9 +222,7 @@ def _detect_quantity_mismatch(
 
 
 def _is_same_slot(item: str, other: str, tokens: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether two quantities are of one kind; bare numbers and years must have the same neighbours,
-    too.
-    """
+    """Return whether two quantities are of one kind; bare numbers and years must have the same neighbours, too."""
     kind = _classify_quantity(item)
     if kind != _classify_quantity(other):
         return _extract_amount(item) == _extract_amount(other) != "" and "°" not in item + other
@@ -243,9 +238,7 @@ def _is_same_slot(item: str, other: str, tokens: Sequence[str], others: Sequence
 def _has_new_number(
     tokens: Sequence[str], others: Sequence[str], are_adjacent: AdjacencyCheck | None
 ) -> bool:
-    """Return whether a number of the claim, with the word after it, is not in the sentence nor known
-    otherwise.
-    """
+    """Return whether a number of the claim, with the word after it, is not in the sentence nor known otherwise."""
     sentence_words = frozenset(others)
     for position, word in enumerate(tokens):
         if not word[0].isdigit():

@@ -311,9 +311,7 @@ class SentenceIndex:
         return self.passages[self.passage_numbers[position]].text[sentence.start : sentence.end]
 
     def has_variant(self, word: str, *, is_name: bool = False) -> bool:
-        """Return whether a word not in the index is there in another form: an alias, a derivation, or two
-        words.
-        """
+        """Return whether a word not in the index is there in another form: an alias, a derivation, or two words."""
         known = self._variant_cache.get((word, is_name))
         if known is None:
             known = self._variant_cache[word, is_name] = self._detect_variant(word, is_name)

@@ -126,9 +126,7 @@ def _apply_query_checks(
 
 
 def detect_identifier_mismatch(question: WeightedQuery, text: str) -> str | None:
-    """Return why a passage is about something else: it has none of the identifiers of the query. None if it
-    has.
-    """
+    """Return why a passage is about something else: it has none of the identifiers of the query. None if it has."""
     if not question.identifiers:
         return None
     entities = EntityIndex(text)

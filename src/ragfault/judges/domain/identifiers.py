@@ -81,7 +81,8 @@ def explain_query_conflict(profile: DomainProfile, query: str, text: str) -> str
 
 
 def explain_claim_conflict(profile: DomainProfile, claim: str, text: str) -> str | None:
-    """Return why a text cannot support a claim: it has another identifier of the same category, or lacks it;
+    """Return why a text cannot support a claim: it has another identifier of the same category, or lacks it.
+
     None if it can.
 
     >>> from ragfault.judges.domain.profile import load_profile
@@ -96,8 +97,7 @@ def explain_claim_conflict(profile: DomainProfile, claim: str, text: str) -> str
 def detect_conflict(
     profile: DomainProfile, claim: str, texts: Sequence[str], query: str = ""
 ) -> IdentifierConflict | None:
-    """Return the first identifier of a claim that the passages together do not confirm, None if there is
-    none.
+    """Return the first identifier of a claim that the passages together do not confirm, None if there is none.
 
     A value of the query, as in "after six years" or "I take 20 mg", needs no confirmation; a section or
     version that it asks about does.
@@ -283,9 +283,7 @@ def _occurs_plainly(kind: IdentifierKind, mention: Mention, text: str, raw_text:
 
 
 def _has_figure(form: str, mention: Mention, text: str) -> bool:
-    """Return whether a quantity occurs by its bare figure, as in a table, or with another spelling of its
-    unit.
-    """
+    """Return whether a quantity occurs by its bare figure, as in a table, or with another spelling of its unit."""
     figure = FIGURE_PATTERN.search(mention.label)
     if figure is None:
         return False
@@ -327,9 +325,7 @@ def _normalize_digits(figure: str, ignore_scale: bool) -> str:
 
 
 def _has_heading(mention: Mention, raw_text: str) -> bool:
-    """Return whether a line opens with a label, as in "12. Leave", or the text has the mark of a part, as in
-    "(b)".
-    """
+    """Return whether a line opens with a label, as in "12. Leave", or the text has the mark of a part, as in "(b)"."""
     number, *marks = re.split(r"(?=\()", mention.label)
     if not marks:
         return re.search(rf"(?m)^\W{{0,4}}{re.escape(number)}(?:[.):]|\W*\|)", raw_text) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ragfault.judges.assembly import OFFERED_PARTS, SUPPORTING_LABELS, assemble_verdicts
+from ragfault.judges.assembly import SUPPORTING_LABELS, ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import TASK_QUERY
@@ -16,8 +16,6 @@ from ragfault.judges.domain.identifiers import (
 )
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore, Scorer, ScorerSession
-from ragfault.protocols import VerdictKind
-from ragfault.records import Trace, Verdicts
 
 OTHER_SUBJECT_FACTOR, LEVEL_GAP = 0.4, 0.05
 """A passage on another subject keeps this share of its relevance, and stays this far below the lowest level.
@@ -28,15 +26,16 @@ CONTRADICTION_FACTOR = 0.5
 """Factor on the probability of a contradicted claim, relative to an unconfirmed one."""
 
 
-class ProfiledJudge:
-    """A scorer with a domain profile: scores are lowered where identifiers disagree, not where only their
-    spelling differs.
+class ProfiledJudge(ScorerJudge):
+    """A scorer with a domain profile.
+
+    Scores are lowered where identifiers disagree, not where only their spelling differs.
 
     Identifiers reach the scorer in the spelling of the passages; beyond that a profile never raises a score.
 
     >>> from ragfault.judges import load_judge
     >>> from ragfault.judges.domain.profile import load_profile
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.records import Chunk, Trace
     >>> judge = ProfiledJudge(load_judge("lexical"), load_profile("medical"))
     >>> chunk = Chunk(id="a", text="The starting dose of digoxin is 125 mcg once daily.")
     >>> trace = Trace(id="1", query="What is the dose of digoxin?", chunks=(chunk,), answer="It is 125 mg once daily.")
@@ -45,12 +44,7 @@ class ProfiledJudge:
     """
 
     def __init__(self, scorer: Scorer, profile: DomainProfile) -> None:
-        self.scorer, self.profile = scorer, profile
-
-    @property
-    def offers(self) -> frozenset[VerdictKind]:
-        """All kinds of verdict that are assembled from a scorer."""
-        return OFFERED_PARTS
+        self.scorer, self.profile, self.levels = scorer, profile, profile.levels
 
     @property
     def fingerprint(self) -> str:
@@ -60,10 +54,6 @@ class ProfiledJudge:
     def open_session(self, query: str = "") -> ProfiledSession:
         """Open a session for one trace."""
         return ProfiledSession(self.scorer.open_session(query), self.profile, query)
-
-    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """Return the verdicts on each trace; each depends on that trace alone."""
-        return [assemble_verdicts(trace, self, self.profile.levels) for trace in traces]
 
 
 class ProfiledSession:

@@ -33,10 +33,12 @@ MAX_RANGE_SIZE = 100
 
 SCALE_PATTERN = rf"(?:[ -]?(?:{SCALE_WORDS}|mn|bn|[bkm](?![\w/])))?"
 NUMBER_PATTERN = r"\d[\d,]*+(?:\.\d+)?"
-MONEY_PATTERN = rf"(?:{CURRENCY_SYMBOL}){NUMBER_PATTERN}{SCALE_PATTERN}(?!\w)|(?<![\d.,]){NUMBER_PATTERN}{SCALE_PATTERN} ?(?:{CURRENCY_NAME})(?!\w)"
+MONEY_PATTERN = rf"(?:{CURRENCY_SYMBOL}){NUMBER_PATTERN}{SCALE_PATTERN}(?!\w)"
+MONEY_PATTERN += rf"|(?<![\d.,]){NUMBER_PATTERN}{SCALE_PATTERN} ?(?:{CURRENCY_NAME})(?!\w)"
 MONTH_PATTERN = "|".join("(?-i:May|MAY)" if name == "may" else name for name in MONTHS)
 ORDINALS = {"first": "1", "second": "2", "third": "3", "fourth": "4"}
-YEAR_PATTERN = r"(?:,? ?(?:of |in )?(?:the )?(?:fiscal (?:year )?|financial year |fy ?)?'?(?P<year>(?:19|20)\d\d|\d\d(?!\w)))"
+YEAR_PATTERN = r"(?:,? ?(?:of |in )?(?:the )?(?:fiscal (?:year )?|financial year |fy ?)?"
+YEAR_PATTERN += r"'?(?P<year>(?:19|20)\d\d|\d\d(?!\w)))"
 QUARTER_PATTERN = r"\b(?:q(?P<q>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|[1-4](?:st|nd|rd|th))"
 QUARTER_PATTERN += rf" (?:fiscal )?quarter){YEAR_PATTERN}?+(?!\w)"
 HALF_PATTERN = rf"\b(?:h(?P<h>[12])|(?P<h2>[12])h|(?P<h3>first|second|1st|2nd) half){YEAR_PATTERN}(?!\w)"
@@ -46,13 +48,15 @@ PERIOD_PATTERN = re.compile(
     re.IGNORECASE,
 )
 DAY_PATTERN = (
-    rf"\b(?:19|20)\d\d-\d\d-\d\d(?!\d)|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{MONTH_PATTERN})\b\.?(?:,? (?:19|20)\d\d\b)?"
+    rf"\b(?:19|20)\d\d-\d\d-\d\d(?!\d)|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)?"
+    rf" (?:{MONTH_PATTERN})\b\.?(?:,? (?:19|20)\d\d\b)?"
     rf"|\b(?:{MONTH_PATTERN})\b\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?![.,:]\d)(?:,? (?:19|20)\d\d\b)?"
     rf"|\b(?:{MONTH_PATTERN})\b\.?,? (?:of )?(?:19|20)\d\d\b|\b\d{{1,2}}/\d{{1,2}}/(?:19|20)\d\d\b"
 )
 LONE_YEAR_PATTERN = r"(?<![\w$€£¥₹#.,/-])(?:19|20)\d\d(?!\w|[.,]\d|[-/]\d|%| %)"
 GROUP_NAME = re.compile(r"\?P<\w+>")
-DATE_PATTERN = f"(?:19|20)\\d\\d ?q[1-4](?!\\w)|{GROUP_NAME.sub('?:', PERIOD_PATTERN.pattern)}|{DAY_PATTERN}|{LONE_YEAR_PATTERN}"
+DATE_PATTERN = f"(?:19|20)\\d\\d ?q[1-4](?!\\w)|{GROUP_NAME.sub('?:', PERIOD_PATTERN.pattern)}"
+DATE_PATTERN += f"|{DAY_PATTERN}|{LONE_YEAR_PATTERN}"
 FORM_PATTERNS = {"money": MONEY_PATTERN, "date": DATE_PATTERN}
 """Forms with a pattern of their own."""
 LIST_SEPARATOR = re.compile(r"\s*(?:,|;|&|\band\b|\bor\b)\s*", re.IGNORECASE)
@@ -84,8 +88,7 @@ def prepare_text(text: str) -> str:
 
 @lru_cache(maxsize=1 << 11)
 def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Mention, ...]]:
-    """Return kind of identifier → its mentions in a text, in order; each span belongs to the first kind that
-    matches.
+    """Return kind of identifier → its mentions in a text, in order; each span belongs to the first kind that matches.
 
     >>> from ragfault.judges.domain.profile import load_profile
     >>> mentions = extract_mentions(load_profile("legal"), "See Sec. 12(b) and Article IV.")

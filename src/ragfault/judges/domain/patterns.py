@@ -117,8 +117,9 @@ def _iterate_repeats(tree: Any) -> Iterator[Any]:
 
 
 def _build_sample(tree: Any, repeat: Any, count: int, choice: int) -> tuple[str, bool]:
-    """Build a text that matches a pattern up to a repeat, repeated `count` times; also return whether the
-    repeat was reached.
+    """Build a text that matches a pattern up to a repeat, repeated `count` times.
+
+    Also return whether the repeat was reached.
     """
     text = ""
     for name, value in _iterate_nodes(tree):

@@ -206,9 +206,7 @@ def _measure_similarity(claims: ClaimWords, vectors: Array, batch: PassageBatch)
 def _rank_sentences(
     claims: ClaimWords, batch: PassageBatch, in_sentence: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return coverage and Jaccard index, and for each claim the sentences of its group that share most with
-    it.
-    """
+    """Return coverage and Jaccard index, and for each claim the sentences of its group that share most with it."""
     weighted = (claims.has_stem * claims.stem_weights).T
     total = np.maximum(np.add.reduce(weighted), 1e-6)
     shared = in_sentence.astype(float) @ weighted

@@ -127,7 +127,8 @@ def compute_features(
     denies = columns["denies"]
     columns |= {
         "no": columns["no"] * ~denies, "no_denied": columns["no"] * denies,
-        "names": np.add.reduce(claims.is_name, axis=1), "names_lost": np.add.reduce(claims.is_name & ~matches.is_near, axis=1),
+        "names": np.add.reduce(claims.is_name, axis=1),
+        "names_lost": np.add.reduce(claims.is_name & ~matches.is_near, axis=1),
         "names_away": np.add.reduce(claims.is_name & ~matches.in_best[0], axis=1),
     }  # fmt: skip
     table: Array = np.concatenate([columns[name] for name in FEATURE_NAMES]).reshape(len(FEATURE_NAMES), -1)
@@ -145,7 +146,8 @@ def _compute_word_columns(
     asked = weights * np.array([stem in query for stems in claims.stems for stem in stems])
     word_values = {
         "kinds": np.ones(len(weights)), "weight": weights, "lost_kinds": lost, "lost_total": lost_weights,
-        "exact": weights * matches.is_present, "hard_total": hard, "soft": matches.best_similarity * weights, "numbers": digits,
+        "exact": weights * matches.is_present, "hard_total": hard,
+        "soft": matches.best_similarity * weights, "numbers": digits,
         "numbers_lost": digits & lost, "asked": asked, "asked_only": asked * lost,
         "common": weights < 3, "rare": weights > 7,
     }  # fmt: skip
@@ -168,14 +170,16 @@ def _compute_word_columns(
     total, stem_counts = np.maximum(columns["weight"], 1e-6), np.maximum(columns["kinds"], 1)
     ranked = np.sort(claim_words * lost_weights, axis=1)
     return columns | {
-        "words": claims.word_counts, "total": total, "lost_kinds": columns["lost_kinds"] > 0, "lost": columns["lost_total"] / total,
+        "words": claims.word_counts, "total": total, "lost_kinds": columns["lost_kinds"] > 0,
+        "lost": columns["lost_total"] / total,
         "lost_most": ranked[:, -1], "lost_second": ranked[:, -2] if len(weights) > 1 else np.zeros(len(ranked)),
         "exact": 1 - columns["exact"] / total, "hard": columns["hard_total"] / total, "soft": columns["soft"] / total,
         "hard_most": np.maximum.reduce(claim_words * hard, axis=1),
         "soft_least": np.minimum.reduce(np.where(member, matches.best_similarity, 1.0), axis=1),
         "numbers_away": np.add.reduce(member & digits & ~matches.in_best[0], axis=1),
         "asked": columns["asked"] / total, "asked_only": columns["asked_only"] / total,
-        "weight": columns["weight"] / stem_counts, "common": (columns["common"] > 0) / stem_counts, "rare": (columns["rare"] > 0) / stem_counts,
+        "weight": columns["weight"] / stem_counts, "common": (columns["common"] > 0) / stem_counts,
+        "rare": (columns["rare"] > 0) / stem_counts,
     }  # fmt: skip
 
 
@@ -251,7 +255,8 @@ def _compute_adjacency_columns(claims: ClaimWords, matches: ClaimMatches) -> Col
     ) / np.maximum(pairs, 1)
     apart, apart_best = np.where(pairs > 0, 1 - share, 0.0)
     return {
-        "lost_run": np.maximum.reduceat(measure_runs(is_lost), sizes.cumsum() - sizes), "apart": apart, "apart_best": apart_best
+        "lost_run": np.maximum.reduceat(measure_runs(is_lost), sizes.cumsum() - sizes),
+        "apart": apart, "apart_best": apart_best
     }  # fmt: skip
 
 
@@ -294,11 +299,13 @@ def _compute_trace_columns(
     sentences = [passages.index.sentences for passages in groups]
     best_positions = zip(group.tolist(), (best - batch.first_sentences[group]).tolist(), strict=True)
     group_values = np.array([
-        [passages.negated_share for passages in groups], [passages.record_share for passages in groups], [len(passages.tokens) for passages in groups],
+        [passages.negated_share for passages in groups], [passages.record_share for passages in groups],
+        [len(passages.tokens) for passages in groups],
         [len(passages.index.passages) for passages in groups],
     ], float)[:, group]  # fmt: skip
     return {
-        "claims": claims, "ground_denies": group_values[0], "keyed": group_values[1], "tokens": np.log1p(group_values[2]),
+        "claims": claims, "ground_denies": group_values[0], "keyed": group_values[1],
+        "tokens": np.log1p(group_values[2]),
         "sentences": np.log1p(batch.sentence_counts[group]), "passages": group_values[3],
         "place": positions, "place_share": positions / np.maximum(1, claims - 1), "last": positions == claims - 1,
         "best_keyed": batch.is_field[best],

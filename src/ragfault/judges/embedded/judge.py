@@ -7,7 +7,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
+from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage
@@ -19,8 +19,6 @@ from ragfault.judges.embedded.vectors import load_vectors
 from ragfault.judges.lexical.entailment import EntailmentThresholds, decide_support
 from ragfault.judges.lexical.judge import LexicalSession
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.protocols import VerdictKind
-from ragfault.records import Trace, Verdicts
 
 VERSION = 1
 UNSURE_RANGE = (1 / 3, 2 / 3)
@@ -167,10 +165,10 @@ def get_lowest_probability(entailments: Sequence[Entailment]) -> float:
     return min((entailment.p for entailment in entailments), default=1.0)
 
 
-class EmbeddedJudge:
+class EmbeddedJudge(ScorerJudge):
     """The default judge: trained on human labels, run in numpy, with the same results on every machine.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.records import Chunk, Trace
     >>> chunks = (Chunk(id="a", text="The clinic has four physicians and one nurse. It opens at eight."),)
     >>> trace = Trace(id="1", query="Who is there?", chunks=chunks, answer="The clinic has four doctors and one nurse.")
     >>> verdict = EmbeddedJudge().observe([trace])[0].claim[0]
@@ -182,23 +180,14 @@ class EmbeddedJudge:
         self._thresholds = EntailmentThresholds(supported, inferred)
 
     @property
-    def offers(self) -> frozenset[VerdictKind]:
-        """All kinds of verdict except harm."""
-        return OFFERED_PARTS
-
-    @property
     def fingerprint(self) -> str:
         """Version, weights and thresholds, in one line."""
         thresholds = self._thresholds
-        return f"embedded/{VERSION} weights={digest_weights()} supported={thresholds.supported:g} inferred={thresholds.inferred:g}"
+        return f"embedded/{VERSION} weights={digest_weights()} {thresholds}"
 
     def open_session(self, query: str = "") -> EmbeddedSession:
         """Open a session for one trace."""
         return EmbeddedSession(query, self._thresholds)
-
-    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """Return the verdicts on each trace; each depends on that trace alone."""
-        return [assemble_verdicts(trace, self) for trace in traces]
 
 
 @cache

@@ -50,9 +50,7 @@ def encode_words(
 
 
 def _look_up_rows(claims: ClaimWords, batch: PassageBatch, ngrams: NgramMatches) -> Array:
-    """Return the row of each word in the table of vectors; known stems and passage words are not looked up
-    again.
-    """
+    """Return the row of each word in the table of vectors; known stems and passage words are not looked up again."""
     rows: Array = np.where(ngrams.tokens >= 0, batch.rows[ngrams.tokens], -1)
     has_stem = claims.stem_numbers >= 0
     rows[has_stem] = claims.stem_rows[claims.stem_numbers[has_stem]]
@@ -64,8 +62,7 @@ def _look_up_rows(claims: ClaimWords, batch: PassageBatch, ngrams: NgramMatches)
 def _align_words(
     claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, ngrams: NgramMatches
 ) -> Array:
-    """Return, for each word of the claims, the position of the most similar word of their best sentences, or
-    -1.
+    """Return, for each word of the claims, the position of the most similar word of their best sentences, or -1.
 
     Of several equal words the one with the same neighbours is chosen.
     """
@@ -128,21 +125,23 @@ def _compute_values(
         np.maximum(run[offset:], full_runs[: len(full_runs) - offset], out=run[offset:])
     values = np.zeros((STATE_SIZE, len(words)), np.float32)
     values[:12] = (
-        has_content, is_known, np.where(has_stem, matches.is_near[stems], is_known), has_stem & in_best[0], has_stem & np.logical_or.reduce(in_best),
-        has_stem * matches.best_similarity[stems], has_stem * closeness[0], has_stem * np.maximum.reduce(closeness), pair[:-1], pair[1:],
+        has_content, is_known, np.where(has_stem, matches.is_near[stems], is_known),
+        has_stem & in_best[0], has_stem & np.logical_or.reduce(in_best),
+        has_stem * matches.best_similarity[stems], has_stem * closeness[0], has_stem * np.maximum.reduce(closeness),
+        pair[:-1], pair[1:],
         np.minimum(run, 10) / 10, (has_stem & has_content) * claims.stem_weights[stems] / 10,
     )  # fmt: skip
     values[12] = has_stem & claims.is_number[stems]
     values[13] = has_stem & claims.is_name.take(flat)
-    for row, stems in enumerate((NEGATIONS, query), 14):
-        values[row] = np.fromiter(map(stems.__contains__, words), bool, len(words))
+    for row, vocabulary in enumerate((NEGATIONS, query), 14):
+        values[row] = np.fromiter(map(vocabulary.__contains__, words), bool, len(words))
     group = claims.group_numbers.tolist()
     for row, polarity in enumerate(("absent", "no", "yes"), 16):
-        keys = [claim_words.record_keys[polarity] for claim_words in batch.groups]
+        keys = [passages.record_keys[polarity] for passages in batch.groups]
         if any(keys):
             values[row] = [
-                word in keys[stems]
-                for stems, claim_words in zip(group, claims.words, strict=True)
+                word in keys[number]
+                for number, claim_words in zip(group, claims.words, strict=True)
                 for word in claim_words
             ]
     step = aligned[1:] - aligned[:-1]

@@ -132,9 +132,7 @@ class PassageArrays:
 
 
 class PassageBatch:
-    """Several `PassageArrays` in a row, each with its own sentences and words; G groups, S sentences, D
-    words.
-    """
+    """Several `PassageArrays` in a row, each with its own sentences and words; G groups, S sentences, D words."""
 
     def __init__(self, groups: Sequence[PassageArrays]) -> None:
         self.groups = groups

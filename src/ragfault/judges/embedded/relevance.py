@@ -23,9 +23,7 @@ SAME_WORD_SIMILARITY = 0.999
 
 
 def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -> tuple[Array, Array]:
-    """Return the features of each passage, and which words of the query it has; each depends on that passage
-    alone.
-    """
+    """Return the features of each passage, and which words of the query it has; each depends on that passage alone."""
     passages, passage_numbers = arrays.index.passages, np.array(arrays.index.passage_numbers, np.int64)
     weights = np.array(list(question.weights.values()))
     total = weights.sum()
@@ -55,7 +53,8 @@ def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -
     ]
     features[nonempty] = np.array([
         matched @ weights / total, np.add.reduce(matched, axis=1) / len(weights), top_coverage[0],
-        np.add.reduce(top_coverage) / np.minimum(sizes, 2), best_similarity @ weights / total, np.minimum.reduce(best_similarity, axis=1),
+        np.add.reduce(top_coverage) / np.minimum(sizes, 2), best_similarity @ weights / total,
+        np.minimum.reduce(best_similarity, axis=1),
         np.maximum.reduceat(similarity @ weights, first) / total, np.maximum.reduceat(cosine, first),
         np.add.reduce(_select_top(cosine, passage_numbers, first, sizes, 3)) / np.minimum(sizes, 3), has_kind,
         np.full(len(nonempty), question.answer_kind is not None),
@@ -65,9 +64,7 @@ def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -
 
 
 def _compare_words(question: WeightedQuery, weights: Array, arrays: PassageArrays) -> tuple[Array, Array]:
-    """Return, for each sentence, the best similarity to each word of the query, and the cosine with the
-    query.
-    """
+    """Return, for each sentence, the best similarity to each word of the query, and the cosine with the query."""
     words, table = list(question.weights), arrays.table
     rows = table.get_rows(words)
     vectors = table.get_vectors(rows)

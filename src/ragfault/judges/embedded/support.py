@@ -168,9 +168,7 @@ class SupportModel(NamedTuple):
         return logistic(-(slope * odds + intercept)).round(4)
 
     def predict_answer_odds(self, answers: Sequence[tuple[Array, Array]]) -> list[float]:
-        """Return the log-odds that some claim is unsupported for each answer, by the odds and features of its
-        claims.
-        """
+        """Return the log-odds that some claim of each answer is unsupported."""
         odds: list[float] = self.answer_trees(
             np.array([summarize_answer(*answer) for answer in answers])
         ).tolist()

@@ -34,8 +34,7 @@ class TreeEnsemble(NamedTuple):
 
     @staticmethod
     def unpack(arrays: Mapping[str, Array], name: str) -> TreeEnsemble:
-        """Unpack the trees of a name from a file of weights, in which parents come before children, left
-        before right.
+        """Unpack the trees of a name from a file of weights, in which parents come before children, left before right.
 
         >>> arrays = {"roots": [0], "feature": [0, 0, 0], "bar": [0.5, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2]}
         >>> arrays |= {"value": [0, -1.0, 2.0]}

@@ -17,9 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class WordVectors(NamedTuple):
-    """A table of vectors: a row for each known stem, then one for each stop word, for numbers and for the
-    unknown.
-    """
+    """A table of vectors: a row for each known stem, then one for each stop word, for numbers and for the unknown."""
 
     rows: dict[str, int]
     """Stem or stop word → its row."""

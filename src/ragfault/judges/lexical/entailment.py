@@ -51,6 +51,10 @@ class EntailmentThresholds(NamedTuple):
     supported: float
     inferred: float
 
+    def __str__(self) -> str:
+        """Return the thresholds as a part of a fingerprint."""
+        return f"supported={self.supported:g} inferred={self.inferred:g}"
+
 
 class ClaimCheck(NamedTuple):
     """The checks of a claim before its label is decided."""

@@ -115,10 +115,9 @@ def align_statement(statement: ClaimStatement, index: SentenceIndex) -> ClaimAli
         statement.text, best_sentences, index
     ):
         missing = {word for word in missing if not word[0].isdigit()}
-    missing = frozenset(missing)
     return ClaimAlignment(
         total,
-        missing,
+        frozenset(missing),
         tuple(best_sentences),
         shared_weights[best_sentences[0]] / total if best_sentences else 0.0,
         shared_weights,

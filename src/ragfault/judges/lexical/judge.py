@@ -6,15 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
+from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import RarityTable, load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, score_relevance
 from ragfault.judges.lexical.entailment import EntailmentThresholds, judge_claim
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.protocols import VerdictKind
-from ragfault.records import Trace, Verdicts
 from ragfault.text import STOP_WORDS, split_words
 
 VERSION = 2
@@ -90,13 +88,13 @@ class LexicalSession:
         return vector
 
 
-class LexicalJudge:
+class LexicalJudge(ScorerJudge):
     """A judge that needs nothing but words.
 
     Each verdict rests on words that are present or not, and can be checked by hand. It knows no synonyms, so
     a free paraphrase may come out unsupported.
 
-    >>> from ragfault.records import Chunk
+    >>> from ragfault.records import Chunk, Trace
     >>> chunks = (Chunk(id="a", text="Oslo was founded in 1040 by King Harald."),)
     >>> trace = Trace(id="1", query="When was Oslo founded?", chunks=chunks, answer="Oslo was founded in 1050.")
     >>> verdicts = LexicalJudge().observe([trace])[0]
@@ -108,20 +106,11 @@ class LexicalJudge:
         self._thresholds = EntailmentThresholds(supported, inferred)
 
     @property
-    def offers(self) -> frozenset[VerdictKind]:
-        """All kinds of verdict except harm."""
-        return OFFERED_PARTS
-
-    @property
     def fingerprint(self) -> str:
         """Version, rarity table and thresholds, in one line."""
         thresholds = self._thresholds
-        return f"lexical/{VERSION} rarity={load_rarity().digest} supported={thresholds.supported:g} inferred={thresholds.inferred:g}"
+        return f"lexical/{VERSION} rarity={load_rarity().digest} {thresholds}"
 
     def open_session(self, query: str = "") -> LexicalSession:  # noqa: ARG002
         """Open a session for one trace."""
         return LexicalSession(load_rarity(), self._thresholds)
-
-    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """Return the verdicts on each trace; each depends on that trace alone."""
-        return [assemble_verdicts(trace, self) for trace in traces]

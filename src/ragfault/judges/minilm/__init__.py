@@ -1,5 +1,5 @@
 """The MiniLM judge: a small language model reads a claim with its evidence. Needs the extra `nli`.
 
-`minilm` is the judge, `evidence` chooses what it reads, `encoding` turns that into tokens, `encoder` runs the
-graph on the `weights`, and `calibration` makes probabilities of what comes out. Needs the extra `nli`.
+`judge` has the judge, `evidence` chooses the text to read, `encoder` tokenizes it and runs the model, and
+`calibration` turns its output into probabilities.
 """

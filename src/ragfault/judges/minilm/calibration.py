@@ -15,65 +15,65 @@ from ragfault.judges.embedded.support import TEXT_TYPES, TextType, logistic
 from ragfault.judges.embedded.vectors import Array
 
 MAX_TOKEN_GAP = 3
-"""Doubtful tokens so many characters apart belong to one stretch."""
+"""Doubtful tokens at most this many characters apart belong to one span."""
 
 
 class Logits(NamedTuple):
-    """What the model puts out for two texts."""
+    """The output of the model for two texts."""
 
     bad: float
-    """How much speaks against the first, given the second."""
+    """Evidence against the first text, given the second."""
     relevant: float
-    """How much the second speaks to the first."""
+    """Relevance of the second text to the first."""
     tokens: tuple[float, ...]
-    """How much speaks against each token of the first."""
+    """Evidence against each token of the first text."""
 
 
 class StackedCalibration(msgspec.Struct, frozen=True):
-    """What words and model weigh together; the last number of each row is the intercept."""
+    """Weights that combine words and model; the last number of each row is the intercept."""
 
     claims: tuple[float, ...]
-    """For the odds of the embedded judge, the model's own, and those of its worst and its mean token."""
+    """For the odds of the embedded judge, those of the model, and those of its worst and its mean token."""
     answers: tuple[float, ...]
-    """For the odds of the embedded judge, and what `summary` says of the claims."""
+    """For the odds of the embedded judge, and the numbers of `summarize_odds`."""
     relevance: tuple[float, float, float]
     """For the model's logit and the cosine of query and passage."""
     claim_lines: tuple[tuple[float, float], ...]
-    """For each shape slope and intercept of the calibration."""
+    """Slope and intercept of the calibration of each type of text."""
     answer_lines: tuple[tuple[float, float], ...]
 
     def predict_odds(self, rows: Array) -> Array:
-        """The log-odds that each claim is bad, from rows of `sides`."""
+        """Return the log-odds that each claim is unsupported, from rows of `build_claim_inputs`."""
         summed: Array = rows @ np.array(self.claims[:-1]) + self.claims[-1]
         return summed
 
     def predict_support(self, odds: Array, text_type: TextType) -> Array:
-        """The calibrated probability that each claim is supported."""
+        """Return the calibrated probability that each claim is supported."""
         slope, intercept = self.claim_lines[TEXT_TYPES.index(text_type)]
         return logistic(-(slope * odds + intercept))
 
     def predict_groundedness(self, answer_odds: float, odds: Array, text_type: TextType) -> float:
-        """The calibrated probability that all claims are supported."""
-        told = float(
+        """Return the calibrated probability that all claims are supported."""
+        stacked_odds = float(
             np.array([answer_odds, *summarize_odds(odds)]) @ np.array(self.answers[:-1]) + self.answers[-1]
         )
         slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type)]
-        return float(logistic(-(slope * np.array(told) + intercept)))
+        return float(logistic(-(slope * np.array(stacked_odds) + intercept)))
 
     def predict_relevance(self, logit: float, cosine: float) -> float:
-        """The probability that a passage speaks to a query."""
+        """Return the probability that a passage is relevant to a query."""
         model, alike, intercept = self.relevance
         return float(logistic(np.array(model * logit + alike * cosine + intercept)))
 
 
 @cache
 def load_calibration() -> StackedCalibration:
-    """The numbers that the package carries, fitted by training/stacking.py."""
+    """Load the packaged numbers, fitted by training/stacking.py."""
     return msgspec.json.decode(_read_packed(), type=StackedCalibration)
 
 
 def digest_calibration() -> str:
-    """Names the numbers in a judge's fingerprint."""
+    """Return the digest of the numbers for a judge's fingerprint."""
     return sha256(_read_packed()).hexdigest()[:8]
 
 
@@ -82,7 +82,7 @@ def _read_packed() -> bytes:
 
 
 def build_claim_inputs(odds: float, logits: Logits) -> tuple[float, ...]:
-    """What the embedded judge and the model say of a claim.
+    """Return the numbers of the embedded judge and the model for a claim.
 
     >>> build_claim_inputs(-1.0, Logits(0.5, 0.0, (1.0, -1.0)))
     (-1.0, 0.5, 1.0, 0.0)
@@ -92,7 +92,7 @@ def build_claim_inputs(odds: float, logits: Logits) -> tuple[float, ...]:
 
 
 def summarize_odds(odds: Array) -> list[float]:
-    """The claims of an answer in few numbers: the worst's log-odds, the second's probability, mean and share of bad.
+    """Summarize the claims of an answer: the worst log-odds, the second probability, mean and share of bad claims.
 
     >>> [round(value, 3) for value in summarize_odds(np.array([0.0, -2.0]))]
     [0.0, 0.119, 0.31, 0.5]
@@ -102,12 +102,12 @@ def summarize_odds(odds: Array) -> list[float]:
 
 
 def locate_doubtful_span(claim: str, spans: Sequence[tuple[int, int]], tokens: Sequence[float]) -> str | None:
-    """The stretch of a claim whose tokens are most doubtful; None where none is more doubtful than not.
+    """Return the part of a claim whose tokens are most doubtful; None if no token is more doubtful than not.
 
     >>> locate_doubtful_span("Oslo is red", [(0, 4), (5, 7), (8, 11)], [-3.0, 0.1, 2.0])
     'is red'
     """
-    best, most = "", 0.0
+    best, best_total = "", 0.0
     start = end = -MAX_TOKEN_GAP
     total = 0.0
     for (left, right), value in zip(spans, tokens, strict=True):
@@ -116,6 +116,6 @@ def locate_doubtful_span(claim: str, spans: Sequence[tuple[int, int]], tokens: S
         if left - end > MAX_TOKEN_GAP or end < 0:
             start, total = left, 0.0
         end, total = right, total + value
-        if total > most:
-            best, most = claim[start:end], total
+        if total > best_total:
+            best, best_total = claim[start:end], total
     return best or None

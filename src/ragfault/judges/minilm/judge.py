@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ragfault.errors import MissingExtra, UsageError
-from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
+from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
@@ -18,10 +18,10 @@ from ragfault.judges.embedded.support import WeighedClaims
 from ragfault.judges.embedded.vectors import Array
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.lexical.features import parse_statement
-from ragfault.judges.minilm import calibration
 from ragfault.judges.minilm.calibration import (
     Logits,
     build_claim_inputs,
+    digest_calibration,
     load_calibration,
     locate_doubtful_span,
 )
@@ -43,18 +43,16 @@ from ragfault.judges.minilm.encoder import (
 )
 from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.protocols import VerdictKind
-from ragfault.records import Trace, Verdicts
 
 VERSION = 1
 MAX_STRETCHES = 2
-"""Of a long passage so many stretches are read with the query, those that share most with it."""
+"""The number of stretches of a long passage that are read with the query: those that share most with it."""
 PROBABILITY_DIGITS = 4
-"""Probabilities are rounded to so many, so that processors that add in another order agree."""
+"""Probabilities are rounded, so that processors with another order of additions agree."""
 
 
 class MiniLMSession:
-    """A reading of one trace by a model that sees two texts together, beside the reading of the embedded judge."""
+    """The scores of one trace by a cross-encoder, on top of those of the embedded judge."""
 
     def __init__(self, folder: Path, thresholds: EntailmentThresholds, threads: int, query: str) -> None:
         self._model = load_encoder(folder, threads)
@@ -68,68 +66,72 @@ class MiniLMSession:
         self._embeddings: dict[str, Array] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How much each passage speaks to the query, in its best stretch and in its meaning."""
+        """Return the relevance of each passage, by its best stretch and its embedding."""
         question = WeightedQuery(query, self._rarity)
-        plain = self.embedded.score_relevance(query, passages)
+        embedded_scores = self.embedded.score_relevance(query, passages)
         if question.is_task or not question.total_weight:
-            return plain
+            return embedded_scores
         self._run_model([row for passage in passages for row in self._build_query_rows(question, passage)])
-        found = []
-        for passage, one in zip(passages, plain, strict=True):
+        scores = []
+        for passage, embedded_score in zip(passages, embedded_scores, strict=True):
             if not passage.text.strip():
-                found.append(one)
+                scores.append(embedded_score)
                 continue
             logit = self.predict_logit(query, passage)
             value = round(
                 load_calibration().predict_relevance(logit, self.measure_similarity(query, passage.text)),
                 PROBABILITY_DIGITS,
             )
-            found.append(self._check_relevance(question, passage, value, one))
-        return found
+            scores.append(self._check_relevance(question, passage, value, embedded_score))
+        return scores
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How much of a query each text takes up, by its words."""
+        """Return how much of a query each text covers, by its words."""
         return self.embedded.score_coverage(query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Let the words of all that will be asked be looked at together."""
+        """Prepare the groups in the embedded judge."""
         self.embedded.prefetch(groups)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """How the best sentences of the passages, read with each claim, stand to it."""
-        looked = self.weigh_with_model(claims, passages)
-        if looked is None:
+        """Return the support of each claim by the best sentences of the passages, read with it."""
+        weighing = self.weigh_with_model(claims, passages)
+        if weighing is None:
             return self.embedded.score_entailment(claims, passages)
-        weighed, logits, rows = looked
+        weighed, logits, rows = weighing
         odds = load_calibration().predict_odds(
-            np.array([build_claim_inputs(*both) for both in zip(weighed.odds.tolist(), logits, strict=True)])
+            np.array(
+                [build_claim_inputs(*inputs) for inputs in zip(weighed.odds.tolist(), logits, strict=True)]
+            )
         )
         self._weighed_odds.setdefault(tuple(claims), (weighed, odds))
         if len(odds) == 1:  # then what is said of the answer as a whole is better informed
-            p = [
+            probabilities = [
                 round(
                     load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type),
                     PROBABILITY_DIGITS,
                 )
             ]
         else:
-            p = load_calibration().predict_support(odds, weighed.text_type).round(PROBABILITY_DIGITS).tolist()
+            probabilities = (
+                load_calibration().predict_support(odds, weighed.text_type).round(PROBABILITY_DIGITS).tolist()
+            )
         return [
-            self._decide_claim(weighed, number, p[number], row, one)
-            for number, (row, one) in enumerate(zip(rows, logits, strict=True))
+            self._decide_claim(weighed, number, probabilities[number], row, claim_logits)
+            for number, (row, claim_logits) in enumerate(zip(rows, logits, strict=True))
         ]
 
     def weigh_with_model(
         self, claims: Sequence[str], passages: Sequence[Passage]
     ) -> tuple[WeighedClaims, list[Logits], list[TokenPair]] | None:
-        """What words and model say of each claim, and the row that the model read."""
+        """Return the weighed claims, and the model's logits and row of each; None if there is nothing to compare."""
         weighed = self.embedded.weigh_claims(claims, passages)
         if weighed is None:
             return None
         index = weighed.passages.index
         rows = [self._build_claim_row(text, index) for text in weighed.texts]
-        seen = self._run_model(rows)
-        return weighed, [seen[row.ids] for row in rows], rows
+        logits = self._run_model(rows)
+        return weighed, [logits[row.ids] for row in rows], rows
 
     def score_groundedness(
         self,
@@ -137,11 +139,11 @@ class MiniLMSession:
         claims: Sequence[str],
         entailments: Sequence[Entailment],
     ) -> float:
-        """The probability that all claims are supported; what claims nothing is grounded."""
-        known = self._weighed_odds.get(tuple(claims))
-        if known is None:
+        """Return the probability that all claims are supported, 1 without claims."""
+        weighing = self._weighed_odds.get(tuple(claims))
+        if weighing is None:
             return get_lowest_probability(entailments)
-        weighed, odds = known
+        weighed, odds = weighing
         return self.embedded.bound_groundedness(
             round(
                 load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type),
@@ -152,38 +154,38 @@ class MiniLMSession:
         )
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """The cosine of the meanings of two texts, as the model was published."""
-        one, two = self._embed_text(left), self._embed_text(right)
-        norm = float(np.linalg.norm(one) * np.linalg.norm(two))
-        return round(min(1.0, max(0.0, float(one @ two) / norm)), PROBABILITY_DIGITS) if norm else 0.0
+        """Return the cosine of the embeddings of two texts by the published model."""
+        first, second = self._embed_text(left), self._embed_text(right)
+        norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+        return round(min(1.0, max(0.0, float(first @ second) / norm)), PROBABILITY_DIGITS) if norm else 0.0
 
     def _decide_claim(
         self, weighed: WeighedClaims, number: int, p: float, row: TokenPair, logits: Logits
     ) -> Entailment:
-        """The word for a claim, and where nothing exact speaks against it, which words are doubtful."""
-        found, check = self.embedded.decide_claim(weighed, number, p), weighed.checks[number]
+        """Return the verdict on a claim, with the doubtful words if no exact check fails."""
+        entailment, check = self.embedded.decide_claim(weighed, number, p), weighed.checks[number]
         if (
-            found.support != "unsupported"
-            or found.unsure
+            entailment.support != "unsupported"
+            or entailment.unsure
             or check is None
             or check.field_conflict
             or check.missing_name
         ):
-            return found
+            return entailment
         claim = weighed.texts[number]
-        stretch = locate_doubtful_span(claim, row.spans, logits.tokens)
-        if stretch is None or len(stretch) > 0.8 * len(claim):
-            return found
-        return found._replace(reason=f"the chunks do not say “{stretch}”")
+        span = locate_doubtful_span(claim, row.spans, logits.tokens)
+        if span is None or len(span) > 0.8 * len(claim):
+            return entailment
+        return entailment._replace(reason=f"the chunks do not say “{span}”")
 
     def predict_logit(self, query: str, passage: Passage) -> float:
-        """What the model says of a passage and a query, in its best stretch."""
+        """Return the model's logit for a passage and a query, of its best stretch."""
         rows = self._build_query_rows(WeightedQuery(query, self._rarity), passage)
-        seen = self._run_model(rows)
-        return max((seen[row.ids].relevant for row in rows), default=0.0)
+        logits = self._run_model(rows)
+        return max((logits[row.ids].relevant for row in rows), default=0.0)
 
     def _build_query_rows(self, question: WeightedQuery, passage: Passage) -> list[TokenPair]:
-        """The rows in which a passage is read with a query."""
+        """Build the rows in which a passage is read with a query."""
         stretches = (
             self._select_stretches(question, self._get_index((passage,))) if passage.text.strip() else []
         )
@@ -195,44 +197,46 @@ class MiniLMSession:
     def _check_relevance(
         self, question: WeightedQuery, passage: Passage, value: float, embedded_score: RelevanceScore
     ) -> RelevanceScore:
-        """The exact checks on top of what the model says."""
-        strange = detect_identifier_mismatch(question, passage.text)
-        if strange:
-            return RelevanceScore(min(value * 0.4, 0.2), strange, is_other_subject=True)
+        """Apply the exact checks to a relevance of the model."""
+        mismatch = detect_identifier_mismatch(question, passage.text)
+        if mismatch:
+            return RelevanceScore(min(value * 0.4, 0.2), mismatch, is_other_subject=True)
         return RelevanceScore(value, embedded_score.reason if value < 0.5 else None)
 
     def _build_claim_row(self, claim: str, index: SentenceIndex) -> TokenPair:
         texts = [
-            get_sentence_text(index, place)
-            for place in select_evidence(parse_statement(claim, self._rarity), index)
+            get_sentence_text(index, position)
+            for position in select_evidence(parse_statement(claim, self._rarity), index)
         ]
         return encode_pair(self._tokenizer, claim, texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
 
     def _select_stretches(self, question: WeightedQuery, index: SentenceIndex) -> list[str]:
-        """The stretches of a passage that share most with a query, in order."""
-        texts = (get_sentence_text(index, place, None) for place in range(len(index.sentences)))
-        found = pack_texts(self._tokenizer, texts, MAX_PASSAGE_TOKENS - 1)
-        if len(found) <= MAX_STRETCHES:
-            return found
+        """Return the stretches of a passage that share most with a query, in order."""
+        texts = (get_sentence_text(index, position, None) for position in range(len(index.sentences)))
+        stretches = pack_texts(self._tokenizer, texts, MAX_PASSAGE_TOKENS - 1)
+        if len(stretches) <= MAX_STRETCHES:
+            return stretches
         shared = [
-            SentenceIndex([Passage("", text)]).postings.keys() & question.weights.keys() for text in found
+            SentenceIndex([Passage("", text)]).postings.keys() & question.weights.keys() for text in stretches
         ]
-        worth = [sum(question.weights[word] for word in sorted(words)) for words in shared]
-        best = sorted(range(len(found)), key=lambda place: (-worth[place], place))[:MAX_STRETCHES]
-        return [found[place] for place in sorted(best)]
+        weights = [sum(question.weights[word] for word in sorted(words)) for words in shared]
+        best = sorted(range(len(stretches)), key=lambda position: (-weights[position], position))[
+            :MAX_STRETCHES
+        ]
+        return [stretches[position] for position in sorted(best)]
 
     def _run_model(self, rows: Sequence[TokenPair]) -> dict[tuple[int, ...], Logits]:
-        """What the model says of some rows; none is run twice in a reading."""
+        """Return the logits of some rows; no row runs twice in a session."""
         fresh = list({row.ids: row for row in rows if row.ids not in self._logits}.values())
-        self._logits |= {row.ids: one for row, one in zip(fresh, self._model.run(fresh), strict=True)}
+        self._logits |= {row.ids: logits for row, logits in zip(fresh, self._model.run(fresh), strict=True)}
         return self._logits
 
     def _embed_text(self, text: str) -> Array:
         if text not in self._embeddings:
             rows = encode_text(self._tokenizer, text)
-            each = load_embedder(self._folder, self._threads).embed(rows)
+            means = load_embedder(self._folder, self._threads).embed(rows)
             self._embeddings[text] = np.asarray(
-                np.array([row.first_length for row in rows], np.float32) @ each, np.float32
+                np.array([row.first_length for row in rows], np.float32) @ means, np.float32
             )
         return self._embeddings[text]
 
@@ -242,13 +246,13 @@ class MiniLMSession:
         return self._indexes[passages]
 
 
-class MiniLMJudge:
-    """The embedded judge that knows meanings: MiniLM-L6, trained to read a claim with its evidence.
+class MiniLMJudge(ScorerJudge):
+    """A judge by MiniLM-L6, trained to read a claim with its evidence.
 
     It needs the extra `nli` and the published weights, no key and no network. Exact checks of numbers, names,
-    negations and fields stand over what it says. `threads` is for one process; `weights` is a folder with the
-    published weights, where they are not installed.
-    Raises MissingExtra where packages or weights are not there, UsageError where they are others.
+    negations and fields take precedence over the model. `threads` is for one process; `weights` is a folder
+    with the published weights if they are not installed. Raises MissingExtra if packages or weights are
+    missing, UsageError if the weights are others.
     """
 
     def __init__(
@@ -271,23 +275,14 @@ class MiniLMJudge:
         load_base_weights(self._folder, load_delta().base_digest)
 
     @property
-    def offers(self) -> frozenset[VerdictKind]:
-        """Everything but harm."""
-        return OFFERED_PARTS
-
-    @property
     def fingerprint(self) -> str:
         """Version, weights, rarity table and thresholds, in one line."""
-        bars = self._thresholds
+        thresholds = self._thresholds
         return (
-            f"minilm/{VERSION} weights={load_delta().digest} words={digest_weights()} stack={calibration.digest_calibration()} "
-            f"supported={bars.supported:g} inferred={bars.inferred:g}"
+            f"minilm/{VERSION} weights={load_delta().digest} words={digest_weights()} "
+            f"stack={digest_calibration()} {thresholds}"
         )
 
     def open_session(self, query: str = "") -> MiniLMSession:
-        """Begin the reading of one trace."""
+        """Open a session for one trace."""
         return MiniLMSession(self._folder, self._thresholds, self._threads, query)
-
-    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace, each made from that trace alone."""
-        return [assemble_verdicts(trace, self) for trace in traces]

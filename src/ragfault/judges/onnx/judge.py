@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from ragfault.errors import MissingExtra, UsageError
-from ragfault.judges.assembly import OFFERED_PARTS, assemble_verdicts
+from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
@@ -23,28 +23,27 @@ from ragfault.judges.onnx.session import (
     truncate_text,
 )
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
-from ragfault.protocols import VerdictKind
-from ragfault.records import ClaimSupport, Evidence, Trace, Verdicts
+from ragfault.records import ClaimSupport, Evidence
 
 VERSION = 1
 CLAIM_DIVISOR = 4
-"""A claim or query takes at most one part in so many of what a model reads at once, and `CLAIM` tokens."""
+"""A claim or query takes at most this fraction of the model's tokens, and `MAX_CLAIM_TOKENS`."""
 MAX_CLAIM_TOKENS = 128
 FREE_TOKENS = 4
-"""Tokens left free, for a stretch may split otherwise than the passage it is cut from."""
+"""Unused tokens: a window may be tokenized differently from the passage it is cut from."""
 MIN_CONTRADICTION = 0.5
-"""From so much contradiction on a claim that is not supported counts as contradicted."""
+"""From this probability of contradiction an unsupported claim counts as contradicted."""
 PROBABILITY_DIGITS = 4
 QUESTION_PROMPT = (
     "Briefly answer the following question:\n{}\nBear in mind that your response should be strictly based on the "
     "following passages:\npassage 1: {}\noutput:"
 )
 SUMMARY_PROMPT = "Summarize the following text:\n{1}\noutput:"
-"""How models that mark tokens are given the query and what an answer was made from, with and without a question."""
+"""Prompts of models that mark tokens: source with and without a question."""
 
 
 class OnnxSession:
-    """A reading of one trace by a model, and by words where the model serves something else."""
+    """The scores of one trace by a model, and by words for the task that the model does not serve."""
 
     def __init__(self, model: OnnxModel, thresholds: EntailmentThresholds, query: str) -> None:
         self._model, self._thresholds = model, thresholds
@@ -64,59 +63,64 @@ class OnnxSession:
                 if self._query.strip() and not WeightedQuery(query, load_rarity()).is_task
                 else SUMMARY_PROMPT
             )
-            around = self._prompt.format(self._query, "")
-            self._max_passage -= len(model.tokenizer.encode(around, add_special_tokens=False).ids)
+            empty_prompt = self._prompt.format(self._query, "")
+            self._max_passage -= len(model.tokenizer.encode(empty_prompt, add_special_tokens=False).ids)
         self._max_passage = max(1, self._max_passage)
         self._scores: dict[tuple[str, str], PairScore] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How much each passage says about the query, in its best stretch."""
-        plain = self._lexical.score_relevance(query, passages)
+        """Return the relevance of each passage, by its best window."""
+        lexical_scores = self._lexical.score_relevance(query, passages)
         question = WeightedQuery(query, load_rarity())
         if self._model.config.task != "relevance" or question.is_task:
-            return plain
+            return lexical_scores
         short = truncate_text(self._model.tokenizer, query, self._max_claim)
-        rows = [
+        pairs_by_passage = [
             [
                 (short, window.text)
                 for window in split_windows(self._model.tokenizer, [passage], self._max_passage)
             ]
             for passage in passages
         ]
-        seen = self._score_pairs([row for each in rows for row in each])
-        found = []
-        for passage, each, words in zip(passages, rows, plain, strict=True):
-            value = round(max((seen[row].support for row in each), default=0.0), PROBABILITY_DIGITS)
-            strange = detect_identifier_mismatch(question, passage.text)
-            if strange:
-                found.append(RelevanceScore(min(value * 0.4, 0.2), strange))
+        scores = self._score_pairs([pair for pairs in pairs_by_passage for pair in pairs])
+        results = []
+        for passage, pairs, lexical_score in zip(passages, pairs_by_passage, lexical_scores, strict=True):
+            value = round(max((scores[pair].support for pair in pairs), default=0.0), PROBABILITY_DIGITS)
+            mismatch = detect_identifier_mismatch(question, passage.text)
+            if mismatch:
+                results.append(RelevanceScore(min(value * 0.4, 0.2), mismatch))
             else:
-                found.append(RelevanceScore(value, words.reason if value < 0.5 else None))
-        return found
+                results.append(RelevanceScore(value, lexical_score.reason if value < 0.5 else None))
+        return results
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """How much of a query each text takes up, by its words."""
+        """Return how much of a query each text covers, by its words."""
         return self._lexical.score_coverage(query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Nothing: pairs are read as they are asked for."""
+        """Do nothing: pairs are scored when needed."""
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """How the stretch of the passages that supports each claim best stands to it."""
+        """Return the support of each claim by the window that supports it best."""
         if self._model.config.task != "entailment":
             return self._lexical.score_entailment(claims, passages)
         index = SentenceIndex(passages)
-        found = split_windows(self._model.tokenizer, passages, self._max_passage)
-        plain = [strip_marks(claim) for claim in claims]
-        short = {claim: truncate_text(self._model.tokenizer, claim, self._max_claim) for claim in plain}
-        seen = self._score_pairs(
-            [self._build_pair(window, short[claim]) for claim in plain for window in found]
+        windows = split_windows(self._model.tokenizer, passages, self._max_passage)
+        stripped = [strip_marks(claim) for claim in claims]
+        truncated = {
+            claim: truncate_text(self._model.tokenizer, claim, self._max_claim) for claim in stripped
+        }
+        scores = self._score_pairs(
+            [self._build_pair(window, truncated[claim]) for claim in stripped for window in windows]
         )
         return [
             self._decide_claim(
-                claim, [seen[self._build_pair(window, short[claim])] for window in found], found, index
+                claim,
+                [scores[self._build_pair(window, truncated[claim])] for window in windows],
+                windows,
+                index,
             )
-            for claim in plain
+            for claim in stripped
         ]
 
     def score_groundedness(
@@ -125,11 +129,11 @@ class OnnxSession:
         claims: Sequence[str],  # noqa: ARG002
         entailments: Sequence[Entailment],
     ) -> float:
-        """As probable as its least probable claim; what claims nothing is grounded."""
-        return min((one.p for one in entailments), default=1.0)
+        """Return the lowest probability of a claim, 1 without claims."""
+        return min((entailment.p for entailment in entailments), default=1.0)
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """How alike two texts are by their words."""
+        """Return the similarity of two texts by their words."""
         return self._lexical.measure_similarity(left, right)
 
     def _build_pair(self, window: TextWindow, claim: str) -> tuple[str, str]:
@@ -137,72 +141,76 @@ class OnnxSession:
             return self._prompt.format(self._query, window.text), claim
         return window.text, claim
 
-    def _score_pairs(self, rows: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PairScore]:
-        """What the model says of some pairs; none is read twice in a reading."""
-        fresh = list(dict.fromkeys(row for row in rows if row not in self._scores))
+    def _score_pairs(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], PairScore]:
+        """Return the scores of some pairs; no pair runs twice in a session."""
+        fresh = list(dict.fromkeys(pair for pair in pairs if pair not in self._scores))
         self._scores |= zip(fresh, self._model.score_pairs(fresh), strict=True)
         return self._scores
 
     def _decide_claim(
         self, claim: str, scores: Sequence[PairScore], windows: Sequence[TextWindow], index: SentenceIndex
     ) -> Entailment:
-        """The word for what the model said. Exact checks tell only what is wrong with what it does not support."""
-        one = check_claim(claim, index, load_rarity())
-        if one is None or not scores:
+        """Return the verdict on a claim. Exact checks only explain what the model does not support."""
+        check = check_claim(claim, index, load_rarity())
+        if check is None or not scores:
             return Entailment("unsupported", 0.0, shares=(0.0,) * len(index.passages))
-        best = max(range(len(scores)), key=lambda place: (scores[place].support, -place))
+        best = max(range(len(scores)), key=lambda position: (scores[position].support, -position))
         p = round(scores[best].support, PROBABILITY_DIGITS)
-        words = decide_support(claim, one, index, p, self._thresholds, max_missing=1.0)
+        lexical = decide_support(claim, check, index, p, self._thresholds, max_missing=1.0)
         order = sorted(
-            one.alignment.shared_weights, key=lambda place: (-one.alignment.shared_weights[place], place)
+            check.alignment.shared_weights,
+            key=lambda position: (-check.alignment.shared_weights[position], position),
         )
-        against = _select_window(windows, index, order[0]) if order else best
+        best_shared = _select_window(windows, index, order[0]) if order else best
         support: ClaimSupport
         if p >= self._thresholds.inferred:
             support = "supported" if p >= self._thresholds.supported else "inferred"
             evidence = _select_evidence(windows[best], order, index)
             reason = None if support == "supported" else "the model is not quite sure"
         else:
-            told = self._model.config.contradiction_label is not None
-            clash = (
-                scores[against].contradiction >= MIN_CONTRADICTION
-                if told
-                else words.support == "contradicted"
+            has_label = self._model.config.contradiction_label is not None
+            is_contradicted = (
+                scores[best_shared].contradiction >= MIN_CONTRADICTION
+                if has_label
+                else lexical.support == "contradicted"
             )
-            support = "contradicted" if clash else "unsupported"
-            evidence = words.evidence[:1]
-            reason = words.reason if words.support == support else "the model reads a contradiction"
-        return Entailment(support, p, evidence, reason, words.shares)
+            support = "contradicted" if is_contradicted else "unsupported"
+            evidence = lexical.evidence[:1]
+            reason = lexical.reason if lexical.support == support else "the model reads a contradiction"
+        return Entailment(support, p, evidence, reason, lexical.shares)
 
 
-def _select_window(windows: Sequence[TextWindow], index: SentenceIndex, place: int) -> int:
-    """The stretch that holds a sentence."""
-    owner, start = index.passage_numbers[place], index.sentences[place].start
+def _select_window(windows: Sequence[TextWindow], index: SentenceIndex, position: int) -> int:
+    """Return the window that contains a sentence."""
+    passage, start = index.passage_numbers[position], index.sentences[position].start
     return next(
         (
-            number
-            for number, window in enumerate(windows)
-            if any(one == owner and left <= start < right for one, left, right in window.parts)
+            window_number
+            for window_number, window in enumerate(windows)
+            if any(number == passage and left <= start < right for number, left, right in window.parts)
         ),
         0,
     )
 
 
 def _select_evidence(window: TextWindow, order: Sequence[int], index: SentenceIndex) -> tuple[Evidence, ...]:
-    """The sentence of a stretch that shares most with a claim; where none does, the stretch."""
-    for place in order:
-        sentence, owner = index.sentences[place], index.passage_numbers[place]
-        if any(owner == name and left <= sentence.start < right for name, left, right in window.parts):
-            return (Evidence(chunk=index.passages[owner].name, start=sentence.start, end=sentence.end),)
+    """Return the sentence of a window that shares most with a claim, else the window."""
+    for position in order:
+        sentence, passage = index.sentences[position], index.passage_numbers[position]
+        if any(
+            passage == part_passage and left <= sentence.start < right
+            for part_passage, left, right in window.parts
+        ):
+            return (Evidence(chunk=index.passages[passage].name, start=sentence.start, end=sentence.end),)
     number, start, end = window.parts[0]
     return (Evidence(chunk=index.passages[number].name, start=start, end=end),)
 
 
-class OnnxJudge:
+class OnnxJudge(ScorerJudge):
     """A judge from a model in ONNX: onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME of the hub's cache.
 
-    Natural language inference, supported or not, and models that mark hallucinated tokens serve entailment; rerankers
-    with one number serve relevance. What a model does not serve is told by words, as the judge lexical does.
+    Natural language inference, binary support, and models that mark hallucinated tokens serve entailment;
+    rerankers with one number serve relevance. The other task is judged by words, as the judge lexical does.
     Raises MissingExtra without the extra `nli`, UsageError for files that are not such a model.
     """
 
@@ -218,24 +226,15 @@ class OnnxJudge:
         load_model(self._model, threads)
 
     @property
-    def offers(self) -> frozenset[VerdictKind]:
-        """Everything but harm."""
-        return OFFERED_PARTS
-
-    @property
     def fingerprint(self) -> str:
-        """Version, model, what it serves, and thresholds, in one line."""
-        model, bars = self._model, self._thresholds
+        """Version, model, its task, and thresholds, in one line."""
+        model, thresholds = self._model, self._thresholds
         return (
             f"onnx/{VERSION} model={model.name} digest={model.digest} serves={model.task} labels={model.label_count} "
             f"holds={model.support_label} room={model.max_tokens} rarity={load_rarity().digest} "
-            f"supported={bars.supported:g} inferred={bars.inferred:g}"
+            f"{thresholds}"
         )
 
     def open_session(self, query: str = "") -> OnnxSession:
-        """Begin the reading of one trace."""
+        """Open a session for one trace."""
         return OnnxSession(load_model(self._model, self._threads), self._thresholds, query)
-
-    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace, each made from that trace alone."""
-        return [assemble_verdicts(trace, self) for trace in traces]

@@ -14,18 +14,18 @@ from urllib.parse import parse_qsl
 from ragfault.errors import UnknownName, UsageError
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-"""The shape of a model's name on the hub."""
+"""The form of a model's name on the hub."""
 
 
 def get_hub_cache() -> Path:
-    """The folder where the hub's own tools keep what they fetched."""
-    held = os.environ.get("HF_HUB_CACHE")
+    """Return the folder in which the hub's own tools cache their downloads."""
+    cache = os.environ.get("HF_HUB_CACHE")
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    return Path(held or f"{home}/hub").expanduser()
+    return Path(cache or f"{home}/hub").expanduser()
 
 
 def locate_snapshot(name: str) -> Path | None:
-    """The folder of a model in the cache of the hub: its main version, else the one fetched last.
+    """Return the folder of a model in the hub cache: its main version, else the latest download; None without.
 
     >>> locate_snapshot("nobody/nothing") is None
     True
@@ -38,23 +38,23 @@ def locate_snapshot(name: str) -> Path | None:
     except (OSError, ValueError):
         pass
     try:
-        held = [place for place in (folder / "snapshots").iterdir() if place.is_dir()]
+        snapshots = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
     except OSError:
         return None
-    return max(held, key=lambda place: (place.stat().st_mtime, place.name), default=None)
+    return max(snapshots, key=lambda path: (path.stat().st_mtime, path.name), default=None)
 
 
 ModelKind = Literal["pair", "tokens"]
 ModelTask = Literal["entailment", "relevance"]
 
 MAX_FILE_BYTES = {"config.json": 1 << 20, "tokenizer.json": 1 << 26}
-"""How many bytes of a file are read."""
+"""A larger file is refused."""
 GRAPH_FILES = ("model.onnx", "onnx/model.onnx")
 MAX_PATH_CHARS = 1000
-"""So many characters name a folder."""
+"""A longer path is refused."""
 MODEL_SETTINGS = ("labels", "serves", "room")
 MAX_TOKENS_BY_KIND: dict[ModelKind, int] = {"pair": 512, "tokens": 4096}
-"""At most so many tokens are read at once, whatever a model could."""
+"""At most this many tokens are read at once, whatever the model allows."""
 MIN_TOKENS = 16
 LABEL_NAMES = {
     "holds": "entailment entail entails entailed supported support supports consistent grounded faithful factual true",
@@ -63,12 +63,12 @@ LABEL_NAMES = {
     "lacks": "notentailment nonentailment notentailed unsupported notsupported inconsistent notconsistent ungrounded"
     " notgrounded hallucinated hallucination unfaithful nonfactual false",
 }
-"""What a label says of the claim, by its name without case, spaces and signs."""
+"""Role of a label → its names without case, spaces and punctuation."""
 LABEL_ROLES = {name: role for role, names in LABEL_NAMES.items() for name in names.split()}
 
 
 class OnnxModelConfig(NamedTuple):
-    """A model on disk, and how what it puts out is to be read."""
+    """A model on disk, and the meaning of its output."""
 
     name: str
     graph: Path
@@ -76,103 +76,105 @@ class OnnxModelConfig(NamedTuple):
     kind: ModelKind
     task: ModelTask
     label_count: int
-    """How many numbers come out for a pair or a token."""
+    """The number of outputs for a pair or a token."""
     support_label: int
     """The label of support or relevance."""
     contradiction_label: int | None
-    """The label of contradiction, where there is one."""
+    """The label of contradiction, if there is one."""
     max_tokens: int
-    """How many tokens are read at once."""
+    """The number of tokens that are read at once."""
     pad_token: int
     digest: str
 
 
 def load_model_config(address: str) -> OnnxModelConfig:
-    """The model that an address names: a folder, an .onnx file or a name on the hub, and settings behind a "?".
+    """Load the configuration of the model at an address.
 
-    Raises UsageError where files are missing, not what they should be, or do not say which label means what.
+    A folder, an .onnx file or a name on the hub, with settings after a "?".
+
+    Raises UsageError if files are missing or invalid, or the labels have no meaning.
     """
-    where, _, settings = address.partition("?")
-    chosen = _parse_settings(settings)
-    graph, folder = _locate_files(where)
+    location, _, settings = address.partition("?")
+    settings_by_name = _parse_settings(settings)
+    graph, folder = _locate_files(location)
     config = _read_json(folder / "config.json")
     tokenizer = _check_file(folder / "tokenizer.json")
     kind: ModelKind = "tokens" if _has_architecture(config, "TokenClassification") else "pair"
-    labels = _read_labels(config, chosen.get("labels"))
-    one = len(labels) == 1
-    serves = chosen.get("serves") or ("relevance" if one else "entailment")
-    if serves not in {"entailment", "relevance"} or (kind == "tokens" and serves == "relevance"):
+    labels = _read_labels(config, settings_by_name.get("labels"))
+    is_single = len(labels) == 1
+    task = settings_by_name.get("serves") or ("relevance" if is_single else "entailment")
+    if task not in {"entailment", "relevance"} or (kind == "tokens" and task == "relevance"):
         raise UsageError(
-            f"onnx:{where}: serves={serves}: a {kind} model of {len(labels)} labels serves entailment"
+            f"onnx:{location}: serves={task}: a {kind} model of {len(labels)} labels serves entailment"
             + (" or relevance." if kind == "pair" else ".")
         )
-    holds, against = _assign_labels(where, labels, kind)
+    support_label, contradiction_label = _assign_labels(location, labels, kind)
     return OnnxModelConfig(
-        name=_format_name(where, graph, folder),
+        name=_format_name(location, graph, folder),
         graph=graph,
         tokenizer=tokenizer,
         kind=kind,
-        task="relevance" if serves == "relevance" else "entailment",
+        task="relevance" if task == "relevance" else "entailment",
         label_count=len(labels),
-        support_label=holds,
-        contradiction_label=against,
-        max_tokens=_read_max_tokens(where, config, kind, chosen.get("room")),
+        support_label=support_label,
+        contradiction_label=contradiction_label,
+        max_tokens=_read_max_tokens(location, config, kind, settings_by_name.get("room")),
         pad_token=_read_pad_token(config),
         digest=_digest_files(graph, tokenizer),
     )
 
 
 def _parse_settings(text: str) -> dict[str, str]:
-    """What stands behind the question mark."""
-    chosen = dict(parse_qsl(text, keep_blank_values=True))
-    for key in chosen:
+    """Parse the settings after the question mark."""
+    settings = dict(parse_qsl(text, keep_blank_values=True))
+    for key in settings:
         if key not in MODEL_SETTINGS:
             raise UnknownName("setting of a model", key, MODEL_SETTINGS)
-    return chosen
+    return settings
 
 
 # --- files -----------------------------------------------------------------------------------------
 
 
 def _locate_files(location: str) -> tuple[Path, Path]:
-    """The graph, and the folder of its configuration."""
+    """Return the graph, and the folder of its configuration."""
     if not location:
         raise UsageError("onnx: say which model: onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME.")
-    place = Path(location).expanduser()
+    path = Path(location).expanduser()
     if len(location) > MAX_PATH_CHARS or "\0" in location:
         raise UsageError(f"onnx:{location[:40]}… is no path.")
-    if place.is_file():
-        beside = place.absolute().parent
-        up = not (beside / "config.json").is_file() and (beside.parent / "config.json").is_file()
-        return place.absolute(), beside.parent if up else beside
-    if not place.is_dir():
-        place = _locate_cached(location)
+    if path.is_file():
+        folder = path.absolute().parent
+        is_above = not (folder / "config.json").is_file() and (folder.parent / "config.json").is_file()
+        return path.absolute(), folder.parent if is_above else folder
+    if not path.is_dir():
+        path = _locate_cached(location)
     for name in GRAPH_FILES:
-        if (place / name).is_file():
-            return (place / name).absolute(), place.absolute()
+        if (path / name).is_file():
+            return (path / name).absolute(), path.absolute()
     raise UsageError(
-        f"{place} holds no {' or '.join(GRAPH_FILES)}. Name the file itself, onnx:{location}/FILE.onnx, or export the model "
-        f"to ONNX first."
+        f"{path} holds no {' or '.join(GRAPH_FILES)}. Name the file itself, onnx:{location}/FILE.onnx, "
+        f"or export the model to ONNX first."
     )
 
 
 def _locate_cached(name: str) -> Path:
-    """The folder of a hub model that was fetched before."""
+    """Return the folder of a hub model that was downloaded before."""
     if not HUB_NAME.fullmatch(name):
         raise UsageError(
             f"there is no {name}. After onnx: stands a folder, an .onnx file, or the OWNER/NAME of a model."
         )
-    found = locate_snapshot(name)
-    if found is None:
+    folder = locate_snapshot(name)
+    if folder is None:
         raise UsageError(
-            f"there is no folder {name} here, and no model of that name in {get_hub_cache()}. Nothing is fetched unasked. "
-            f"Fetch it with: hf download {name} --include '*.json' '*.onnx'"
+            f"there is no folder {name} here, and no model of that name in {get_hub_cache()}. "
+            f"Nothing is fetched unasked. Fetch it with: hf download {name} --include '*.json' '*.onnx'"
         )
-    return found
+    return folder
 
 
 def _check_file(path: Path) -> Path:
-    """A file that must be there and of a size to be read."""
+    """Return the path of a file that exists and is not too large."""
     if not path.is_file():
         raise UsageError(
             f"{path.parent} holds no {path.name}, which must stand beside the model. "
@@ -187,18 +189,18 @@ def _check_file(path: Path) -> Path:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """Read a JSON object from a file."""
     try:
-        read = json.loads(_check_file(path).read_bytes())
+        value = json.loads(_check_file(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise UsageError(f"{path} holds no object, but a {type(read).__name__}.")
-    return read
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} holds no object, but a {type(value).__name__}.")
+    return value
 
 
 def _format_name(location: str, graph: Path, folder: Path) -> str:
-    """What a model is called in the fingerprint, in one word."""
+    """Return the name of a model in the fingerprint, as one word."""
     name = location if HUB_NAME.fullmatch(location) and not Path(location).exists() else folder.name
     if graph.name != "model.onnx":
         name = f"{name}/{graph.name}"
@@ -206,18 +208,18 @@ def _format_name(location: str, graph: Path, folder: Path) -> str:
 
 
 def _read_pad_token(config: dict[str, Any]) -> int:
-    """The token that fills up a row; the first where the configuration names none that there can be."""
-    said = config.get("pad_token_id")
-    return said if isinstance(said, int) and said >= 0 else 0
+    """Return the padding token; 0 if the configuration has no valid one."""
+    token = config.get("pad_token_id")
+    return token if isinstance(token, int) and token >= 0 else 0
 
 
 def _digest_files(*files: Path) -> str:
-    """The content of some files and of the weights that stand beside a graph, in eight signs."""
+    """Return the digest of some files and of the weights next to a graph, in eight digits."""
     digest = hashlib.sha256()
     for file in files:
-        for one in (file, Path(f"{file}_data"), Path(f"{file}.data")):
-            if one.is_file():
-                with one.open("rb") as stream:
+        for part in (file, Path(f"{file}_data"), Path(f"{file}.data")):
+            if part.is_file():
+                with part.open("rb") as stream:
                     digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:8]
 
@@ -226,62 +228,64 @@ def _digest_files(*files: Path) -> str:
 
 
 def _has_architecture(config: dict[str, Any], word: str) -> bool:
-    kinds = config.get("architectures")
-    return isinstance(kinds, list) and any(isinstance(one, str) and one.endswith(word) for one in kinds)
+    names = config.get("architectures")
+    return isinstance(names, list) and any(isinstance(name, str) and name.endswith(word) for name in names)
 
 
 def _read_labels(config: dict[str, Any], setting: str | None) -> list[str]:
-    """The labels in order."""
+    """Return the labels in order."""
     if setting is not None:
-        return [one.strip() for one in setting.split(",")]
-    held = config.get("id2label")
-    if isinstance(held, dict) and all(str(place) in held for place in range(len(held))) and held:
-        return [str(held[str(place)]) for place in range(len(held))]
+        return [label.strip() for label in setting.split(",")]
+    labels = config.get("id2label")
+    if isinstance(labels, dict) and all(str(number) in labels for number in range(len(labels))) and labels:
+        return [str(labels[str(number)]) for number in range(len(labels))]
     count = config.get("num_labels", 2)  # two is what the library that writes these files takes for granted
-    return [f"LABEL_{place}" for place in range(count if isinstance(count, int) and 0 < count < 100 else 2)]
+    return [f"LABEL_{number}" for number in range(count if isinstance(count, int) and 0 < count < 100 else 2)]
 
 
 def _assign_labels(location: str, labels: list[str], kind: ModelKind) -> tuple[int, int | None]:
-    """The label of support, and that of contradiction.
+    """Return the label of support, and that of contradiction.
 
-    Of two labels, one that says what it means tells what the other does. Of tokens the second of two nameless
-    labels marks what is hallucinated.
+    Of two labels, one with a known meaning determines the other. Of two nameless token labels the second
+    marks hallucination.
     """
     if kind == "pair" and len(labels) == 1:
         return 0, None
     roles = [LABEL_ROLES.get(_normalize_label(label)) for label in labels]
     if kind == "tokens" and labels == ["LABEL_0", "LABEL_1"]:
         return 0, None
-    against = roles.index("against") if "against" in roles else None
+    contradiction = roles.index("against") if "against" in roles else None
     if len(labels) == 2:
-        bad = next((place for place, role in enumerate(roles) if role in {"lacks", "against", "open"}), None)
+        negative = next(
+            (number for number, role in enumerate(roles) if role in {"lacks", "against", "open"}), None
+        )
         if roles.count("holds") == 1:
-            return roles.index("holds"), against
-        if bad is not None and roles.count(None) == 1:
-            return 1 - bad, against
+            return roles.index("holds"), contradiction
+        if negative is not None and roles.count(None) == 1:
+            return 1 - negative, contradiction
     if len(labels) == 3 and {"holds", "against", "open"} == set(roles):
-        return roles.index("holds"), against
+        return roles.index("holds"), contradiction
     raise UsageError(
-        f"onnx:{location}: the labels {', '.join(labels)} do not say what they mean. Say it, in the order in which they "
-        f'come out: "onnx:{location}?labels=contradiction,entailment,neutral" or '
+        f"onnx:{location}: the labels {', '.join(labels)} do not say what they mean. Say it, in their order: "
+        f'"onnx:{location}?labels=contradiction,entailment,neutral" or '
         f'"onnx:{location}?labels=unsupported,supported", or "?labels=score&serves=relevance" for one number.'
     )
 
 
 def _normalize_label(label: str) -> str:
-    return "".join(sign for sign in label.lower() if sign.isalnum())
+    return "".join(character for character in label.lower() if character.isalnum())
 
 
 def _read_max_tokens(location: str, config: dict[str, Any], kind: ModelKind, setting: str | None) -> int:
-    """How many tokens a model reads at once."""
+    """Return the number of tokens that a model reads at once."""
     if setting is not None:
         if not setting.isdecimal() or int(setting) < MIN_TOKENS:
             raise UsageError(
                 f"onnx:{location}: room={setting}: say how many tokens are read at once, at least {MIN_TOKENS}."
             )
         return int(setting)
-    most = config.get("max_position_embeddings")
-    fits = float(most) if isinstance(most, int) and most > 0 else math.inf
+    positions = config.get("max_position_embeddings")
+    max_tokens = float(positions) if isinstance(positions, int) and positions > 0 else math.inf
     if config.get("model_type") in {"roberta", "xlm-roberta", "camembert"}:
-        fits -= 2  # two places are taken by the padding
-    return int(max(MIN_TOKENS, min(MAX_TOKENS_BY_KIND[kind], fits)))
+        max_tokens -= 2  # two places are taken by the padding
+    return int(max(MIN_TOKENS, min(MAX_TOKENS_BY_KIND[kind], max_tokens)))

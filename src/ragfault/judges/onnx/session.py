@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 MAX_PASSAGE_CHARS = 200_000
-"""How many characters of a passage are read."""
+"""Further characters of a passage are ignored."""
 OVERLAP_DIVISOR = 4
-"""Of a long passage each stretch says the last part of the one before it again, one part in so many."""
+"""Windows of a long passage overlap by this fraction."""
 
 
 class TextWindow(NamedTuple):
-    """A stretch of text that is read at once."""
+    """A text that the model reads at once."""
 
     text: str
     parts: tuple[tuple[int, int, int], ...]
@@ -34,73 +34,77 @@ class TextWindow(NamedTuple):
 
 
 def split_windows(tokenizer: Tokenizer, passages: Sequence[Passage], max_tokens: int) -> list[TextWindow]:
-    """Passages put together as long as they fit into `room` tokens; a longer one is cut.
+    r"""Pack passages into windows of `max_tokens` tokens; a longer passage is split.
 
-    Cuts are between sentences where they can be, and each stretch says the last part of the one before it again.
+    It is split between sentences where possible, and its windows overlap.
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
-    >>> split = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
-    >>> split.pre_tokenizer = pre_tokenizers.Whitespace()
+    >>> tokenizer = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    >>> tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     >>> passages = [Passage("a", "one two"), Passage("b", "three"), Passage("c", "1 2 3 4 5 6")]
-    >>> [window.text for window in split_windows(split, passages, 4)]
-    ['one two\\nthree', '1 2 3 4', '4 5 6']
+    >>> [window.text for window in split_windows(tokenizer, passages, 4)]
+    ['one two\nthree', '1 2 3 4', '4 5 6']
     """
-    found: list[TextWindow] = []
+    windows: list[TextWindow] = []
     parts: list[tuple[int, int, int]] = []
-    used = 0
+    size = 0
 
     def close() -> None:
         if parts:
             texts = (passages[number].text[start:end] for number, start, end in parts)
-            found.append(TextWindow("\n".join(texts), tuple(parts)))
+            windows.append(TextWindow("\n".join(texts), tuple(parts)))
             parts.clear()
 
     for number, passage in enumerate(passages):
         text = passage.text[:MAX_PASSAGE_CHARS]
         offsets = tokenizer.encode(text, add_special_tokens=False).offsets
-        if used + len(offsets) > max_tokens:
+        if size + len(offsets) > max_tokens:
             close()
-            used = 0
+            size = 0
         for begin, end in _split_tokens(text, offsets, max_tokens):
             if len(offsets) > max_tokens:
                 close()
-                used = 0
+                size = 0
             parts.append((number, offsets[begin][0], offsets[end - 1][1]))
-            used += end - begin
+            size += end - begin
     close()
-    return found
+    return windows
 
 
 def _split_tokens(
     text: str, offsets: Sequence[tuple[int, int]], max_tokens: int
 ) -> Iterator[tuple[int, int]]:
-    """Where a text is cut: the first token of each stretch, and the one after its last."""
-    begin, size = 0, len(offsets)
+    """Yield the first token of each window, and the one after its last."""
+    start, size = 0, len(offsets)
     if size > max_tokens:
         lefts = [left for left, _ in offsets]
-        opens = sorted({bisect_left(lefts, start) for start, _ in split_sentences(text)})
-    while size - begin > max_tokens:
-        last = bisect_right(opens, begin + max_tokens) - 1
-        end = opens[last] if last >= 0 and opens[last] > begin + max_tokens // 2 else begin + max_tokens
-        yield begin, end
-        again = bisect_left(opens, end - max_tokens // OVERLAP_DIVISOR)
-        begin = (
-            opens[again]
-            if again < len(opens) and opens[again] <= end
+        sentence_starts = sorted({bisect_left(lefts, start) for start, _ in split_sentences(text)})
+    while size - start > max_tokens:
+        candidate = bisect_right(sentence_starts, start + max_tokens) - 1
+        end = (
+            sentence_starts[candidate]
+            if candidate >= 0 and sentence_starts[candidate] > start + max_tokens // 2
+            else start + max_tokens
+        )
+        yield start, end
+        overlap = bisect_left(sentence_starts, end - max_tokens // OVERLAP_DIVISOR)
+        start = (
+            sentence_starts[overlap]
+            if overlap < len(sentence_starts) and sentence_starts[overlap] <= end
             else end - max_tokens // OVERLAP_DIVISOR
         )
-    if size > begin:
-        yield begin, size
+    if size > start:
+        yield start, size
 
 
 def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
-    """The first `room` tokens of a text."""
+    """Return the first `max_tokens` tokens of a text."""
     offsets = tokenizer.encode(text[:MAX_PASSAGE_CHARS], add_special_tokens=False).offsets
     return text[: offsets[max_tokens - 1][1]] if len(offsets) > max_tokens else text
 
 
 BATCH_SIZE = 8
-"""So many pairs run together."""
+"""The number of pairs of a batch."""
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 INTEGER_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
@@ -108,18 +112,18 @@ Array = np.ndarray[Any, Any]
 
 
 class PairScore(NamedTuple):
-    """What a model says of a pair."""
+    """The scores of a pair by the model."""
 
     support: float
     """The probability of support or relevance."""
     contradiction: float = 0.0
-    """That of contradiction."""
+    """The probability of contradiction."""
 
 
 class OnnxModel:
     """A model with its tokenizer.
 
-    Raises UsageError where the files cannot be loaded, or take or give something else than they say.
+    Raises UsageError if the files cannot be loaded, or have other inputs or outputs than configured.
     """
 
     def __init__(self, config: OnnxModelConfig, threads: int = 1) -> None:
@@ -128,13 +132,13 @@ class OnnxModel:
         self._pair_tokenizer = open_tokenizer(config.tokenizer)
         self._pair_tokenizer.enable_truncation(config.max_tokens, strategy="only_first")
         self._session = _open_session(config, threads)
-        self._inputs = {one.name: one.type for one in self._session.get_inputs()}
-        strange = [
+        self._inputs = {model_input.name: model_input.type for model_input in self._session.get_inputs()}
+        unknown_inputs = [
             name
             for name, kind in self._inputs.items()
             if name not in INPUT_NAMES or kind not in INTEGER_TYPES
         ]
-        if strange or "input_ids" not in self._inputs:
+        if unknown_inputs or "input_ids" not in self._inputs:
             raise UsageError(
                 f"{config.graph} takes {', '.join(self._inputs) or 'nothing'}; a model that reads pairs takes whole "
                 f"numbers called {', '.join(INPUT_NAMES)}."
@@ -142,46 +146,49 @@ class OnnxModel:
         self._probe()
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-        """What the model says of each pair of texts. Pairs of like length run together."""
-        rows = [self._pair_tokenizer.encode(one, two) for one, two in pairs]
-        order = sorted(range(len(rows)), key=lambda place: (len(rows[place].ids), place))
-        found: list[PairScore] = [PairScore(0.0)] * len(rows)
-        for at in range(0, len(order), BATCH_SIZE):
-            places = order[at : at + BATCH_SIZE]
-            out = self._run([rows[place] for place in places])
-            for place, each in zip(places, out, strict=True):
-                found[place] = self._to_score(rows[place], each)
-        return found
+        """Score each pair of texts. Pairs of similar length run together."""
+        rows = [self._pair_tokenizer.encode(first, second) for first, second in pairs]
+        order = sorted(range(len(rows)), key=lambda number: (len(rows[number].ids), number))
+        scores: list[PairScore] = [PairScore(0.0)] * len(rows)
+        for start in range(0, len(order), BATCH_SIZE):
+            batch = order[start : start + BATCH_SIZE]
+            outputs = self._run([rows[number] for number in batch])
+            for number, logits in zip(batch, outputs, strict=True):
+                scores[number] = self._to_score(rows[number], logits)
+        return scores
 
     def _run(self, rows: Sequence[Encoding]) -> Array:
-        """The logits of some rows, padded to the longest."""
+        """Return the logits of some rows, padded to the longest."""
         shape = len(rows), max(len(row.ids) for row in rows)
-        held = {name: np.zeros(shape, np.int64) for name in INPUT_NAMES}
-        held["input_ids"] += self.config.pad_token
-        for place, row in enumerate(rows):
+        arrays = {name: np.zeros(shape, np.int64) for name in INPUT_NAMES}
+        arrays["input_ids"] += self.config.pad_token
+        for number, row in enumerate(rows):
             size = len(row.ids)
-            held["input_ids"][place, :size] = row.ids
-            held["attention_mask"][place, :size] = 1
-            held["token_type_ids"][place, :size] = row.type_ids
-        feed = {name: held[name].astype(INTEGER_TYPES[kind]) for name, kind in self._inputs.items()}
+            arrays["input_ids"][number, :size] = row.ids
+            arrays["attention_mask"][number, :size] = 1
+            arrays["token_type_ids"][number, :size] = row.type_ids
+        feed = {name: arrays[name].astype(INTEGER_TYPES[kind]) for name, kind in self._inputs.items()}
         return np.asarray(self._session.run(None, feed)[0], np.float64)
 
     def _to_score(self, row: Encoding, out: Array) -> PairScore:
-        """Logits as probabilities; of tokens the worst of the second text counts."""
+        """Convert logits to probabilities; of tokens the worst of the second text counts."""
         if self.config.label_count == 1 and self.config.kind == "pair":
             return PairScore(float(1 / (1 + np.exp(-np.clip(out.reshape(-1)[0], -60, 60)))))
         out = np.exp(out - out.max(axis=-1, keepdims=True))
         shares = out / out.sum(axis=-1, keepdims=True)
         if self.config.kind == "tokens":
-            own = [place for place, side in enumerate(row.sequence_ids) if side == 1]
-            return PairScore(float(shares[own, self.config.support_label].min()) if own else 1.0)
-        against = self.config.contradiction_label
+            claim_tokens = [position for position, sequence in enumerate(row.sequence_ids) if sequence == 1]
+            return PairScore(
+                float(shares[claim_tokens, self.config.support_label].min()) if claim_tokens else 1.0
+            )
+        contradiction = self.config.contradiction_label
         return PairScore(
-            float(shares[self.config.support_label]), 0.0 if against is None else float(shares[against])
+            float(shares[self.config.support_label]),
+            0.0 if contradiction is None else float(shares[contradiction]),
         )
 
     def _probe(self) -> None:
-        """Run a short pair, so that a model of another shape is refused at once."""
+        """Run a short pair, so that a model with other outputs is refused at once."""
         model = self.config
         row = self._pair_tokenizer.encode("one", "two")
         if not row.ids:
@@ -191,29 +198,29 @@ class OnnxModel:
         except Exception as error:  # noqa: BLE001 - whatever a strange graph makes the runtime raise
             raise UsageError(f"{model.graph} cannot be run: {_format_error(error)}") from None
         size = len(row.ids)
-        fits: list[tuple[int, ...]] = (
+        shapes: list[tuple[int, ...]] = (
             [(1, size, model.label_count)] if model.kind == "tokens" else [(1, model.label_count)]
         )
         if model.label_count == 1 and model.kind == "pair":
-            fits.append((1,))
-        if out.shape not in fits:
+            shapes.append((1,))
+        if out.shape not in shapes:
             raise UsageError(
                 f"{model.graph} gives an array of {out.shape} for a pair of {size} tokens, but its labels ask for "
-                f"{fits[0]}. Say the labels in their order: onnx:PATH?labels=…"
+                f"{shapes[0]}. Say the labels in their order: onnx:PATH?labels=…"
             )
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in a file, without the padding and cutting that it comes with; UsageError where it is none."""
+    """Load a tokenizer from a file, without its padding and truncation; UsageError if the file is not one."""
     from tokenizers import Tokenizer
 
     try:
-        made = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001 - tokenizers raises nothing narrower
         raise UsageError(f"{path} is no tokenizer: {_format_error(error)}") from None
-    made.no_padding()
-    made.no_truncation()
-    return made
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def _open_session(config: OnnxModelConfig, threads: int) -> Any:
@@ -235,5 +242,5 @@ def _format_error(error: Exception) -> str:
 
 @lru_cache(maxsize=4)
 def load_model(config: OnnxModelConfig, threads: int = 1) -> OnnxModel:
-    """The session of a model, made once in each process."""
+    """Load a model, once in each process."""
     return OnnxModel(config, threads)
