@@ -362,7 +362,7 @@ def test_differences_are_those_that_people_would_see(place: Path):
     said = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     found = compare(pair_runs(*runs, labels=said))
     change = next(each for each in found.changes if each.metric == "groundedness")
-    assert change.difference.method == "rectified"
+    assert change.difference.method == "ppi"
     assert change.difference.low <= -0.3 + 0.05
     assert change.difference.mean < change.judge_difference.mean
     assert change.evidence_count == (40, "labelled pairs")

@@ -135,7 +135,7 @@ def test_the_bootstrap_covers_the_area():
         scores = rng.normal(size=120) + labels
         ranked = RankedScores(scores, labels)
         [found] = bootstrap_estimates(
-            lambda w, r=ranked: r.auroc(*r.tallies(w))[:, None], np.arange(120) // 2, resamples=300
+            lambda w, r=ranked: r.auroc(*r.class_weights(w))[:, None], np.arange(120) // 2, resamples=300
         )
         assert found.low is not None
         assert found.high is not None

@@ -125,7 +125,7 @@ def test_a_paired_difference_is_the_mean_of_differences():
     found = ppi_paired_difference((JUDGED, SAID), (after + JUDGED**2, later))
     want = ppi_mean(after + JUDGED**2 - JUDGED, later - SAID)
     assert found.difference.mean == pytest.approx(want.interval.mean)
-    assert (found.labelled, found.difference.method, found.paired) == (60, "rectified", True)
+    assert (found.labelled, found.difference.method, found.paired) == (60, "ppi", True)
 
 
 def test_an_unpaired_difference_is_one_mean_less_the_other():

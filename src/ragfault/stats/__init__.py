@@ -1,17 +1,14 @@
 """Statistics of samples of traces: intervals, differences, significance tests, power and agreement.
 
-Every function states what it assumes. Values of traces that share a cluster (the turns of one
-conversation) are not independent; give their clusters, and the interval widens to say so. Every
-random step takes a seed; what cannot be told is said so, by an interval without end or a p of 1,
-and never by NaN.
+Every function states its assumptions. Values of traces that share a cluster (the turns of one conversation) are
+not independent: give their clusters, and the interval widens. Every random step takes a seed. Undefined results are
+an interval without end or a p value of 1, never NaN.
 """
 
-from ragfault.stats.agreement import AgreementCoefficient, accuracy, cohen_kappa, krippendorff_alpha
+from ragfault.stats.agreement import accuracy, cohen_kappa, krippendorff_alpha
 from ragfault.stats.bootstrap import BootstrapEstimate, bootstrap_estimates
 from ragfault.stats.classification import (
-    BestThreshold,
     CalibrationBin,
-    GroupedAuroc,
     auroc,
     auroc_within_groups,
     average_precision,
@@ -54,14 +51,11 @@ from ragfault.stats.ppi import (
     ppi_unpaired_difference,
 )
 from ragfault.stats.sequences import (
-    ChangePoint,
-    ConfidenceSequence,
     confidence_sequence,
     detect_change_point,
     difference_sequence,
 )
 from ragfault.stats.significance import (
-    EquivalenceTest,
     SignificanceTest,
     equivalence_test,
     holm_adjust,
@@ -74,16 +68,10 @@ from ragfault.stats.significance import (
 
 __all__ = [
     "MIN_LABELS",
-    "AgreementCoefficient",
-    "BestThreshold",
     "BootstrapEstimate",
     "CalibrationBin",
-    "ChangePoint",
-    "ConfidenceSequence",
     "CorrectedShare",
     "Difference",
-    "EquivalenceTest",
-    "GroupedAuroc",
     "Interval",
     "PpiDifference",
     "PpiMean",

@@ -12,39 +12,39 @@ from numpy.typing import NDArray
 from ragfault.stats.clusters import FloatArray
 
 KappaWeighting = Literal["none", "linear", "quadratic"]
-"""How much worse a far miss is than a near one: all alike, by the distance of the categories, by its square."""
+"""Cost of a disagreement: the same for all, the distance of the categories, or its square."""
 
 MeasurementScale = Literal["nominal", "ordinal", "interval"]
-"""What ratings are: names, ranks, or numbers whose differences mean something."""
+"""Scale of the ratings: names, ranks, or numbers whose differences are meaningful."""
 
 ALL_RATINGS_EQUAL = "every rating is the same: chance would agree as well"
 
 
 class AgreementCoefficient(NamedTuple):
-    """An agreement, or why it has none."""
+    """A coefficient of agreement, or the reason why it is undefined."""
 
     value: float | None
-    """1: perfect; 0: what chance makes; below 0: less than that. None where it is undefined."""
+    """1: perfect; 0: chance; below 0: worse than chance. None if undefined."""
     reason: str | None = None
 
 
 def _index_categories(
     values: Sequence[Any], order: Sequence[Hashable] | None
 ) -> tuple[list[int], list[Hashable]]:
-    """The place of each value among the categories, and these in order."""
+    """Return the index of each value among the categories, and the categories in order."""
     names = list(order) if order is not None else sorted(set(values))
-    place = {name: at for at, name in enumerate(names)}
-    strange = next((value for value in values if value not in place), None)
-    if strange is not None:
-        raise ValueError(f"{strange!r} is none of the categories {names}")
-    return [place[value] for value in values], names
+    index = {name: number for number, name in enumerate(names)}
+    unknown = next((value for value in values if value not in index), None)
+    if unknown is not None:
+        raise ValueError(f"{unknown!r} is none of the categories {names}")
+    return [index[value] for value in values], names
 
 
 # --- two raters ------------------------------------------------------------------------------------
 
 
 class TwoRaterRatings:
-    """Two raters' words on the same units, crossed once; each method takes a row of weights for each resample.
+    """Two raters' ratings of the same units, tabulated once; each method takes one row of weights per resample.
 
     `tables` gives for each row how much weight each pair of categories has; the other methods read these and
     give one number for each row, NaN where it is undefined.
@@ -66,35 +66,36 @@ class TwoRaterRatings:
         self._member[np.arange(len(first)), cells] = 1.0
 
     def confusion_matrices(self, weights: FloatArray) -> FloatArray:
-        """The weight of each pair of categories, resamples by categories by categories."""
-        found: FloatArray = (weights @ self._member).reshape(len(weights), self.size, self.size)
-        return found
+        """Return the weight of each pair of categories, resamples by categories by categories."""
+        matrices: FloatArray = (weights @ self._member).reshape(len(weights), self.size, self.size)
+        return matrices
 
     def accuracy(self, tables: FloatArray) -> FloatArray:
-        """The share of the units on which both say the same."""
+        """Return the share of units on which both agree."""
         return _divide_or_nan(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)))
 
     def kappa(self, tables: FloatArray, weighting: KappaWeighting = "none") -> FloatArray:
-        """1 less the disagreement over that which their shares of each category would make by chance."""
-        apart = np.abs(np.subtract.outer(np.arange(self.size), np.arange(self.size)))
-        cost = {"none": apart > 0, "linear": apart, "quadratic": apart**2}[weighting].astype(np.float64)
+        """Return 1 less the disagreement over the disagreement expected by chance."""
+        distance = np.abs(np.subtract.outer(np.arange(self.size), np.arange(self.size)))
+        cost = {"none": distance > 0, "linear": distance, "quadratic": distance**2}[weighting].astype(
+            np.float64
+        )
         expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
         return 1 - _divide_or_nan((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected)
 
     def alpha(self, tables: FloatArray, scale: MeasurementScale) -> FloatArray:
-        """Krippendorff's alpha, for which it does not matter who said which."""
+        """Return Krippendorff's alpha, in which the raters are exchangeable."""
         return _compute_alpha(tables + tables.transpose(0, 2, 1), self.categories, scale)
 
 
 def _divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """A ratio, NaN where there is nothing to divide by."""
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio: FloatArray = np.where(denominator > 1e-12, numerator / denominator, math.nan)
     return ratio
 
 
 def accuracy(first: Sequence[Any], second: Sequence[Any]) -> float | None:
-    """The share of units on which two raters say the same; None without units.
+    """Return the share of units on which two raters agree; None without units.
 
     In [0, 1]. Raises ValueError where there is not one rating of each for each unit.
 
@@ -112,7 +113,7 @@ def cohen_kappa(
     weighting: KappaWeighting = "none",
     order: Sequence[Hashable] | None = None,
 ) -> AgreementCoefficient:
-    """How far two raters agree beyond chance, each with their own shares of the categories (Cohen 1960).
+    """Compute Cohen's kappa: the agreement of two raters beyond chance, given their shares (Cohen 1960).
 
     At most 1; 0 is chance. Weighted, a miss by several categories counts for more (Cohen 1968): by their
     distance in `order` (sorted, where it is not given), or by its square. Undefined without units, and where both
@@ -136,7 +137,7 @@ def cohen_kappa(
 
 
 class MultiRaterRatings:
-    """Units that several raters rated, their pairs of values counted once; methods take weights as in `Crossed`.
+    """Ratings by several raters, tabulated once; each method takes one row of weights per resample.
 
     `ratings` are units by raters, None (or NaN) where a rater said nothing; units with fewer than two ratings
     tell nothing.
@@ -147,42 +148,42 @@ class MultiRaterRatings:
     """
 
     def __init__(self, ratings: Sequence[Sequence[Any]], order: Sequence[Hashable] | None = None) -> None:
-        said = [[one for one in unit if not _is_missing(one)] for unit in ratings]
-        places, self.categories = _index_categories([one for unit in said for one in unit], order)
+        given = [[rating for rating in unit if not _is_missing(rating)] for unit in ratings]
+        places, self.categories = _index_categories([rating for unit in given for rating in unit], order)
         size = self.size = len(self.categories)
-        ends = np.cumsum([0, *map(len, said)])
-        table = np.zeros((len(said), size))
-        for row in range(len(said)):
+        ends = np.cumsum([0, *map(len, given)])
+        table = np.zeros((len(given), size))
+        for row in range(len(given)):
             np.add.at(table[row], places[ends[row] : ends[row + 1]], 1.0)
         raters = table.sum(axis=1)
         pairs = table[:, :, None] * table[:, None, :]
         pairs[:, np.arange(size), np.arange(size)] -= table
         scale = np.where(raters > 1, 1 / np.maximum(raters - 1, 1), 0.0)
-        self._pairs = (pairs * scale[:, None, None]).reshape(len(said), size * size)
+        self._pairs = (pairs * scale[:, None, None]).reshape(len(given), size * size)
 
     def coincidences(self, weights: FloatArray) -> FloatArray:
-        """How often two values stand on one unit, each unit counted by its ratings."""
-        found: FloatArray = (weights @ self._pairs).reshape(len(weights), self.size, self.size)
-        return found
+        """Count how often two values occur on one unit, each unit weighted by its ratings."""
+        counts: FloatArray = (weights @ self._pairs).reshape(len(weights), self.size, self.size)
+        return counts
 
     def alpha(self, coincidences: FloatArray, scale: MeasurementScale) -> FloatArray:
-        """1 less the distance of values of one unit over that of any two values."""
+        """Return 1 less the distance of values within a unit over that of any two values."""
         return _compute_alpha(coincidences, self.categories, scale)
 
 
 def _compute_alpha(
     coincidences: FloatArray, categories: Sequence[Any], scale: MeasurementScale
 ) -> FloatArray:
-    """Alpha from how often each two values stand on one unit."""
+    """Return alpha from the coincidences of each two values."""
     totals = coincidences.sum(axis=2)
-    apart = _compute_distances(totals, categories, scale)
-    within = (coincidences * apart).sum(axis=(1, 2))
-    any_two = np.einsum("ri,rij,rj->r", totals, apart, totals)
+    distance = _compute_distances(totals, categories, scale)
+    within = (coincidences * distance).sum(axis=(1, 2))
+    any_two = np.einsum("ri,rij,rj->r", totals, distance, totals)
     return 1 - _divide_or_nan(within * (totals.sum(axis=1) - 1), any_two)
 
 
 def _compute_distances(totals: FloatArray, categories: Sequence[Any], scale: MeasurementScale) -> FloatArray:
-    """The squared distance of every two values, for each row."""
+    """Return the squared distance of each two values, for each row."""
     size = len(categories)
     if scale == "nominal":
         return np.broadcast_to(1 - np.eye(size), (len(totals), size, size))
@@ -203,7 +204,7 @@ def krippendorff_alpha(
     scale: MeasurementScale = "nominal",
     order: Sequence[Hashable] | None = None,
 ) -> AgreementCoefficient:
-    """How far any number of raters agree beyond chance, also where ratings are missing (Krippendorff 2004).
+    """Compute Krippendorff's alpha: agreement beyond chance of any number of raters, with missing ratings (2004).
 
     `ratings` are units by raters, None where one said nothing. 1 is perfect, 0 is chance. `scale` says what a
     miss costs: "nominal", the same for any two values; "ordinal", the square of the ratings that lie between

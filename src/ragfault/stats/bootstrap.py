@@ -13,14 +13,14 @@ from ragfault.stats.clusters import Clusters, ClusterTable, FloatArray, encode_c
 from ragfault.stats.distributions import normal_cdf, normal_quantile, t_quantile
 
 MAX_UNBLOCKED_CLUSTERS = 65_536
-"""Up to so many clusters each resample is drawn in one piece; above, block by block."""
+"""Up to this number of clusters each resample is drawn at once; above, block by block."""
 BLOCK_SIZE = 4096
 BATCH_CELLS = 1 << 20
-"""Numbers that one step of the resampling holds."""
+"""Number of cells of one resampling step."""
 
 
 def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator) -> FloatArray:
-    """The means of bootstrap resamples, resamples by metrics; the clusters drawn are shared by the metrics.
+    """Return the means of bootstrap resamples, resamples by metrics; all metrics share the drawn clusters.
 
     How often each cluster was drawn is a row of exact multinomial counts, and the resampled sums of all
     metrics are a matrix product of those counts. Up to 65,536 clusters the draws are those of
@@ -32,14 +32,14 @@ def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator
     >>> resample_means(table, 3, np.random.default_rng(0)).ravel()
     array([2.2, 0.8, 3.2])
     """
-    whole = bool((table.counts == table.counts[0]).all())
-    both = table.sums if whole else np.hstack([table.sums, table.counts])
+    complete = bool((table.counts == table.counts[0]).all())
+    both = table.sums if complete else np.hstack([table.sums, table.counts])
     totals = np.zeros((resamples, both.shape[1]))
     draw = _draw_counts if len(table.sums) <= MAX_UNBLOCKED_CLUSTERS else _draw_blocked_counts
     for rows, columns, counts in draw(len(table.sums), resamples, rng):
         totals[rows] += counts @ both[columns]
     metrics = table.sums.shape[1]
-    if whole:
+    if complete:
         means: FloatArray = totals / np.maximum(table.n, 1)
         return means
     sums, counts = totals[:, :metrics], totals[:, metrics:]
@@ -49,20 +49,20 @@ def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator
 def _draw_counts(
     g: int, resamples: int, rng: np.random.Generator
 ) -> Iterator[tuple[slice, slice, FloatArray]]:
-    """Counts of some resamples over all clusters."""
+    """Yield (rows, columns, counts of each cluster) for batches of resamples."""
     step = max(1, BATCH_CELLS // g)
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
-        drawn = rng.integers(0, g, size=(rows, g))
-        drawn += np.arange(rows)[:, None] * g
-        counts = np.bincount(drawn.ravel(), minlength=rows * g).reshape(rows, g)
+        indices = rng.integers(0, g, size=(rows, g))
+        indices += np.arange(rows)[:, None] * g
+        counts = np.bincount(indices.ravel(), minlength=rows * g).reshape(rows, g)
         yield slice(start, start + rows), slice(0, g), counts.astype(np.float64)
 
 
 def _draw_blocked_counts(
     g: int, resamples: int, rng: np.random.Generator
 ) -> Iterator[tuple[slice, slice, FloatArray]]:
-    """Counts of some resamples over a block of clusters."""
+    """Yield (rows, columns, counts) for batches of resamples and blocks of clusters."""
     edges = np.append(np.arange(0, g, BLOCK_SIZE), g)
     sizes = np.diff(edges)
     step = BATCH_CELLS // BLOCK_SIZE
@@ -72,23 +72,25 @@ def _draw_blocked_counts(
         counts = np.empty((rows, BLOCK_SIZE))
         for block, size in enumerate(sizes.tolist()):
             ends = np.cumsum(totals[:, block])
-            drawn = _draw_integers(size, int(ends[-1]), rng)
+            indices = _draw_integers(size, int(ends[-1]), rng)
             for row, end in enumerate(ends.tolist()):
-                counts[row, :size] = np.bincount(drawn[end - totals[row, block] : end], minlength=size)
+                counts[row, :size] = np.bincount(indices[end - totals[row, block] : end], minlength=size)
             columns = slice(int(edges[block]), int(edges[block + 1]))
             yield slice(start, start + rows), columns, counts[:, :size]
 
 
 def _draw_integers(size: int, draws: int, rng: np.random.Generator) -> NDArray[np.uint16]:
-    """Uniform integers below `size`; of a whole block, the lowest bits of random ones."""
+    """Draw uniform integers below `size`; for a full block, from the lowest bits of random bytes."""
     if size != BLOCK_SIZE:
         return rng.integers(0, size, size=draws, dtype=np.uint16)
-    drawn: NDArray[np.uint16] = np.frombuffer(rng.bytes(2 * draws), dtype="<u2") & np.uint16(BLOCK_SIZE - 1)
-    return drawn
+    integers: NDArray[np.uint16] = np.frombuffer(rng.bytes(2 * draws), dtype="<u2") & np.uint16(
+        BLOCK_SIZE - 1
+    )
+    return integers
 
 
 def jackknife_influences(table: ClusterTable, metric: int) -> FloatArray:
-    """The influence of each cluster on a mean: how far leaving it out moves the mean, times clusters less 1.
+    """Return the influence of each cluster on a mean: the change from leaving it out, times clusters less 1.
 
     >>> jackknife_influences(ClusterTable(np.arange(3.0)[:, None], np.ones((3, 1))), 0)
     array([-1.,  0.,  1.])
@@ -101,7 +103,7 @@ def jackknife_influences(table: ClusterTable, metric: int) -> FloatArray:
 
 
 def expand_confidence(confidence: float, df: float) -> float:
-    """The confidence at which a normal-theory percentile interval is as wide as Student's (Hesterberg 2015).
+    """Return the confidence at which a normal percentile interval is as wide as Student's (Hesterberg 2015).
 
     The bootstrap knows the deviation of the sample with n below it, and the normal quantile; Student's
     interval has n - 1, and Student's quantile. Asking the bootstrap for this confidence makes up for both.
@@ -116,7 +118,7 @@ def expand_confidence(confidence: float, df: float) -> float:
 def bca_interval(
     replicates: FloatArray, estimate: float, influences: Sequence[FloatArray], confidence: float
 ) -> tuple[float, float] | None:
-    """The bias-corrected and accelerated bootstrap interval of one statistic (Efron 1987).
+    """Compute the bias-corrected and accelerated bootstrap interval of one statistic (Efron 1987).
 
     `replicates` are the statistic of the resamples, `influences` the jackknife influences of each
     sample. None where it is undefined: all replicates on one side of the estimate, or all alike.
@@ -165,7 +167,7 @@ def bootstrap_estimates(
     confidence: float = 0.95,
     inflated: Collection[int] = (),
 ) -> list[BootstrapEstimate]:
-    """Statistics of a sample, each with its bias-corrected percentile interval over resampled clusters.
+    """Estimate statistics of a sample with bias-corrected percentile intervals over resampled clusters.
 
     `statistic` takes weights (resamples by values: how often each value was drawn) and gives resamples by
     statistics, NaN where it is undefined. The bias correction is Efron's (1987), without acceleration; the
@@ -186,18 +188,18 @@ def bootstrap_estimates(
     if groups < 2:
         return [BootstrapEstimate(_nan_to_none(value), None, None) for value in values.tolist()]
     rng = np.random.default_rng(seed)
-    found = []
+    batches = []
     step = max(1, BATCH_CELLS // max(1, index.size))
     for start in range(0, resamples, step):
-        drawn = rng.integers(0, groups, size=(min(step, resamples - start), groups))
-        drawn += np.arange(len(drawn))[:, None] * groups
-        counts = np.bincount(drawn.ravel(), minlength=len(drawn) * groups).reshape(len(drawn), groups)
-        found.append(statistic(counts[:, index].astype(np.float64)))
+        indices = rng.integers(0, groups, size=(min(step, resamples - start), groups))
+        indices += np.arange(len(indices))[:, None] * groups
+        counts = np.bincount(indices.ravel(), minlength=len(indices) * groups).reshape(len(indices), groups)
+        batches.append(statistic(counts[:, index].astype(np.float64)))
     wide = expand_confidence(confidence, groups - 1)
-    table = np.vstack(found).T
+    table = np.vstack(batches).T
     return [
-        _make_estimate(value, each, wide, at in inflated)
-        for at, (value, each) in enumerate(zip(values.tolist(), table, strict=True))
+        _make_estimate(value, replicates, wide, column in inflated)
+        for column, (value, replicates) in enumerate(zip(values.tolist(), table, strict=True))
     ]
 
 
@@ -208,7 +210,6 @@ def _nan_to_none(value: float) -> float | None:
 def _make_estimate(
     value: float, replicates: FloatArray, confidence: float, mirrored: bool
 ) -> BootstrapEstimate:
-    """A statistic with the interval that its replicates give."""
     sound = replicates[~np.isnan(replicates)]
     if math.isnan(value) or 2 * sound.size < replicates.size or np.ptp(sound) < 1e-12:
         return BootstrapEstimate(_nan_to_none(value), None, None)

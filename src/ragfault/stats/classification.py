@@ -60,25 +60,25 @@ class RankedScores:
         """The distinct scores, the lowest first."""
 
     def class_weights(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The weight of positives and of negatives at each distinct score, rows by scores."""
+        """Return the weight of positives and of negatives at each distinct score, rows by scores."""
         if not self._starts.size:
             empty = np.zeros((len(weights), 0))
             return empty, empty
         ordered = weights[:, self._order]
-        whole = np.add.reduceat(ordered, self._starts, axis=1)
+        totals = np.add.reduceat(ordered, self._starts, axis=1)
         positives = np.add.reduceat(ordered * self._positive, self._starts, axis=1)
-        return positives, whole - positives
+        return positives, totals - positives
 
     def auroc(self, positives: FloatArray, negatives: FloatArray) -> FloatArray:
-        """The chance that a positive scores above a negative, ties counted half."""
+        """Return the chance that a positive scores above a negative, ties counted half."""
         below = np.cumsum(negatives, axis=1) - negatives / 2
         wins: FloatArray = (positives * below).sum(axis=1)
         return _divide_or_nan(wins, positives.sum(axis=1) * negatives.sum(axis=1))
 
     def average_precision(self, positives: FloatArray, negatives: FloatArray) -> FloatArray:
-        """The precision at each positive, on average; positives of one score share the precision there."""
-        found, other = _sum_above(positives), _sum_above(negatives)
-        precision = found / np.maximum(found + other, 1e-300)
+        """Return the mean precision at the positives; those of equal score share their precision."""
+        positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)
+        precision = positives_above / np.maximum(positives_above + negatives_above, 1e-300)
         total = positives.sum(axis=1)
         area: FloatArray = (positives * precision).sum(axis=1)
         return _divide_or_nan(area, np.where(negatives.sum(axis=1) > 0, total, 0.0))
@@ -86,29 +86,27 @@ class RankedScores:
     def evaluate_thresholds(
         self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray
     ) -> FloatArray:
-        """F1 or balanced accuracy with the threshold at each distinct score, rows by scores."""
-        found, other = _sum_above(positives), _sum_above(negatives)
+        """Return F1 or balanced accuracy for the threshold at each distinct score, rows by scores."""
+        positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)
         total, rest = positives.sum(axis=1)[:, None], negatives.sum(axis=1)[:, None]
         if goal == "f1":
-            return _divide_or_nan(2 * found, found + other + total)
-        return (_divide_or_nan(found, total) + _divide_or_nan(rest - other, rest)) / 2
+            return _divide_or_nan(2 * positives_above, positives_above + negatives_above + total)
+        return (_divide_or_nan(positives_above, total) + _divide_or_nan(rest - negatives_above, rest)) / 2
 
 
 def _sum_above(weights: FloatArray) -> FloatArray:
-    """The weight at each score and above it."""
     above: FloatArray = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
     return above
 
 
 def _divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """A ratio, NaN where there is nothing to divide by."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share: FloatArray = np.where(denominator > 0, numerator / denominator, math.nan)
     return share
 
 
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
-    """The area under the ROC curve: the chance that a positive scores above a negative, ties counted half.
+    """Compute the area under the ROC curve: the chance that a positive scores above a negative, ties counted half.
 
     0.5 is guessing. None where one of the two classes is absent. It is the statistic of Mann and Whitney (1947)
     over the number of pairs.
@@ -120,7 +118,7 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
-    """The area under the precision-recall curve, as a sum over the positives.
+    """Compute the area under the precision-recall curve, as a sum over the positives.
 
     The share of positives is guessing. None where one of the two classes is absent.
 
@@ -143,7 +141,7 @@ def _compute_area(
 def choose_threshold(
     scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1"
 ) -> BestThreshold | None:
-    """The threshold that is best on these scores: for the F1 of the positives, or for balanced accuracy.
+    """Choose the threshold with the best F1 of the positives, or the best balanced accuracy.
 
     It lies halfway to the next lower score, so that it carries over to others; of several that are equally good
     it is the highest. The value is what fitting reaches, and more than what other scores will. None where a class
@@ -157,35 +155,39 @@ def choose_threshold(
     if not positives.sum() or not negatives.sum():
         return None
     values = ranked.evaluate_thresholds(goal, positives, negatives)[0]
-    at = len(values) - 1 - int(np.argmax(values[::-1]))
-    cut = float(ranked.thresholds[at] if at == 0 else (ranked.thresholds[at - 1] + ranked.thresholds[at]) / 2)
-    return BestThreshold(cut, float(values[at]))
+    index = len(values) - 1 - int(np.argmax(values[::-1]))
+    threshold = float(
+        ranked.thresholds[index]
+        if index == 0
+        else (ranked.thresholds[index - 1] + ranked.thresholds[index]) / 2
+    )
+    return BestThreshold(threshold, float(values[index]))
 
 
 def auroc_within_groups(
     scores: ArrayLike, labels: ArrayLike, groups: Sequence[Hashable]
 ) -> GroupedAuroc | None:
-    """The mean AUROC within groups, weighted by their size; groups of one class are left out.
+    """Compute the mean AUROC within groups, weighted by their size; groups of one class are left out.
 
     What only tells the groups apart gains nothing here. None where no group has both classes.
 
     >>> auroc_within_groups([0.1, 0.9, 0.2, 0.8, 0.5], [0, 1, 1, 0, 1], ["a", "a", "b", "b", "c"])
     GroupedAuroc(value=0.5, groups=2, n=4)
     """
-    found = list(rank_within_groups(scores, labels, groups))
-    n = sum(place.size for place, _ in found)
+    ranked_groups = list(rank_within_groups(scores, labels, groups))
+    n = sum(place.size for place, _ in ranked_groups)
     if not n:
         return None
     total = 0.0
-    for place, ranked in found:
+    for place, ranked in ranked_groups:
         total += place.size * float(ranked.auroc(*ranked.class_weights(np.ones((1, place.size))))[0])
-    return GroupedAuroc(total / n, len(found), n)
+    return GroupedAuroc(total / n, len(ranked_groups), n)
 
 
 def rank_within_groups(
     scores: ArrayLike, labels: ArrayLike, groups: Sequence[Hashable]
 ) -> Iterator[tuple[NDArray[np.intp], RankedScores]]:
-    """The places of each group that has both classes, and its scores in order."""
+    """Yield the indices and the ranked scores of each group that has both classes."""
     score, label = np.asarray(scores, np.float64), np.asarray(labels, bool)
     index, count = encode_clusters(groups, score.size)
     order = np.argsort(index, kind="stable")
@@ -208,7 +210,7 @@ class CalibrationBin(NamedTuple):
 
 
 def assign_bins(scores: ArrayLike, bins: int = DEFAULT_BINS) -> NDArray[np.intp]:
-    """The bin of each score, from 0: bins of about equal mass, equal scores always in one.
+    """Assign each score to a bin, from 0: bins of about equal mass, equal scores always in one.
 
     >>> assign_bins([0.1, 0.2, 0.2, 0.9], 2)
     array([0, 0, 0, 1])
@@ -218,14 +220,14 @@ def assign_bins(scores: ArrayLike, bins: int = DEFAULT_BINS) -> NDArray[np.intp]
         return np.array([], np.intp)
     _, group, size = np.unique(score, return_inverse=True, return_counts=True)
     middle = (np.cumsum(size) - size / 2)[group]
-    found: NDArray[np.intp] = np.ceil(middle / score.size * bins).astype(np.intp) - 1
-    return found
+    numbers: NDArray[np.intp] = np.ceil(middle / score.size * bins).astype(np.intp) - 1
+    return numbers
 
 
 def calibration_bins(
     scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_BINS
 ) -> tuple[CalibrationBin, ...]:
-    """The calibration curve: probabilities in bins of about equal mass, each with its share of positives.
+    """Compute the calibration curve: bins of about equal mass, each with its share of positives.
 
     Equal scores stand in one bin, so there may be fewer bins than asked for.
 
@@ -243,7 +245,7 @@ def calibration_bins(
 
 
 def calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_BINS) -> float | None:
-    """The expected calibration error: how far the bins' mean probabilities are from their shares of positives.
+    """Compute the expected calibration error: the distance of mean probabilities from shares of positives.
 
     The mean distance over bins of about equal mass, weighted by their size (Naeini et al. 2015); chance alone
     makes it more than 0. None without scores.
@@ -251,6 +253,6 @@ def calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_
     >>> round(calibration_error([0.1, 0.1, 0.9, 0.9], [0, 1, 1, 1], 2), 4)
     0.25
     """
-    found = calibration_bins(scores, labels, bins)
-    n = sum(each.n for each in found)
-    return sum(each.n * abs(each.mean - each.share) for each in found) / n if n else None
+    curve = calibration_bins(scores, labels, bins)
+    n = sum(bin_.n for bin_ in curve)
+    return sum(bin_.n * abs(bin_.mean - bin_.share) for bin_ in curve) / n if n else None

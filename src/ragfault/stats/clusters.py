@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 Values = Sequence[float] | NDArray[np.float64]
 Clusters = Sequence[Hashable] | NDArray[np.generic]
-"""One name for each value; any hashables, or an array. Integer arrays are fastest."""
+"""The cluster of each value: any hashables, or an array. Integer arrays are fastest."""
 
 
 def encode_clusters(clusters: Clusters, size: int) -> tuple[NDArray[np.intp], int]:
-    """The number of each value's cluster, from 0 to the count less 1, and that count.
+    """Return the number of each value's cluster, counted from 0, and the count of clusters.
 
     Raises ValueError where there is not one name for each of `size` values.
 
@@ -34,7 +34,7 @@ def encode_clusters(clusters: Clusters, size: int) -> tuple[NDArray[np.intp], in
 
 
 def _encode_integers(clusters: NDArray[np.generic]) -> tuple[NDArray[np.intp], int]:
-    """Integer names: counted where they are small, else sorted."""
+    """Encode integer names: by counting if they are small, else by sorting."""
     names = clusters.astype(np.int64, copy=False) if clusters.dtype.kind != "u" else clusters
     if clusters.size and int(names.min()) >= 0 and int(names.max()) < 4 * clusters.size + 16:
         index = names.astype(np.intp, copy=False)
@@ -42,35 +42,35 @@ def _encode_integers(clusters: NDArray[np.generic]) -> tuple[NDArray[np.intp], i
         if used.all():
             return index, used.size
         return (np.cumsum(used) - 1)[index], int(used.sum())
-    found, index = np.unique(names, return_inverse=True)
-    return index.astype(np.intp, copy=False), found.size
+    distinct, index = np.unique(names, return_inverse=True)
+    return index.astype(np.intp, copy=False), distinct.size
 
 
 class ClusterTable(NamedTuple):
-    """Clusters by metrics: what the values of each cluster sum to, and how many they are."""
+    """Sums and counts of the values of each cluster, clusters by metrics."""
 
     sums: FloatArray
     counts: FloatArray
 
     @property
     def n(self) -> FloatArray:
-        """Values of each metric."""
+        """Number of values of each metric."""
         total: FloatArray = self.counts.sum(axis=0)
         return total
 
     @property
     def clusters(self) -> NDArray[np.intp]:
-        """Clusters in which a metric has a value."""
+        """Number of clusters with a value of each metric."""
         present: NDArray[np.intp] = np.count_nonzero(self.counts, axis=0)
         return present
 
     def means(self) -> FloatArray:
-        """The mean of each metric; 0 where it has no value."""
+        """Return the mean of each metric; 0 without values."""
         mean: FloatArray = self.sums.sum(axis=0) / np.maximum(self.n, 1)
         return mean
 
     def standard_errors(self) -> FloatArray:
-        """The clustered standard error of each mean (Liang & Zeger 1986); infinite below two clusters."""
+        """Return the clustered standard error of each mean (Liang & Zeger 1986); infinite below two clusters."""
         g = self.clusters.astype(np.float64)
         residuals = self.sums - self.means() * self.counts
         squares = np.einsum("ij,ij->j", residuals, residuals)
@@ -82,7 +82,7 @@ class ClusterTable(NamedTuple):
 
 
 def as_matrix(values: ArrayLike) -> FloatArray:
-    """Values as a table of traces by metrics; a sequence is one metric."""
+    """Return values as an array of traces by metrics; a sequence is one metric."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim == 1:
         table = table[:, None]
@@ -92,7 +92,7 @@ def as_matrix(values: ArrayLike) -> FloatArray:
 
 
 def subtract_pairs(baseline: ArrayLike, candidate: ArrayLike, defined: ArrayLike | None) -> FloatArray:
-    """Candidate less baseline, traces by metrics; 0 where there is no pair.
+    """Return candidate less baseline, traces by metrics; 0 where there is no pair.
 
     >>> subtract_pairs([1, 2], [3, math.inf], [True, False]).ravel()
     array([2., 0.])
@@ -112,7 +112,7 @@ def subtract_pairs(baseline: ArrayLike, candidate: ArrayLike, defined: ArrayLike
 def tabulate_clusters(
     values: FloatArray, clusters: Clusters | None, defined: ArrayLike | None
 ) -> ClusterTable:
-    """The sums and counts of each cluster, for every metric at once.
+    """Sum and count the values of each cluster, for every metric at once.
 
     `defined` says which values exist; the others are never read. Raises ValueError where a value that
     exists is not finite, or where the shapes differ.
@@ -136,7 +136,6 @@ def tabulate_clusters(
 
 
 def _sum_by_cluster(index: NDArray[np.intp], values: FloatArray, g: int) -> FloatArray:
-    """The sum of each cluster, metric by metric."""
     sums = np.empty((g, values.shape[1]))
     for metric in range(values.shape[1]):
         sums[:, metric] = np.bincount(index, weights=values[:, metric], minlength=g)

@@ -27,18 +27,19 @@ UNBOUNDED = (-math.inf, math.inf)
 
 RESAMPLES = 2000
 MIN_BOOTSTRAP_CLUSTERS = 8
-"""Below so many clusters a bootstrap has too few distinct resamples, and Student's t is used."""
+"""With fewer clusters a bootstrap has too few distinct resamples, and Student's t is used."""
 MIN_PURE_BCA_CLUSTERS = 200
-"""Below so many clusters BCa follows the skewness of the sample too closely, and reaches at least as far as t."""
+"""With fewer clusters BCa follows the skewness of the sample too closely, and is extended to Student's t."""
 MAX_BOOTSTRAP_CLUSTERS = 20_000
-"""Above so many clusters BCa differs from Student's t by less than its own Monte Carlo error, and t is used
-unless a number of resamples is asked for."""
+"""With more clusters BCa differs from Student's t by less than its Monte Carlo error, and t is used
+unless a number of resamples is given.
+"""
 SPARSE_CLUSTERS = 10
-"""Fewer clusters than this that differ at all, and most alike: rare differences may be unseen as yet."""
+"""If fewer clusters differ from the usual value and most are equal, rare differences may be unobserved."""
 
 
 class Difference(Struct, frozen=True):
-    """Candidate less baseline, and the range that holds the true difference at the stated confidence."""
+    """Candidate less baseline, with the confidence interval of the true difference."""
 
     mean: float
     low: float
@@ -48,17 +49,17 @@ class Difference(Struct, frozen=True):
     df: float
     """Degrees of freedom of the error."""
     center: float
-    """Where tests on this difference are centred: the mean, or the shrunken mean of a sparse difference."""
+    """Center of tests on this difference: the mean, or the shrunken mean of a sparse difference."""
     n: int
-    """Pairs; where unpaired, values on both sides."""
+    """Number of pairs; if unpaired, of values on both sides."""
     clusters: int
-    """Independent groups among them."""
-    method: Literal["bca", "t", "sparse", "none", "rectified"]
-    """What made the interval; "none" where the data say nothing about spread; "rectified": people on some."""
+    """Number of independent groups among them."""
+    method: Literal["bca", "t", "sparse", "none", "ppi"]
+    """Method of the interval; "none" if the data say nothing about spread; "ppi": corrected by human labels."""
 
     @property
     def deviation(self) -> float:
-        """The standard deviation that a single pair would need to have for this error, clusters included."""
+        """The standard deviation of a single pair that gives this error, clusters included."""
         return self.error * math.sqrt(self.n)
 
     @property
@@ -77,7 +78,7 @@ def paired_difference(
     resamples: int | None = None,
     seed: int = 0,
 ) -> Difference:
-    """The mean of the differences of paired values, with its interval.
+    """Return the mean of the differences of paired values, with its interval.
 
     One metric of `paired_differences`, which see. Raises ValueError on no pairs.
 
@@ -87,7 +88,7 @@ def paired_difference(
     >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2), found.method
     (-0.14, -0.25, -0.04, 'bca')
     """
-    found = paired_differences(
+    difference = paired_differences(
         baseline,
         candidate,
         clusters,
@@ -96,9 +97,9 @@ def paired_difference(
         resamples=resamples,
         seed=seed,
     )[0]
-    if found is None:
+    if difference is None:
         raise ValueError("no pairs: a difference of nothing is undefined")
-    return found
+    return difference
 
 
 def paired_differences(
@@ -112,7 +113,7 @@ def paired_differences(
     resamples: int | None = None,
     seed: int = 0,
 ) -> tuple[Difference | None, ...]:
-    """The mean differences of many metrics over the same paired traces, each with its interval.
+    """Return the mean differences of many metrics over the same paired traces, each with its interval.
 
     `baseline` and `candidate` are traces by metrics; `defined` says which pairs exist (True) and `bounds`
     gives the range of each metric. None stands for a metric without a pair.
@@ -153,7 +154,7 @@ def unpaired_difference(
     resamples: int | None = None,
     seed: int = 0,
 ) -> Difference:
-    """The difference of the means of two samples that share no traces, with its interval.
+    """Return the difference of the means of two samples that share no traces, with its interval.
 
     One metric of `unpaired_differences`, which see. Raises ValueError where a side has no value.
 
@@ -161,7 +162,7 @@ def unpaired_difference(
     >>> found.mean, found.n, round(found.low, 2), round(found.high, 2)
     (-0.25, 36, -0.54, 0.09)
     """
-    found = unpaired_differences(
+    difference = unpaired_differences(
         baseline,
         candidate,
         clusters,
@@ -170,9 +171,9 @@ def unpaired_difference(
         resamples=resamples,
         seed=seed,
     )[0]
-    if found is None:
+    if difference is None:
         raise ValueError("no values on one side: a difference from nothing is undefined")
-    return found
+    return difference
 
 
 def unpaired_differences(
@@ -186,7 +187,7 @@ def unpaired_differences(
     resamples: int | None = None,
     seed: int = 0,
 ) -> tuple[Difference | None, ...]:
-    """The differences of the means of many metrics between two samples that share no traces.
+    """Return the differences of the means of many metrics between two samples that share no traces.
 
     As `paired_differences`, with both sides resampled apart, Welch's degrees of freedom (Welch 1947) for
     Student's t, and one value at each end of the bounds added to either side where a metric has only values
@@ -216,7 +217,7 @@ def _compute_differences(
     resamples: int | None,
     seed: int,
 ) -> tuple[Difference | None, ...]:
-    """The first table's means less the second's, if there is one."""
+    """Subtract the second table's means, if there is one, from the first's."""
     metrics = tables[0].sums.shape[1]
     if bounds is not None and len(bounds) != metrics:
         raise ValueError(f"{len(bounds)} bounds for {metrics} metrics")
@@ -229,8 +230,10 @@ def _compute_differences(
     replicates = None
     if resamples and min(len(table.sums) for table in tables) >= MIN_BOOTSTRAP_CLUSTERS:
         rng = np.random.default_rng(seed)
-        drawn = [resample_means(table, resamples, rng) for table in tables]
-        replicates = drawn[0] - drawn[1] if len(drawn) > 1 else drawn[0]
+        replicate_means = [resample_means(table, resamples, rng) for table in tables]
+        replicates = (
+            replicate_means[0] - replicate_means[1] if len(replicate_means) > 1 else replicate_means[0]
+        )
     return tuple(
         _compute_difference(
             sides,
@@ -244,22 +247,20 @@ def _compute_differences(
 
 
 class _DifferenceSide:
-    """One table with its means and errors, computed once for all metrics."""
+    """One sample with the means and errors of all metrics."""
 
     def __init__(self, table: ClusterTable) -> None:
         self.table, self.means, self.errors = table, table.means(), table.standard_errors()
         self.n, self.clusters = table.n, table.clusters
 
     def count(self, metric: int) -> tuple[int, int]:
-        """Values and clusters."""
         return int(self.n[metric]), int(self.clusters[metric])
 
     def estimate(self, metric: int) -> tuple[float, float, float]:
-        """Mean, error and degrees of freedom."""
         return float(self.means[metric]), float(self.errors[metric]), float(self.clusters[metric]) - 1
 
     def padded_estimate(self, metric: int, ends: Bounds) -> tuple[float, float, float]:
-        """Mean, error and degrees of freedom with one cluster of mean size added at each end."""
+        """Estimate the mean with one cluster of mean size added at each end."""
         sums, counts = self.table.sums[:, metric], self.table.counts[:, metric]
         present = counts > 0
         size = float(self.n[metric]) / max(1, int(self.clusters[metric]))
@@ -270,7 +271,7 @@ class _DifferenceSide:
         return float(more.means()[0]), float(more.standard_errors()[0]), float(self.clusters[metric]) + 1
 
     def is_sparse(self, metric: int, known: tuple[float, ...]) -> bool:
-        """Whether all values are `known` ones, or hardly any differ from the usual."""
+        """Return whether all values are `known` ones, or hardly any differ from the median."""
         present = self.table.counts[:, metric] > 0
         means = self.table.sums[present, metric] / self.table.counts[present, metric]
         near = 1e-9 * (known[-1] - known[0])
@@ -287,7 +288,6 @@ def _compute_difference(
     confidence: float,
     replicates: FloatArray | None,
 ) -> Difference | None:
-    """The difference of one metric."""
     if any(side.n[metric] == 0 for side in sides):
         return None
     reach = bounds[1] - bounds[0]
@@ -324,13 +324,13 @@ def _widen_bounds(first: Bounds, second: Bounds) -> Bounds:
 
 
 def welch_difference(parts: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Mean, error and degrees of freedom of the first part less the second, if there is one."""
+    """Subtract the second estimate, if there is one, with Welch's degrees of freedom."""
     if len(parts) == 1:
         return parts[0]
-    (high, one, df_one), (low, two, df_two) = parts
-    if one == 0 and two == 0:
-        return high - low, 0.0, df_one + df_two
-    error = math.hypot(one, two)
+    (mean_one, error_one, df_one), (mean_two, error_two, df_two) = parts
+    if error_one == 0 and error_two == 0:
+        return mean_one - mean_two, 0.0, df_one + df_two
+    error = math.hypot(error_one, error_two)
     if not math.isfinite(error):
-        return high - low, error, math.nan
-    return high - low, error, error**4 / (one**4 / df_one + two**4 / df_two)
+        return mean_one - mean_two, error, math.nan
+    return mean_one - mean_two, error, error**4 / (error_one**4 / df_one + error_two**4 / df_two)

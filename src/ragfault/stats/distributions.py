@@ -8,11 +8,11 @@ from statistics import NormalDist
 
 STANDARD_NORMAL = NormalDist()
 MAX_EXACT_TRIALS = 1000
-"""Fair trials up to which the binomial is summed in whole numbers."""
+"""Fair trials up to which the binomial is summed in integers."""
 
 
 def normal_cdf(z: float) -> float:
-    """The standard normal distribution function, P(Z ≤ z), with full digits in the lower tail.
+    """Return P(Z ≤ z) of the standard normal distribution, with full precision in the lower tail.
 
     >>> round(normal_cdf(-1.959963984540054), 6)
     0.025
@@ -22,7 +22,7 @@ def normal_cdf(z: float) -> float:
 
 @lru_cache(maxsize=1024)
 def normal_quantile(p: float) -> float:
-    """The quantile of the standard normal distribution; infinite at 0 and 1.
+    """Return the quantile of the standard normal distribution; infinite at 0 and 1.
 
     >>> round(normal_quantile(0.975), 6)
     1.959964
@@ -34,7 +34,7 @@ def normal_quantile(p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
-    """The quantile of Student's t distribution.
+    """Return the quantile of Student's t distribution.
 
     Found by bisection on the distribution function, which is the regularised incomplete beta function
     (continued fraction of Lentz). Accurate to about 1e-10 relative.
@@ -58,7 +58,7 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def t_cdf(t: float, df: float) -> float:
-    """The distribution function of Student's t, P(T ≤ t), with full digits in the lower tail.
+    """Return P(T ≤ t) of Student's t distribution, with full precision in the lower tail.
 
     >>> round(t_cdf(-2.262157, 9), 6)
     0.025
@@ -72,7 +72,7 @@ def t_cdf(t: float, df: float) -> float:
 
 
 def binomial_cdf(k: int, n: int, p: float = 0.5) -> float:
-    """The distribution function of the binomial, P(X ≤ k) for n trials that succeed with probability p.
+    """Return P(X ≤ k) of the binomial distribution: n trials that succeed with probability p.
 
     >>> binomial_cdf(2, 14)
     0.006469...
@@ -86,7 +86,7 @@ def binomial_cdf(k: int, n: int, p: float = 0.5) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
-    """The regularised incomplete beta function I_x(a, b); `rest` is 1 − x, given apart to keep its digits."""
+    """Return the regularized incomplete beta function I_x(a, b); `complement` is 1 − x, passed to keep precision."""
     if x <= 0 or complement <= 0:
         return float(complement <= 0)
     if x > (a + 1) / (a + b + 2):
@@ -96,7 +96,7 @@ def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
 
 
 def _evaluate_continued_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function."""
+    """Evaluate the continued fraction of the incomplete beta function."""
     tiny = 1e-300
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
     value = d

@@ -12,22 +12,22 @@ from ragfault.stats.clusters import Clusters, Values, encode_clusters
 from ragfault.stats.distributions import normal_quantile, t_quantile
 
 MIN_CONSTANT_VALUES = 30
-"""Fewer values than this that are all alike and without bounds say nothing about spread."""
+"""Fewer equal values without bounds say nothing about spread."""
 
 MIN_DIFFERING_VALUES = 10
-"""Fewer values than this that differ from the rest: others may be unseen as yet."""
+"""If fewer values differ from the rest, rare values may be unobserved."""
 
 
 class Interval(Struct, frozen=True):
-    """A mean and the range that holds the true mean at the stated confidence."""
+    """A mean with the confidence interval of the true mean."""
 
     mean: float
     low: float
     high: float
     n: int
-    """Values."""
+    """Number of values."""
     clusters: int
-    """Independent groups among them; equal to n where no clusters were given."""
+    """Number of independent groups; equal to n without clusters."""
 
 
 def mean_interval(
@@ -37,7 +37,7 @@ def mean_interval(
     bounds: tuple[float, float] = (-math.inf, math.inf),
     confidence: float = 0.95,
 ) -> Interval:
-    """The mean of a sample with its confidence interval.
+    """Return the mean of a sample with its confidence interval.
 
     Values that are all at an end of `bounds` (0/1 outcomes, but also ten perfect scores) get Wilson's
     score interval, so that "all perfect" is never reported as certain; with clusters its n is divided
@@ -71,12 +71,12 @@ def mean_interval(
     bottom, top = _student_interval(sample, clusters, groups, confidence)
     if bounded and is_sparse(sample):
         padded = np.concatenate([sample, [low, high]])
-        apart = (
+        padded_clusters = (
             None
             if clusters is None
             else np.concatenate([encode_clusters(clusters, n)[0], [groups, groups + 1]])
         )
-        ends = _student_interval(padded, apart, groups + 2, confidence)
+        ends = _student_interval(padded, padded_clusters, groups + 2, confidence)
         bottom, top = min(bottom, ends[0]), max(top, ends[1])
     return Interval(mean, max(low, bottom), min(high, top), n, groups)
 
@@ -84,7 +84,7 @@ def mean_interval(
 def _student_interval(
     sample: NDArray[np.float64], clusters: Clusters | None, groups: int, confidence: float
 ) -> tuple[float, float]:
-    """Student's t interval with the plain or the clustered standard error."""
+    """Return Student's t interval with the plain or the clustered standard error."""
     mean = float(sample.mean())
     error = standard_error(sample) if clusters is None else clustered_standard_error(sample, clusters)
     half = t_quantile(0.5 + confidence / 2, groups - 1) * error
@@ -92,7 +92,7 @@ def _student_interval(
 
 
 def is_sparse(sample: NDArray[np.float64]) -> bool:
-    """Whether most values are alike and few differ.
+    """Return whether most values are equal and few differ.
 
     >>> is_sparse(np.array([1.0] * 18 + [0.0] * 2)), is_sparse(np.array([0.0, 1.0] * 10))
     (True, False)
@@ -108,7 +108,7 @@ def _binary_interval(
     groups: int,
     confidence: float,
 ) -> Interval:
-    """Wilson's interval on the scale of `bounds`, with n divided by the design effect."""
+    """Return Wilson's interval on the scale of `bounds`, with n divided by the design effect."""
     low, high = bounds
     n = int(sample.size)
     share = float((sample == high).mean())
@@ -125,7 +125,7 @@ def _binary_interval(
 
 
 def standard_error(values: Values) -> float:
-    """The standard error of the mean: sample deviation (n − 1) over the root of n.
+    """Return the standard error of the mean: sample deviation (n − 1) over the root of n.
 
     Infinite for fewer than two values.
 
@@ -139,7 +139,7 @@ def standard_error(values: Values) -> float:
 
 
 def clustered_standard_error(values: Values, clusters: Clusters) -> float:
-    """The standard error of the mean where values of one cluster move together.
+    """Return the standard error of the mean of values that are correlated within clusters.
 
     Residuals are summed within each cluster before they are squared (Liang & Zeger 1986), with the
     finite-cluster correction g / (g − 1). Infinite for fewer than two clusters.
@@ -156,7 +156,7 @@ def clustered_standard_error(values: Values, clusters: Clusters) -> float:
 
 
 def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval for a share (Wilson 1927).
+    """Return Wilson's score interval of a share (Wilson 1927).
 
     >>> [round(end, 4) for end in wilson_interval(8, 10)]
     [0.4902, 0.9433]
@@ -165,19 +165,18 @@ def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tup
 
 
 def _score_interval(share: float, n: float, z: float) -> tuple[float, float]:
-    """The score interval of a share at z standard errors."""
+    """Return the score interval of a share at z standard errors."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return (0.0 if share == 0 else max(0.0, centre - half)), (1.0 if share == 1 else min(1.0, centre + half))
 
 
 class CorrectedShare(Struct, frozen=True):
-    """A share corrected for the error of whoever counted it, or why it cannot be."""
+    """A share corrected for the error of the judge that measured it, or the reason why it is undefined."""
 
     interval: Interval | None
-    """The corrected share with its interval, in [0, 1]; None where it is undefined."""
+    """The corrected share with its interval, in [0, 1]; None if undefined."""
     reason: str | None = None
-    """Why it is undefined."""
 
 
 def rogan_gladen(
@@ -190,7 +189,7 @@ def rogan_gladen(
     specificity_n: float,
     confidence: float = 0.95,
 ) -> CorrectedShare:
-    """The share of what is truly positive, from the share that an imperfect test calls so (Rogan & Gladen 1978).
+    """Correct a share for the sensitivity and specificity of the test that measured it (Rogan & Gladen 1978).
 
     `rate` is the share of `n` things that the test calls positive; `sensitivity` the share of `sensitivity_n`
     true positives that it finds, `specificity` the share of `specificity_n` true negatives that it passes. All
@@ -219,7 +218,7 @@ def rogan_gladen(
 
 
 def _make_share_interval(value: float, n: float, confidence: float) -> Interval:
-    """A share with Wilson's interval; without any where it is known."""
+    """Return a share with Wilson's interval; of width 0 if its n is infinite."""
     if math.isinf(n):
         return Interval(value, value, value, 0, 0)
     low, high = wilson_interval(value * n, n, confidence)
@@ -227,7 +226,7 @@ def _make_share_interval(value: float, n: float, confidence: float) -> Interval:
 
 
 def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) -> CorrectedShare:
-    """A share with its interval, corrected for sensitivity and specificity with theirs.
+    """Correct a share for sensitivity and specificity, with the intervals of all three.
 
     The mean is (rate + specificity − 1) / (sensitivity + specificity − 1), cut to [0, 1]. Its interval holds every
     share x in [0, 1] for which rate − x · sensitivity − (1 − x) · (1 − specificity) may be 0, by the three intervals
@@ -249,13 +248,15 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
         shown = f"sensitivity {sensitivity.mean:.3f} + specificity {specificity.mean:.3f}"
         return CorrectedShare(None, f"{shown} is not above 1: no better than chance")
     above = rate.mean + specificity.mean - 1
-    spans = (
+    half_widths = (
         (rate.mean - rate.low, sensitivity.high - sensitivity.mean, specificity.mean - specificity.low),
         (rate.high - rate.mean, sensitivity.mean - sensitivity.low, specificity.high - specificity.mean),
     )
-    if any(gain * gain <= positive**2 + negative**2 for _, positive, negative in spans):
+    if any(gain * gain <= positive**2 + negative**2 for _, positive, negative in half_widths):
         return CorrectedShare(None, "the labelled data do not show it to be better than chance")
-    low, high = (_solve_bound(above, gain, span, side) for span, side in zip(spans, (-1, 1), strict=True))
+    low, high = (
+        _solve_bound(above, gain, span, side) for span, side in zip(half_widths, (-1, 1), strict=True)
+    )
     if high < 0:
         expected = f"fewer are called positive ({rate.mean:.3f}) than the {1 - specificity.mean:.3f}"
         return CorrectedShare(None, f"{expected} expected in error alone: the error here is another")
@@ -267,7 +268,7 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
 
 
 def _solve_bound(above: float, gain: float, span: tuple[float, float, float], side: int) -> float:
-    """Where the corrected share ends: x on this side at which `above` − x · `gain` equals its own half-width."""
+    """Solve for the end of the corrected interval: where `above` − x · `gain` equals its own half-width."""
     own, positive, negative = span
     a = gain**2 - positive**2 - negative**2
     b = above * gain - negative**2

@@ -27,7 +27,7 @@ _normal_cdf = np.frompyfunc(normal_cdf, 1, 1)
 def compute_power(
     effect: float, deviation: float, n: float, cluster_size: float = 1.0, *, alpha: float = 0.05
 ) -> float:
-    """The power of a paired comparison: how likely a true difference of `effect` is found significant.
+    """Compute the power of a paired comparison: the chance that a true difference of `effect` is significant.
 
     Of the two-sided paired t test, by the noncentral t distribution (Cohen 1988); the sign-flip test has about the
     same. Null hypothesis of the planned test: no difference. Assumes differences near normal in the mean.
@@ -48,7 +48,7 @@ def compute_power(
 def equivalence_power(
     margin: float, deviation: float, n: float, cluster_size: float = 1.0, *, alpha: float = 0.05
 ) -> float:
-    """The power of an equivalence test: how likely no difference at all is shown to lie within `margin`.
+    """Compute the power of an equivalence test: the chance to show that no difference lies within `margin`.
 
     Of two one-sided t tests at a true difference of 0 (Schuirmann 1987; Owen 1965).
 
@@ -64,7 +64,7 @@ def equivalence_power(
 def detectable_effect(
     deviation: float, n: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """The smallest detectable effect: the true difference that n pairs find significant with the given power.
+    """Return the smallest detectable effect: the true difference that n pairs find with the given power.
 
     The inverse of `power`, which see (Bloom 1995). Infinite below two clusters, or where the deviation is.
 
@@ -90,7 +90,7 @@ def detectable_effect(
 def required_pairs(
     effect: float, deviation: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
 ) -> int | None:
-    """The number of pairs needed to find a true difference of `effect` significant with the given power.
+    """Return the number of pairs that find a true difference of `effect` with the given power.
 
     The inverse of `detectable`. None where the deviation is unknown (infinite) or no number is enough.
     Raises ValueError on an effect of 0.
@@ -109,7 +109,7 @@ def required_pairs(
 def required_equivalence_pairs(
     margin: float, deviation: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
 ) -> int | None:
-    """The number of pairs needed to show with the given power that a metric is steady within `margin`, if it is.
+    """Return the number of pairs that show equivalence within `margin` with the given power, if it holds.
 
     None where the deviation is unknown (infinite) or no number is enough. Raises ValueError where the margin is
     not above 0.
@@ -138,7 +138,7 @@ def _check_power(power: float) -> None:
 
 
 def _compute_plan_error(deviation: float, n: float, cluster_size: float) -> tuple[float, float]:
-    """Degrees of freedom and standard error of a plan."""
+    """Return the degrees of freedom and the standard error of a plan."""
     if n / cluster_size < 2:
         raise ValueError(f"{n} pairs in clusters of {cluster_size:g}: a plan needs two clusters")
     if not deviation > 0:
@@ -149,7 +149,7 @@ def _compute_plan_error(deviation: float, n: float, cluster_size: float) -> tupl
 def _search_smallest_n(
     power_at: Callable[[int], float], power: float, deviation: float, cluster_size: float
 ) -> int | None:
-    """The smallest n at which a chance that grows with n reaches the power."""
+    """Search for the smallest n that reaches the power, which grows with n."""
     if not math.isfinite(deviation):
         return None
     low = high = max(2, math.ceil(2 * cluster_size))
@@ -164,13 +164,12 @@ def _search_smallest_n(
 
 
 def _average_normal_cdf(weights: FloatArray, z: FloatArray) -> float:
-    """The weighted mean of the normal distribution function."""
     return float(weights @ np.asarray(_normal_cdf(z), dtype=np.float64))
 
 
 @lru_cache(maxsize=512)
 def _weigh_deviations(df: float) -> tuple[FloatArray, FloatArray]:
-    """Values of sample deviation over true deviation with their weights (Gauss-Legendre over its logarithm)."""
+    """Return ratios of sample to true deviation with their weights (Gauss-Legendre over the logarithm)."""
     if df > NORMAL_DF:
         return np.ones(1), np.ones(1)
     reach = 9 / math.sqrt(2 * df)

@@ -12,24 +12,24 @@ from ragfault.stats.clusters import Clusters, FloatArray, Values, tabulate_clust
 
 RESAMPLES = 1999
 MAX_BATCHES = 2000
-"""Rows beyond so many are summed in batches, whose sums are as exchangeable as the rows."""
+"""More rows are summed in batches, which are as exchangeable as the rows."""
 
 
 class ChangePoint(Struct, frozen=True):
-    """The likeliest place at which the mean of a sequence changed once."""
+    """The most likely step at which the mean of a sequence changed once."""
 
     step: int
-    """The first step after the change, counted from 0."""
+    """First step after the change, counted from 0."""
     p: float
-    """Of the null hypothesis that nothing changed."""
+    """p value of the null hypothesis of no change."""
     low: int
-    """The earliest and the latest step that resampling gives at the stated confidence."""
+    """Earliest step of the confidence interval."""
     high: int
     before: float
     after: float
     steps: int
     rows: int
-    """Sequences: traces followed through all steps, or 1."""
+    """Number of sequences: traces followed through all steps, or 1."""
 
 
 def detect_change_point(
@@ -40,7 +40,7 @@ def detect_change_point(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> ChangePoint:
-    """The single change of the mean in a sequence, by the largest standardised CUSUM (Hinkley 1970; Hawkins 1977).
+    """Detect the single change of the mean of a sequence by the largest standardized CUSUM (Hinkley 1970).
 
     `values` is one sequence, or a table of traces by steps: the same traces scored at each step, each compared
     with itself; `clusters` names what traces move together. At each cut the difference of the means before and
@@ -69,11 +69,11 @@ def detect_change_point(
     sums = _sum_batches(tabulate_clusters(table, clusters, None).sums if len(table) > 1 else table)
     heights = _compute_cusum(path[None, :])[0]
     step = int(heights.argmax()) + 1
-    bar = float(heights.max()) * (1 - 1e-12)
+    threshold = float(heights.max()) * (1 - 1e-12)
     as_large = 0
     for _ in range(resamples):
         shuffled = rng.permuted(sums, axis=1).sum(axis=0)[None, :] / len(table)
-        as_large += bool(_compute_cusum(shuffled).max() >= bar)
+        as_large += bool(_compute_cusum(shuffled).max() >= threshold)
     steps = _resample_steps(sums, step, resamples, rng)
     low, high = np.quantile(
         steps, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf"
@@ -91,17 +91,17 @@ def detect_change_point(
 
 
 def _sum_batches(sums: FloatArray) -> FloatArray:
-    """Neighbouring rows added up, so that no more than BATCHES are left."""
+    """Sum neighboring rows, so that at most MAX_BATCHES remain."""
     if len(sums) <= MAX_BATCHES:
         return sums
-    added: FloatArray = np.add.reduceat(
+    sums_by_batch: FloatArray = np.add.reduceat(
         sums, np.linspace(0, len(sums), MAX_BATCHES, endpoint=False, dtype=np.intp)
     )
-    return added
+    return sums_by_batch
 
 
 def _compute_cusum(paths: FloatArray) -> FloatArray:
-    """The height of the standardised CUSUM at each cut of each path."""
+    """Return the height of the standardized CUSUM at each cut of each path."""
     n = paths.shape[1]
     cuts = np.arange(1, n)
     sums = np.cumsum(paths - paths.mean(axis=1, keepdims=True), axis=1)[:, :-1]
@@ -110,27 +110,27 @@ def _compute_cusum(paths: FloatArray) -> FloatArray:
 
 
 def _resample_steps(table: FloatArray, step: int, resamples: int, rng: np.random.Generator) -> FloatArray:
-    """The step found in each resample."""
+    """Return the detected step of each resample."""
     rows, n = table.shape
-    found = np.empty(resamples)
+    steps = np.empty(resamples)
     for number in range(resamples):
         if rows > 1:
             path = table[rng.integers(0, rows, size=rows)].mean(axis=0)
         else:
             front = rng.integers(0, step, size=step)
             path = table[0][np.concatenate([front, rng.integers(step, n, size=n - step)])]
-        found[number] = int(_compute_cusum(path[None, :])[0].argmax()) + 1
-    return found
+        steps[number] = int(_compute_cusum(path[None, :])[0].argmax()) + 1
+    return steps
 
 
 MEAN_CANDIDATES = 1000
 BATCH_CELLS = 1 << 21
 MAX_BETTING_VALUES = 20_000
-"""Values up to which bets are placed on a grid; beyond, the closed form carries on."""
+"""Number of values up to which bets are placed on a grid; beyond, the closed form is used."""
 
 
 class ConfidenceSequence(Struct, frozen=True, eq=False):
-    """A running mean and its confidence sequence; the last entry of each is the present state."""
+    """A running mean with its confidence sequence; the last entry is the current state."""
 
     mean: FloatArray
     low: FloatArray
@@ -145,7 +145,7 @@ class ConfidenceSequence(Struct, frozen=True, eq=False):
 def confidence_sequence(
     values: Values, bounds: tuple[float, float] = (0.0, 1.0), *, confidence: float = 0.95
 ) -> ConfidenceSequence:
-    """The confidence sequence of a mean of bounded values (Waudby-Smith & Ramdas 2024).
+    """Compute the confidence sequence of a mean of bounded values (Waudby-Smith & Ramdas 2024).
 
     With the stated confidence the true mean lies within the band at every n at once, so that one may look after
     every trace and stop when one likes. Up to 20,000 values it is the paper's hedged capital process (bets
@@ -191,7 +191,7 @@ def difference_sequence(
     *,
     confidence: float = 0.95,
 ) -> ConfidenceSequence:
-    """The confidence sequence of the mean difference of paired bounded values, candidate less baseline.
+    """Compute the confidence sequence of the mean difference of paired bounded values, candidate less baseline.
 
     `confidence_sequence` of the differences, whose bounds are the width of `bounds` on either side of 0.
 
@@ -207,7 +207,7 @@ def difference_sequence(
 
 
 def _compute_bets(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """The predictable bets, not yet capped, and the running means each was made with."""
+    """Return the uncapped predictable bets, and the running means before each."""
     t = np.arange(1, unit.size + 1)
     means = (0.5 + np.cumsum(unit)) / (t + 1)
     variances = (0.25 + np.cumsum((unit - means) ** 2)) / (t + 1)
@@ -217,24 +217,24 @@ def _compute_bets(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArra
 
 
 def _compute_bernstein_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """The empirical Bernstein band."""
+    """Return the empirical Bernstein band."""
     bets, means = _compute_bets(unit, alpha)
     bets = np.minimum(bets, 0.5)
     total = np.cumsum(bets)
-    centre = np.cumsum(bets * unit) / total
+    center = np.cumsum(bets * unit) / total
     cost = (unit - means) ** 2 * (-np.log1p(-bets) - bets)
     half = (math.log(2 / alpha) + np.cumsum(cost)) / total
-    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+    return np.maximum(center - half, 0.0), np.minimum(center + half, 1.0)
 
 
 def _compute_betting_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """The hedged capital band: means against which neither bettor has grown rich are kept."""
+    """Return the hedged capital band: the means against which neither bettor has won enough to reject."""
     bets = _compute_bets(unit, alpha)[0]
-    tried = np.linspace(0.0, 1.0, MEAN_CANDIDATES + 1)
-    inner = tried[1:-1]
+    means = np.linspace(0.0, 1.0, MEAN_CANDIDATES + 1)
+    inner = means[1:-1]
     up, down = np.zeros(inner.size), np.zeros(inner.size)
     floor, roof = np.empty(unit.size), np.empty(unit.size)
-    bar = math.log(2 / alpha)
+    threshold = math.log(2 / alpha)
     step = max(1, BATCH_CELLS // MEAN_CANDIDATES)
     for start in range(0, unit.size, step):
         part = slice(start, start + step)
@@ -242,9 +242,9 @@ def _compute_betting_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, F
         ups = up + np.cumsum(np.log1p(np.minimum(bet, 0.5 / inner) * gain), axis=0)
         downs = down + np.cumsum(np.log1p(-np.minimum(bet, 0.5 / (1 - inner)) * gain), axis=0)
         up, down = ups[-1], downs[-1]
-        kept = np.maximum(ups, downs) < bar
-        first, last = kept.argmax(axis=1), kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
-        none = ~kept.any(axis=1)
-        first[none], last[none] = inner.size - 1, 0
-        floor[part], roof[part] = tried[first], tried[last + 2]
+        in_band = np.maximum(ups, downs) < threshold
+        first, last = in_band.argmax(axis=1), in_band.shape[1] - 1 - in_band[:, ::-1].argmax(axis=1)
+        is_empty = ~in_band.any(axis=1)
+        first[is_empty], last[is_empty] = inner.size - 1, 0
+        floor[part], roof[part] = means[first], means[last + 2]
     return floor, roof

@@ -25,7 +25,7 @@ from ragfault.stats.distributions import binomial_cdf, normal_cdf, t_cdf, t_quan
 
 RESAMPLES = 9999
 MAX_PERMUTATION_CLUSTERS = 20_000
-"""Above so many clusters permutation distributions are normal for every purpose."""
+"""With more clusters permutation distributions are practically normal."""
 BATCH_CELLS = 1 << 20
 RELATIVE_TOLERANCE = 1e-12
 """Relative difference below which two statistics count as equal."""
@@ -38,14 +38,14 @@ class SignificanceTest(Struct, frozen=True):
     statistic: float
     """Candidate less baseline."""
     n: int
-    """Pairs; where unpaired, values on both sides."""
+    """Number of pairs; if unpaired, of values on both sides."""
     clusters: int
     method: Literal["exact", "permutation", "normal"]
     """All permutations, random ones, or the normal limit."""
 
 
 def mcnemar_test(improved: int, regressed: int) -> float:
-    """The p value of McNemar's exact test: of the pairs that changed, did as many rise as fell? (McNemar 1947)
+    """Return the p value of McNemar's exact test: whether as many pairs rose as fell (McNemar 1947).
 
     Null hypothesis: a pair of 0/1 values that differs is as likely to rise as to fall. The p value is the
     two-sided binomial one, valid at every count; neither the mid-p nor the chi-squared approximation is
@@ -70,17 +70,17 @@ def sign_flip_test(
     resamples: int | None = None,
     seed: int = 0,
 ) -> SignificanceTest:
-    """The sign-flip test of one metric: would the differences be as large had baseline and candidate been swapped?
+    """Test the paired differences of one metric against random swaps of baseline and candidate.
 
     One metric of `sign_flips`, which see. Raises ValueError on no pairs.
 
     >>> sign_flip_test([0.1, 0.3, 0.4, 0.2, 0.6, 0.7, 0.3, 0.2], [0.6, 0.7, 0.9, 0.8, 0.7, 0.9, 0.6, 0.4]).p
     0.0078125
     """
-    found = sign_flip_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
-    if found is None:
+    test = sign_flip_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
+    if test is None:
         raise ValueError("no pairs: a test of nothing is undefined")
-    return found
+    return test
 
 
 def sign_flip_tests(
@@ -92,7 +92,7 @@ def sign_flip_tests(
     resamples: int | None = None,
     seed: int = 0,
 ) -> tuple[SignificanceTest | None, ...]:
-    """The sign-flip tests of many metrics over the same paired traces (Fisher 1935; Pitman 1937).
+    """Test many metrics over the same paired traces by sign flips (Fisher 1935; Pitman 1937).
 
     Null hypothesis: baseline and candidate are exchangeable within each cluster (else pair), so that the
     sum of its differences is symmetric about 0. The statistic is the mean difference. All sign patterns
@@ -109,17 +109,17 @@ def sign_flip_tests(
     """
     table = tabulate_clusters(subtract_pairs(baseline, candidate, defined), clusters, defined)
     draws = RESAMPLES if resamples is None else resamples
-    found = [_test_signs(table, metric, draws, resamples is None) for metric in range(table.sums.shape[1])]
-    open_ = [metric for metric, test in enumerate(found) if test is not None and math.isnan(test.p)]
-    if open_:
-        observed = np.abs(table.sums[:, open_].sum(axis=0))
-        bar = observed - RELATIVE_TOLERANCE * np.abs(table.sums[:, open_]).sum(axis=0)
-        as_large = np.zeros(len(open_))
-        for flipped in _flip_signs(table.sums[:, open_], draws, np.random.default_rng(seed)):
-            as_large += (np.abs(flipped) >= bar).sum(axis=0)
-        for metric, count in zip(open_, as_large.tolist(), strict=True):
-            found[metric] = _set_p_value(found[metric], (count + 1) / (draws + 1))
-    return tuple(found)
+    tests = [_test_signs(table, metric, draws, resamples is None) for metric in range(table.sums.shape[1])]
+    pending = [metric for metric, test in enumerate(tests) if test is not None and math.isnan(test.p)]
+    if pending:
+        observed = np.abs(table.sums[:, pending].sum(axis=0))
+        thresholds = observed - RELATIVE_TOLERANCE * np.abs(table.sums[:, pending]).sum(axis=0)
+        as_large = np.zeros(len(pending))
+        for flipped in _flip_signs(table.sums[:, pending], draws, np.random.default_rng(seed)):
+            as_large += (np.abs(flipped) >= thresholds).sum(axis=0)
+        for metric, count in zip(pending, as_large.tolist(), strict=True):
+            tests[metric] = _set_p_value(tests[metric], (count + 1) / (draws + 1))
+    return tuple(tests)
 
 
 def _set_p_value(test: SignificanceTest | None, p: float) -> SignificanceTest | None:
@@ -129,7 +129,7 @@ def _set_p_value(test: SignificanceTest | None, p: float) -> SignificanceTest | 
 def _test_signs(
     table: ClusterTable, metric: int, resamples: int, allow_normal: bool
 ) -> SignificanceTest | None:
-    """The test of one metric where no random signs are needed; with p = NaN where they are."""
+    """Test one metric if no random signs are needed; p is NaN if they are."""
     n, clusters = int(table.n[metric]), int(table.clusters[metric])
     if n == 0:
         return None
@@ -142,8 +142,8 @@ def _test_signs(
         return SignificanceTest(mcnemar_test(rose, sums.size - rose), mean, n, clusters, "exact")
     if sums.size < 30 and 2**sums.size <= resamples + 1:
         patterns = np.arange(2**sums.size)[:, None] >> np.arange(sums.size) & 1
-        bar = abs(total) - RELATIVE_TOLERANCE * float(sizes.sum())
-        share = float((np.abs((2 * patterns - 1) @ sums) >= bar).mean())
+        threshold = abs(total) - RELATIVE_TOLERANCE * float(sizes.sum())
+        share = float((np.abs((2 * patterns - 1) @ sums) >= threshold).mean())
         return SignificanceTest(share, mean, n, clusters, "exact")
     if allow_normal and clusters > MAX_PERMUTATION_CLUSTERS:
         p = 2 * normal_cdf(-abs(total) / math.sqrt(float((sums**2).sum())))
@@ -152,18 +152,18 @@ def _test_signs(
 
 
 def _flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
-    """Totals under random signs, some resamples at a time."""
+    """Yield the totals under random signs, in batches of resamples."""
     g = len(sums)
     width = min(g, 4096)
     step = max(1, BATCH_CELLS // width)
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
-        kept = np.zeros((rows, sums.shape[1]))
+        positives = np.zeros((rows, sums.shape[1]))
         for column in range(0, g, width):
             part = sums[column : column + width]
             bits = np.frombuffer(rng.bytes(rows * -(-len(part) // 8)), dtype=np.uint8).reshape(rows, -1)
-            kept += np.unpackbits(bits, axis=1, count=len(part)).astype(np.float64) @ part
-        yield 2 * kept - sums.sum(axis=0)
+            positives += np.unpackbits(bits, axis=1, count=len(part)).astype(np.float64) @ part
+        yield 2 * positives - sums.sum(axis=0)
 
 
 def label_permutation_test(
@@ -174,17 +174,17 @@ def label_permutation_test(
     resamples: int | None = None,
     seed: int = 0,
 ) -> SignificanceTest:
-    """The label permutation test of one metric: would the means differ as much had the runs been mixed?
+    """Test the difference of the means of one metric against randomly mixed runs.
 
     One metric of `label_permutations`, which see. Raises ValueError where a side has no value.
 
     >>> label_permutation_test([0.9, 0.8, 0.9, 0.7], [0.2, 0.1, 0.4, 0.3]).p
     0.0285714...
     """
-    found = label_permutation_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
-    if found is None:
+    test = label_permutation_tests(baseline, candidate, clusters, resamples=resamples, seed=seed)[0]
+    if test is None:
         raise ValueError("no values on one side: a test against nothing is undefined")
-    return found
+    return test
 
 
 def label_permutation_tests(
@@ -196,7 +196,7 @@ def label_permutation_tests(
     resamples: int | None = None,
     seed: int = 0,
 ) -> tuple[SignificanceTest | None, ...]:
-    """The label permutation tests of many metrics between two samples that share no traces.
+    """Test many metrics between two samples that share no traces by permuted labels.
 
     Null hypothesis: the clusters (else values) of both sides come from one distribution. Which side a cluster
     belongs to is permuted; the statistic compared is Welch's t with clustered errors, which keeps the level
@@ -214,11 +214,14 @@ def label_permutation_tests(
     if before.shape[1] != after.shape[1]:
         raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
     groups, exist = clusters or (None, None), defined or (None, None)
-    one, two = tabulate_clusters(after, groups[1], exist[1]), tabulate_clusters(before, groups[0], exist[0])
+    candidate_table, baseline_table = (
+        tabulate_clusters(after, groups[1], exist[1]),
+        tabulate_clusters(before, groups[0], exist[0]),
+    )
     return tuple(
         _test_labels(
-            ClusterTable(one.sums[:, [m]], one.counts[:, [m]]),
-            ClusterTable(two.sums[:, [m]], two.counts[:, [m]]),
+            ClusterTable(candidate_table.sums[:, [m]], candidate_table.counts[:, [m]]),
+            ClusterTable(baseline_table.sums[:, [m]], baseline_table.counts[:, [m]]),
             resamples,
             seed,
         )
@@ -229,7 +232,6 @@ def label_permutation_tests(
 def _test_labels(
     candidate: ClusterTable, baseline: ClusterTable, resamples: int | None, seed: int
 ) -> SignificanceTest | None:
-    """The label permutation test of one metric."""
     n_one, n_two = int(candidate.n[0]), int(baseline.n[0])
     if n_one == 0 or n_two == 0:
         return None
@@ -239,33 +241,38 @@ def _test_labels(
         np.concatenate([candidate.counts, baseline.counts]).ravel(),
     )
     present = counts > 0
-    mine = int(candidate.clusters[0])
+    candidate_size = int(candidate.clusters[0])
     sums, counts = sums[present], counts[present]
     moments = _compute_moments(sums - sums.sum() / counts.sum() * counts, counts)
-    labels = (np.arange(sums.size) < mine)[None, :].astype(np.float64)
-    observed = float(_compute_welch_t(labels, moments, mine)[0])
+    labels = (np.arange(sums.size) < candidate_size)[None, :].astype(np.float64)
+    observed = float(_compute_welch_t(labels, moments, candidate_size)[0])
     draws = RESAMPLES if resamples is None else resamples
     method: Literal["exact", "permutation", "normal"] = "permutation"
-    if math.comb(sums.size, mine) <= draws + 1:
-        found = [_compute_welch_t(part, moments, mine) for part in _enumerate_assignments(sums.size, mine)]
-        p, method = float((np.concatenate(found) >= observed * (1 - RELATIVE_TOLERANCE)).mean()), "exact"
+    if math.comb(sums.size, candidate_size) <= draws + 1:
+        statistics = [
+            _compute_welch_t(part, moments, candidate_size)
+            for part in _enumerate_assignments(sums.size, candidate_size)
+        ]
+        p, method = float((np.concatenate(statistics) >= observed * (1 - RELATIVE_TOLERANCE)).mean()), "exact"
     elif resamples is None and sums.size > MAX_PERMUTATION_CLUSTERS:
         p, method = 2 * normal_cdf(-observed), "normal"
     else:
         count = 0
-        for part in _shuffle_assignments(sums.size, mine, draws, np.random.default_rng(seed)):
-            count += int((_compute_welch_t(part, moments, mine) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
+        for part in _shuffle_assignments(sums.size, candidate_size, draws, np.random.default_rng(seed)):
+            count += int(
+                (_compute_welch_t(part, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum()
+            )
         p = (count + 1) / (draws + 1)
     return SignificanceTest(p, mean, n_one + n_two, sums.size, method)
 
 
 def _compute_moments(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    """What the sums, counts, squares and products of a choice of clusters are made of."""
+    """Stack the sums, counts, squares and products of each cluster."""
     return np.stack([sums, counts, sums * sums, sums * counts, counts * counts], axis=1)
 
 
 def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: int) -> FloatArray:
-    """|t| of each row of labels; the plain |difference| where a side is a single cluster."""
+    """Return |t| for each row of labels; the plain |difference| if a side is a single cluster."""
     total, g = moments.sum(axis=0), len(moments)
     chosen: FloatArray = labels @ moments
     means, squares = [], []
@@ -283,7 +290,7 @@ def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: in
 
 
 def _enumerate_assignments(g: int, candidate_size: int) -> Iterator[FloatArray]:
-    """Every choice of `mine` of g clusters, as rows of labels."""
+    """Yield every choice of `candidate_size` of g clusters, as rows of labels."""
     rows = math.comb(g, candidate_size)
     chosen = np.fromiter(
         chain.from_iterable(combinations(range(g), candidate_size)),
@@ -298,7 +305,7 @@ def _enumerate_assignments(g: int, candidate_size: int) -> Iterator[FloatArray]:
 def _shuffle_assignments(
     g: int, candidate_size: int, resamples: int, rng: np.random.Generator
 ) -> Iterator[FloatArray]:
-    """Random choices of `mine` of g clusters, some rows of labels at a time."""
+    """Yield random choices of `candidate_size` of g clusters, in batches of rows."""
     step = max(1, BATCH_CELLS // g)
     for start in range(0, resamples, step):
         labels = np.zeros((min(step, resamples - start), g), dtype=np.uint8)
@@ -310,19 +317,19 @@ class EquivalenceTest(Struct, frozen=True):
     """Two one-sided tests of a difference against a margin."""
 
     p: float
-    """Small: the difference is shown to lie within the margin (the larger of the two)."""
+    """Small if the difference is shown to lie within the margin (the larger of the two)."""
     p_drop: float
-    """Small: a drop of the margin or more is ruled out. Its complement tests a drop beyond the margin."""
+    """Small if a drop of the margin or more is ruled out. Its complement tests a drop beyond the margin."""
     p_rise: float
-    """Small: a rise of the margin or more is ruled out."""
+    """Small if a rise of the margin or more is ruled out."""
     low: float
-    """The interval of confidence 1 - 2 alpha, which lies within the margin exactly where p < alpha."""
+    """Lower end of the interval of confidence 1 - 2 alpha, which lies within the margin exactly if p < alpha."""
     high: float
     margin: float
 
 
 def equivalence_test(difference: Difference, margin: float, alpha: float = 0.05) -> EquivalenceTest:
-    """The equivalence test: is the difference shown to be smaller than a margin? (Schuirmann 1987)
+    """Test whether a difference is shown to be smaller than a margin (Schuirmann 1987).
 
     Null hypothesis: the true difference is at least `margin` away from 0. Two one-sided tests by
     Student's t with the (clustered) standard error of the difference; p is the larger of the two. Where the
@@ -338,17 +345,17 @@ def equivalence_test(difference: Difference, margin: float, alpha: float = 0.05)
     """
     if not margin > 0:
         raise ValueError(f"margin is {margin}: give the smallest change that matters, above 0")
-    centre, error, df = difference.center, difference.error, difference.df
+    center, error, df = difference.center, difference.error, difference.df
     if not math.isfinite(error):
         return EquivalenceTest(1.0, 1.0, 1.0, -math.inf, math.inf, margin)
-    p_drop = t_cdf(-(centre + margin) / error, df)
-    p_rise = t_cdf((centre - margin) / error, df)
+    p_drop = t_cdf(-(center + margin) / error, df)
+    p_rise = t_cdf((center - margin) / error, df)
     half = t_quantile(1 - alpha, df) * error
-    return EquivalenceTest(max(p_drop, p_rise), p_drop, p_rise, centre - half, centre + half, margin)
+    return EquivalenceTest(max(p_drop, p_rise), p_drop, p_rise, center - half, center + half, margin)
 
 
 def holm_adjust(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment of the p values of several tests (Holm 1979).
+    """Adjust the p values of several tests by Holm's step-down method (Holm 1979).
 
     Rejecting each null whose adjusted p is at most alpha keeps the chance of any false rejection at most
     alpha, however the tests depend on each other. Raises ValueError on a p value outside 0 to 1.
@@ -362,5 +369,5 @@ def holm_adjust(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)))
-    found: list[float] = adjusted.tolist()
-    return found
+    values: list[float] = adjusted.tolist()
+    return values
