@@ -19,6 +19,7 @@ from ragfault.reports import format
 from ragfault.reports import json as json_report
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
+from ragfault.text.number_format import format_percent
 from ran import pair, ran
 
 NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
@@ -91,8 +92,8 @@ def test_terminal_sequences_go_whole(text):
 @given(st.floats(0, 1))
 def test_a_percentage_never_rounds_to_all_or_nothing(share):
     """100 % means all, 0 % means none."""
-    assert (format.format_percent(share) == "100 %") == (share == 1)
-    assert (format.format_percent(share) == "0 %") == (share == 0)
+    assert (format_percent(share) == "100 %") == (share == 1)
+    assert (format_percent(share) == "0 %") == (share == 0)
 
 
 # --- terminal --------------------------------------------------------------------------------------

@@ -21,11 +21,10 @@ from ragfault.reports.comparison_text import (
     describe_verdict,
     format_change,
     format_metric,
-    format_signed,
     group_changes,
 )
-from ragfault.reports.format import format_number
-from ragfault.reports.html.elements import Markup, build_sign, clean_label, format_decimal, tag
+from ragfault.reports.html.elements import Markup, build_sign, clean_label, tag
+from ragfault.text.number_format import format_number, format_signed
 
 if TYPE_CHECKING:
     from altair import LayerChart
@@ -57,10 +56,10 @@ def build_insight_chart(insight: ChunkInsight) -> LayerChart:
             "mean": bucket.interval.mean,
             "low": bucket.interval.low,
             "high": bucket.interval.high,
-            "figure": f"{format_decimal(bucket.interval.mean)}  n {bucket.interval.n:,}",
+            "figure": f"{format_number(bucket.interval.mean)}  n {bucket.interval.n:,}",
             "tip": (
-                f"{clean_label(bucket.label, 80)}: {format_decimal(bucket.interval.mean)} "
-                f"[{format_decimal(bucket.interval.low)}, {format_decimal(bucket.interval.high)}], "
+                f"{clean_label(bucket.label, 80)}: {format_number(bucket.interval.mean)} "
+                f"[{format_number(bucket.interval.low)}, {format_number(bucket.interval.high)}], "
                 f"{bucket.interval.n:,} chunks of {bucket.traces:,} traces"
             ),
         }
@@ -160,11 +159,11 @@ def draw_histogram(values: Sequence[float], low: float | None, high: float | Non
             at,
             found,
             tallest,
-            f"{format_decimal(start + at * width)} to {format_decimal(start + (at + 1) * width)}",
+            f"{format_number(start + at * width)} to {format_number(start + (at + 1) * width)}",
         )
         for at, found in enumerate(counts)
     ]
-    name = f"distribution from {format_decimal(start)} to {format_decimal(end)}"
+    name = f"distribution from {format_number(start)} to {format_number(end)}"
     return tag("svg", bars, class_="hist", viewBox="0 0 120 28", role="img", aria_label=name)
 
 

@@ -19,12 +19,15 @@ from ragfault.reports.format import (
     clean_text,
     clip_text,
     describe_label_source,
-    format_number,
-    format_percent,
-    format_trace_count,
     format_width_ratio,
 )
-from ragfault.stats import Difference
+from ragfault.text.number_format import (
+    format_count,
+    format_interval,
+    format_number,
+    format_p_value,
+    format_percent,
+)
 
 VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}
 """What became of a metric → its colour in a terminal."""
@@ -64,15 +67,7 @@ def format_means(change: MetricChange) -> str:
 
 def format_change(change: MetricChange) -> str:
     """Candidate less baseline with its interval: `−0.168 [−0.240, −0.096]`."""
-    return _format_difference(change.difference)
-
-
-def _format_difference(difference: Difference | None) -> str:
-    return (
-        "–"
-        if difference is None
-        else f"{format_signed(difference.mean)} [{format_signed(difference.low)}, {format_signed(difference.high)}]"
-    )
+    return format_interval(change.difference, signed=True)
 
 
 def describe_ppi(comparison: Comparison) -> list[str]:
@@ -89,23 +84,7 @@ def _describe_metric_ppi(change: MetricChange) -> str:
     if change.judge_difference is None or put is None:
         return f"{name} stands as judged: {'it was not labelled' if put is None else put.reason}"
     labels, what = change.evidence_count
-    return f"{name} {format_change(change)} by {labels:,} {what}{format_width_ratio(put.width_ratio)}; as judged {_format_difference(change.judge_difference)}"
-
-
-def format_signed(value: float) -> str:
-    """A difference with its sign.
-
-    >>> format_signed(0.25), format_signed(-0.25), format_signed(0.0)
-    ('+0.250', '−0.250', '0.000')
-    """
-    return f"{'+' if value > 0 else ''}{format_number(value)}"
-
-
-def format_p_value(change: MetricChange) -> str:
-    """The corrected p of a change."""
-    if change.adjusted is None:
-        return "–"
-    return "<0.001" if change.adjusted < 0.001 else f"{change.adjusted:.3f}"
+    return f"{name} {format_change(change)} by {labels:,} {what}{format_width_ratio(put.width_ratio)}; as judged {format_interval(change.judge_difference, signed=True)}"
 
 
 def describe_verdict(change: MetricChange) -> str:
@@ -135,7 +114,7 @@ def describe_unpaired(change: MetricChange) -> str:
 
 def format_evidence(change: MetricChange) -> str:
     """By how much a change shows a fault: `−0.168 [−0.240, −0.096] on 103 pairs, p 0.004`."""
-    return f"{format_change(change)} on {change.n:,} pairs, p {format_p_value(change)}"
+    return f"{format_change(change)} on {change.n:,} pairs, p {format_p_value(change.adjusted)}"
 
 
 def format_trace_values(example: ExampleTrace) -> str:
@@ -185,7 +164,7 @@ def summarize_movers(change: MetricChange) -> str:
     """Losers and winners of a metric in a line."""
     (lost, losing), (won, winning) = split_movers(change)
     parts = [
-        f"{format_trace_count(count)} {word}: {format_movers(some)}{' …' if count > MOVERS_SHOWN else ''}"
+        f"{format_count(count, 'trace')} {word}: {format_movers(some)}{' …' if count > MOVERS_SHOWN else ''}"
         for count, word, some in ((lost, "worse", losing), (won, "better", winning))
         if count
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -17,7 +16,8 @@ from ragfault.analysis import (
     MetricAggregate,
     Scorecard,
 )
-from ragfault.stats import CorrectedShare, Interval, PpiMean
+from ragfault.stats import CorrectedShare, PpiMean
+from ragfault.text.number_format import format_count, format_interval
 
 LAYER_TITLES = {
     "retrieval": "Retrieval",
@@ -69,46 +69,6 @@ def clip_text(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def format_number(value: float) -> str:
-    """A number as short as it can be and still be read.
-
-    >>> [format_number(value) for value in (0.8125, 12.345, 2300.4, math.inf)]
-    ['0.812', '12.3', '2,300', '∞']
-    """
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    size = abs(value)
-    text = f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
-    return text.replace("-", "−")
-
-
-def format_percent(value: float) -> str:
-    """A share in percent; what is not all is never called 100 %, nor what is something 0 %.
-
-    >>> format_percent(0.9999), format_percent(0.25)
-    ('99.9 %', '25 %')
-    """
-    if 0 < value <= 0.005 or 0.995 <= value < 1:
-        return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
-    return f"{100 * value:.0f} %"
-
-
-def format_trace_count(traces: int) -> str:
-    """A number of traces in words.
-
-    >>> format_trace_count(1), format_trace_count(2500)
-    ('1 trace', '2,500 traces')
-    """
-    return f"{traces:,} trace{'' if traces == 1 else 's'}"
-
-
-def format_interval(interval: Interval | None) -> str:
-    """A mean with its interval: `0.812 [0.701, 0.923]`."""
-    if interval is None:
-        return "–"
-    return f"{format_number(interval.mean)} [{format_number(interval.low)}, {format_number(interval.high)}]"
-
-
 def get_correction_heading(card: Scorecard) -> str | None:
     """What the figures that stand beside those as judged are; None where there are none."""
     return CORRECTED_HEADING if card.correction else PPI_HEADING if card.label_source else None
@@ -146,7 +106,7 @@ def format_width_ratio(gain: float | None) -> str:
 def describe_label_source(labels: LabelProvenance, run: str = "") -> str:
     """By whom figures were rectified: `ann, 60 traces`."""
     of = f" of {clip_text(run, 60)}" if run else ""
-    return f"{clip_text(labels.labelers, 120)}, {format_trace_count(labels.traces)}{of}"
+    return f"{clip_text(labels.labelers, 120)}, {format_count(labels.traces, 'trace')}{of}"
 
 
 def explain_corrections(card: Scorecard) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ragfault.analysis import Findings
 from ragfault.judges.cards import CardEntry, JudgeCard, lookup_card
 from ragfault.records import Usage
-from ragfault.reports.format import clean_text, clip_text, format_number, format_trace_count
-from ragfault.stats import BootstrapEstimate
+from ragfault.reports.format import clean_text, clip_text
+from ragfault.text.number_format import format_cost, format_count, format_interval
 
 
 def describe_judge_usage(findings: Findings) -> Iterator[str]:
@@ -17,7 +17,7 @@ def describe_judge_usage(findings: Findings) -> Iterator[str]:
         yield format_usage(findings.manifest.usage)
     if findings.suspected_injections:
         hold = "hold" if findings.suspected_injections != 1 else "holds"
-        yield f"{format_trace_count(findings.suspected_injections)} {hold} text that looks like an order to the judge"
+        yield f"{format_count(findings.suspected_injections, 'trace')} {hold} text that looks like an order to the judge"
 
 
 def format_usage(usage: Usage) -> str:
@@ -30,17 +30,6 @@ def format_usage(usage: Usage) -> str:
     tokens = f"{usage.prompt:,} tokens sent and {usage.completion:,} received"
     cached = f"; the cache answered {usage.cached:,} more" if usage.cached else ""
     return f"{calls}, {tokens}: {format_cost(usage.cost)}{cached}"
-
-
-def format_cost(cost: float | None) -> str:
-    """An amount in US$, with so many digits that a cent is seen to come together.
-
-    >>> format_cost(0.01234), format_cost(12.3456), format_cost(0.0), format_cost(None)
-    ('US$ 0.0123', 'US$ 12.35', 'US$ 0', 'cost unknown')
-    """
-    if cost is None:
-        return "cost unknown"
-    return f"US$ {cost:,.2f}" if cost >= 1 else f"US$ {cost:.4f}" if cost else "US$ 0"
 
 
 MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"
@@ -65,11 +54,12 @@ def describe_judge_trust(fingerprint: str) -> str | None:
 def _describe_measurements(card: JudgeCard) -> str:
     """The figures of the largest set, and how many more there are."""
     best = max(card.measured, key=lambda each: each.n)
-    told = [
-        _format_estimate("balanced accuracy", best.balanced_accuracy),
-        _format_estimate("kappa", best.kappa),
-    ]
-    figures = ", ".join(each for each in told if each)
+    estimates = {"balanced accuracy": best.balanced_accuracy, "kappa": best.kappa}
+    figures = ", ".join(
+        f"{name} {format_interval(estimate)}"
+        for name, estimate in estimates.items()
+        if estimate is not None and estimate.value is not None
+    )
     more = len(card.measured) - 1
     rest = f"; {more:,} more set{'' if more == 1 else 's'} on its card" if more else ""
     units = f"{best.n:,} {_format_units(best)} of {clip_text(best.set, 60)}"
@@ -78,11 +68,3 @@ def _describe_measurements(card: JudgeCard) -> str:
 
 def _format_units(entry: CardEntry) -> str:
     return f"{entry.level}{'' if entry.n == 1 else 's'}"
-
-
-def _format_estimate(name: str, estimate: BootstrapEstimate | None) -> str:
-    if estimate is None or estimate.value is None:
-        return ""
-    if estimate.low is None or estimate.high is None:
-        return f"{name} {format_number(estimate.value)}"
-    return f"{name} {format_number(estimate.value)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"

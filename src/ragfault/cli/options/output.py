@@ -31,7 +31,7 @@ class JudgingProgress:
         """Say what was spent so far."""
         if self._progress is None:
             return
-        from ragfault.reports.scorecard_text import format_cost
+        from ragfault.text.number_format import format_cost
 
         self._progress.update(
             self._progress.tasks[0].id, spent=f"{format_cost(usage.cost)} in {usage.calls:,} calls"

@@ -17,13 +17,13 @@ from ragfault.reports.terminal.agreement import (
     SLICE_HEADINGS,
     build_metric_cells,
     describe_measurement,
-    format_figure,
     format_figure_title,
     format_view_title,
     get_positive_name,
     list_closing_notes,
     summarize_agreement,
 )
+from ragfault.text.number_format import format_interval
 
 if TYPE_CHECKING:
     from altair import LayerChart
@@ -97,7 +97,7 @@ def _build_table(heads: Sequence[str], rows: Sequence[Sequence[str]], name: str)
 def _build_figure_table(measurement: JudgeMeasurement) -> Markup:
     rows = []
     for one in measurement.overall.figures:
-        cells = [format_figure(view.figure(one.name)) for view in measurement.views]
+        cells = [format_interval(view.figure(one.name)) for view in measurement.views]
         if cells[0] == "–" and one.reason:
             cells[0] = f"– {one.reason}"
         rows.append([format_figure_title(one.name, measurement), *cells])
@@ -112,7 +112,7 @@ def _build_slice_table(measurement: JudgeMeasurement) -> Markup:
         *(SLICE_HEADINGS[name].format(bad=get_positive_name(measurement)) for name in names),
     ]
     rows = [
-        [row.value or "", f"{row.n:,}", *(format_figure(row.figure(name)) for name in names)]
+        [row.value or "", f"{row.n:,}", *(format_interval(row.figure(name)) for name in names)]
         for row in measurement.slices
     ]
     return _build_table(heads, rows, "of values")

@@ -20,7 +20,6 @@ from ragfault.reports.comparison_text import (
     format_evidence,
     format_means,
     format_metric,
-    format_p_value,
     format_ruling_reason,
     format_segment,
     format_trace_values,
@@ -33,6 +32,7 @@ from ragfault.reports.html.elements import Markup, Node, build_sign, clean_label
 from ragfault.reports.html.page import build_security_policy, fill_template, load_assets
 from ragfault.reports.output import write_report_file
 from ragfault.reports.terminal.bisection import SegmentBisections
+from ragfault.text.number_format import format_p_value
 
 BISECTION_TINTS = {"fault": "bad", "no fault": "good", "cannot tell": "warn"}
 """The verdict → its tint."""
@@ -347,7 +347,7 @@ def _build_change_row(change: MetricChange) -> Markup:
         format_means(change),
         format_change(change),
         f"{change.margin:g}",
-        format_p_value(change),
+        format_p_value(change.adjusted),
     ]
     return tag(
         "tr",

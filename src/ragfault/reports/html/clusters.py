@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from ragfault.analysis.clusters import Cluster, ClusterExample, ClusterReport
-from ragfault.reports.html.elements import (
-    LAYER_QUESTIONS,
-    Markup,
-    Node,
-    clean_label,
-    format_share,
-    tag,
-    wrap_table,
-)
+from ragfault.reports.html.elements import LAYER_QUESTIONS, Markup, Node, clean_label, tag, wrap_table
 from ragfault.reports.html.page import build_security_policy, fill_template, load_assets
 from ragfault.reports.terminal.clusters import (
     describe_cluster_state,
@@ -21,6 +13,7 @@ from ragfault.reports.terminal.clusters import (
     list_problem_kinds,
     summarize_clusters,
 )
+from ragfault.text.number_format import format_share
 
 CLUSTER_COLUMNS = ("cluster", "id", "layer", "traces", "share of all", "trend", "state")
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 
 from ragfault.records import Layer
-from ragfault.stats import Interval
 
 
 class Markup(str):
@@ -38,17 +37,6 @@ def clean_label(text: str, limit: int = 200) -> str:
     )
     text = _BIDI_OVERRIDES.sub("\ufffd", text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def format_decimal(value: float | None) -> str:
-    """A figure for people: two decimals, thousands from a hundred on.
-
-    >>> format_decimal(0.8449), format_decimal(1834.2), format_decimal(3), format_decimal(None)
-    ('0.84', '1,834', '3.00', '–')
-    """
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
 def tag(name: str, *children: Node, **attributes: str | int | float | bool | None) -> Markup:
@@ -93,12 +81,6 @@ RESULT_SIGNS = {"pass": ("✓", "met"), "fail": ("✗", "missed"), "cannot tell"
 """What an interval says of a target, as a sign and a word."""
 
 
-def format_bounds(interval: Interval) -> str:
-    """An interval as its two ends."""
-    ends = [format_decimal(end) if abs(end) != float("inf") else "∞" for end in (interval.low, interval.high)]
-    return f"[{ends[0]}, {ends[1]}]"
-
-
 def build_sign(glyph: str, text: str, kind: str) -> Markup:
     """A glyph and a word, tinted by kind; the word says what the colour says."""
     return tag("span", tag("span", glyph, aria_hidden="true"), " ", text, class_=f"sign {kind}")
@@ -116,13 +98,6 @@ def build_filter_button(name: str, value: str, text: str) -> Markup:
         data_value=value,
         hidden=True,
     )
-
-
-def format_share(share: Interval | None) -> str:
-    """A share and its interval in per cent."""
-    if share is None:
-        return "–"
-    return f"{share.mean:.0%}, {share.low:.0%} to {share.high:.0%}"
 
 
 def wrap_table(table: Markup, name: str) -> Markup:

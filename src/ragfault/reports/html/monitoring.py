@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorReport, RollingLine
 from ragfault.analysis.monitoring.windows import MetricDistribution
 from ragfault.reports.charts import build_insight_chart, import_altair, render_chart_svg
-from ragfault.reports.comparison_text import format_signed
-from ragfault.reports.format import format_interval
-from ragfault.reports.html.elements import Markup, Node, clean_label, format_decimal, tag, wrap_table
+from ragfault.reports.html.elements import Markup, Node, clean_label, tag, wrap_table
 from ragfault.reports.html.page import build_security_policy, fill_template, load_assets
 from ragfault.reports.output import write_report_file
 from ragfault.reports.terminal.monitoring import (
@@ -21,7 +19,6 @@ from ragfault.reports.terminal.monitoring import (
     describe_break,
     describe_monitoring_terms,
     describe_topic_drift,
-    format_difference,
     format_duration,
     format_metric_route,
     format_minute,
@@ -30,6 +27,7 @@ from ragfault.reports.terminal.monitoring import (
     list_routes,
     summarize_monitor,
 )
+from ragfault.text.number_format import format_interval, format_number, format_signed
 
 if TYPE_CHECKING:
     from altair import LayerChart
@@ -202,7 +200,7 @@ def _build_mean_table(monitor: MonitorReport, route: str | None) -> Markup:
     for metric, mine, _ in list_rolling_metrics(monitor, route):
         cells: list[Node] = [metric]
         for each in mine:
-            cells += [format_interval(each.interval), format_difference(each.delta)]
+            cells += [format_interval(each.interval), format_interval(each.delta, signed=True)]
         rows.append(cells)
     name = clean_label(route, 60) if route else "all traffic"
     return tag("div", tag("h3", name), _build_table(heads, rows, f"of {name}"))
@@ -221,10 +219,10 @@ def _build_distribution_table(monitor: MonitorReport) -> Markup | None:
         (
             format_metric_route(each.metric, each.route),
             _draw_distribution(each),
-            " / ".join(format_decimal(value) for value in each.quartiles),
+            " / ".join(format_number(value) for value in each.quartiles),
             f"{each.n:,}",
             ", ".join(
-                f"{clean_label(worst.trace, 60)} ({format_decimal(worst.value)})" for worst in each.outliers
+                f"{clean_label(worst.trace, 60)} ({format_number(worst.value)})" for worst in each.outliers
             ),
         )
         for each in monitor.distributions
@@ -239,7 +237,7 @@ def _draw_distribution(distribution: MetricDistribution) -> Markup:
     bars = []
     for at, count in enumerate(distribution.bins):
         tall = max(1.5, round(26 * count / tallest, 2)) if count else 0
-        where = f"{format_decimal(distribution.edges[at])} to {format_decimal(distribution.edges[at + 1])}"
+        where = f"{format_number(distribution.edges[at])} to {format_number(distribution.edges[at + 1])}"
         bar = tag("rect", x=at * 6 + 0.5, y=27 - tall, width=5, height=tall) if count else None
         area = tag("rect", class_="area", x=at * 6, y=0, width=6, height=28)
         bars.append(tag("g", bar, area, data_tip=f"{where}: {count:,}"))

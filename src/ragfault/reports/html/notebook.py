@@ -14,15 +14,15 @@ from ragfault.reports.comparison_text import (
     format_change,
     format_evidence,
     format_means,
-    format_p_value,
     format_ruling_reason,
     format_trace_values,
     group_changes,
     summarize_verdict,
 )
-from ragfault.reports.format import LAYER_TITLES, format_interval, group_by_layer
+from ragfault.reports.format import LAYER_TITLES, group_by_layer
 from ragfault.reports.html.elements import Markup, Node, clean_label, tag
 from ragfault.reports.terminal.gate import RESULT_SIGNS as RESULTS
+from ragfault.text.number_format import format_interval, format_p_value
 
 NOTEBOOK_RENDERERS = {
     ("ragfault.io.runs.run", "Run"): "render_scorecard",
@@ -148,7 +148,7 @@ def _build_change_table(changes: Sequence[MetricChange]) -> Markup:
                         clean_label(describe_verdict(each)),
                         style=f"color:{NOTEBOOK_COLORS[each.verdict]}",
                     ),
-                    format_p_value(each),
+                    format_p_value(each.adjusted),
                 )
             )
             for each in parts

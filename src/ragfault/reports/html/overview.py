@@ -19,14 +19,12 @@ from ragfault.reports.html.elements import (
     build_filter_button,
     build_sign,
     clean_label,
-    format_bounds,
-    format_decimal,
-    format_share,
     tag,
     wrap_table,
 )
 from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
 from ragfault.stats import Interval
+from ragfault.text.number_format import format_bounds, format_number, format_share
 
 QUALITY_GLYPHS = {"excellent": "◆", "good": "●", "fair": "◐", "poor": "○", "unrated": "–"}
 """Quality levels as signs, so that colour is never the only one."""
@@ -144,7 +142,7 @@ def _build_large_mean(interval: Interval | None) -> Markup:
         return tag("p", tag("span", "–", class_="big"), tag("span", " no trace is scored", class_="note"))
     return tag(
         "p",
-        tag("span", format_decimal(interval.mean), class_="big"),
+        tag("span", format_number(interval.mean), class_="big"),
         tag("span", f" {format_bounds(interval)}, n {interval.n:,}", class_="note"),
     )
 
@@ -154,7 +152,7 @@ def _build_mean(interval: Interval | None) -> Markup:
         return tag("span", "–")
     return tag(
         "span",
-        format_decimal(interval.mean),
+        format_number(interval.mean),
         tag("span", f" {format_bounds(interval)} n {interval.n:,}", class_="note"),
     )
 
@@ -224,7 +222,7 @@ def _build_rag_health(findings: Findings) -> Markup:
         tag(
             "li",
             build_sign("▲", alert.name, f"alert-{alert.severity}"),
-            f" {alert.severity}: {format_decimal(alert.value)}, limit {format_decimal(alert.limit)}"
+            f" {alert.severity}: {format_number(alert.value)}, limit {format_number(alert.limit)}"
             + ("" if alert.certain else "; its interval reaches over the limit"),
         )
         for alert in rag.alerts

@@ -16,12 +16,10 @@ from ragfault.reports.html.elements import (
     build_filter_button,
     build_sign,
     clean_label,
-    format_bounds,
-    format_decimal,
-    format_share,
     tag,
     wrap_table,
 )
+from ragfault.text.number_format import format_bounds, format_number, format_share
 
 INSIGHT_PROPERTIES = {
     "chunks": "number of chunks",
@@ -76,7 +74,7 @@ def _build_metric_row(aggregate: MetricAggregate, values: Sequence[float | None]
             tag("span", notes, class_="note why") if notes else None,
             scope="row",
         ),
-        tag("td", tag("strong", format_decimal(aggregate.interval.mean)), class_="figure"),
+        tag("td", tag("strong", format_number(aggregate.interval.mean)), class_="figure"),
         tag("td", format_bounds(aggregate.interval), class_="figure"),
         tag("td", charts.draw_interval(aggregate)),
         tag("td", f"{aggregate.scored:,}", class_="figure"),
@@ -164,7 +162,7 @@ def _build_insight_table(insight: ChunkInsight) -> Markup:
         tag(
             "tr",
             tag("th", clean_label(bucket.label, 60), scope="row"),
-            tag("td", format_decimal(bucket.interval.mean), class_="figure"),
+            tag("td", format_number(bucket.interval.mean), class_="figure"),
             tag("td", format_bounds(bucket.interval), class_="figure"),
             tag("td", f"{bucket.interval.n:,}", class_="figure"),
             tag("td", f"{bucket.traces:,}", class_="figure"),
@@ -206,7 +204,7 @@ def _build_remedy(remedy: Remedy) -> Markup:
 
 def _build_worst_trace(diagnosis: Diagnosis) -> Markup:
     kinds = dict.fromkeys(problem.kind.replace("_", " ") for problem in diagnosis.problems)
-    triad = "" if diagnosis.triad is None else f", triad {format_decimal(diagnosis.triad)}"
+    triad = "" if diagnosis.triad is None else f", triad {format_number(diagnosis.triad)}"
     found = len(diagnosis.problems)
     return tag(
         "li",

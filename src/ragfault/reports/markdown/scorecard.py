@@ -12,10 +12,6 @@ from ragfault.reports.format import (
     clean_text,
     clip_text,
     explain_corrections,
-    format_interval,
-    format_number,
-    format_percent,
-    format_trace_count,
     get_correction_heading,
     group_by_layer,
     group_failures,
@@ -25,7 +21,12 @@ from ragfault.reports.format import (
     summarize_problems,
 )
 from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
-from ragfault.stats import Interval
+from ragfault.text.number_format import (
+    format_count,
+    format_interval,
+    format_number,
+    format_share,
+)
 
 MAX_SEGMENTS = 20
 """How many segments are shown."""
@@ -65,7 +66,7 @@ def build_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]])
 def render_scorecard_markdown(findings: Findings) -> str:
     """The findings as one Markdown page."""
     made = findings.manifest
-    facts = f"{format_trace_count(made.traces)} · judge {escape_markdown(made.judge)} · {escape_markdown(made.created)}"
+    facts = f"{format_count(made.traces, 'trace')} · judge {escape_markdown(made.judge)} · {escape_markdown(made.created)}"
     if made.failed:
         facts += f" · {made.failed:,} scores failed"
     if made.skipped:
@@ -195,21 +196,13 @@ def _build_quality(findings: Findings) -> list[str]:
     if not any(found.count for found in findings.quality):
         return []
     rows = [
-        (found.name, f"{found.count:,}", _format_share(found.share), found.action)
+        (found.name, f"{found.count:,}", format_share(found.share), found.action)
         for found in findings.quality
     ]
     without = ["", f"{findings.unrated:,} traces have no triad."] if findings.unrated else []
     return _build_section(
         "Quality of the answers",
         [*build_markdown_table(("Level", "Traces:", "Share", "Action"), rows), *without],
-    )
-
-
-def _format_share(interval: Interval | None) -> str:
-    return (
-        f"{format_percent(interval.mean)} [{format_percent(interval.low)}, {format_percent(interval.high)}]"
-        if interval
-        else "–"
     )
 
 
@@ -279,7 +272,7 @@ def _build_remedies(findings: Findings) -> list[str]:
             found.title,
             f"{found.problems:,}",
             f"{found.traces:,}",
-            _format_share(found.share),
+            format_share(found.share),
             "; ".join(found.steps),
             ", ".join(escape_markdown(clip_text(name, 60)) for name in found.examples),
         )

@@ -6,8 +6,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 from ragfault.evaluation.ablation import Ablation, MetricAttribution, PartEffect
-from ragfault.reports.format import LAYER_TITLES, clean_text, format_number, join_names
+from ragfault.reports.format import LAYER_TITLES, clean_text, join_names
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.text.number_format import format_interval, format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,18 +80,15 @@ def _build_attribution(item: MetricAttribution, ablation: Ablation) -> list[Rend
         name = " × ".join(effect.parts) or "whole change"
         state = "untouched" if effect.identical else effect.state
         table.add_row(
-            name, _format_effect(effect), Text(state, style=EFFECT_STYLES[_classify_effect(effect, item)])
+            name,
+            format_interval(effect.difference),
+            Text(state, style=EFFECT_STYLES[_classify_effect(effect, item)]),
         )
     means = ", ".join(
         f"{made.name} {format_number(mean)}"
         for made, mean in zip(ablation.configurations, item.means, strict=True)
     )
     return [head, Padding(table, (0, 0, 0, 2)), Padding(Text(means, style="dim"), (0, 0, 0, 2))]
-
-
-def _format_effect(effect: PartEffect) -> str:
-    found = effect.difference
-    return f"{format_number(found.mean)} [{format_number(found.low)}, {format_number(found.high)}]"
 
 
 def _classify_effect(effect: PartEffect, item: MetricAttribution) -> str:

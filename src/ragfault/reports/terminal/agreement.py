@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.evaluation.agreement import (
-    AgreementFigure,
     JudgeMeasurement,
     JudgeSpeed,
     MetricAgreement,
@@ -18,6 +17,7 @@ from ragfault.evaluation.agreement import (
 )
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.text.number_format import format_cost, format_count, format_interval, format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -144,7 +144,7 @@ def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
     """The marked stretches, the speed, and how intervals are made."""
     lines = []
     if measurement.span_agreement is not None:
-        told = {one.name: format_figure(one) for one in measurement.span_agreement.figures}
+        told = {one.name: format_interval(one, 3) for one in measurement.span_agreement.figures}
         lines.append(
             f"{format_count(measurement.span_agreement.spans, 'marked span')}: {told['found']} are touched by a claim that it calls bad; "
             f"of characters precision {told['precision']}, recall {told['recall']}, F1 {told['f1']}"
@@ -168,7 +168,7 @@ def format_speed(speed: JudgeSpeed) -> str:
     if speed.usage is None:
         return f"{rate}{memory}"
     paid = speed.usage
-    cost = "at no known price" if paid.cost is None else f"US$ {paid.cost:,.4f}"
+    cost = "at no known price" if paid.cost is None else format_cost(paid.cost)
     tokens = paid.prompt + paid.completion
     return f"{rate}; {paid.calls:,} calls, {paid.cached:,} from the cache, {tokens:,} tokens, {cost}"
 
@@ -184,28 +184,6 @@ def format_view_title(view: UnitAgreement) -> str:
     return format_count(view.n, view.unit)
 
 
-def format_count(count: int, name: str) -> str:
-    """A number of things in words.
-
-    >>> format_count(1, "claim"), format_count(2500, "answer")
-    ('1 claim', '2,500 answers')
-    """
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
-
-
-def format_figure(figure: AgreementFigure | None, digits: int = 3) -> str:
-    """A figure and its interval, or a dash.
-
-    >>> format_figure(AgreementFigure(name="auroc", value=0.8, low=0.75, high=0.84)), format_figure(AgreementFigure(name="auroc", value=0.8))
-    ('0.800 [0.750, 0.840]', '0.800')
-    """
-    if figure is None or figure.value is None:
-        return "–"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.{digits}f}"
-    return f"{figure.value:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
-
-
 def _build_table(heads: Sequence[str]) -> Table:
     from rich.table import Table
 
@@ -219,7 +197,7 @@ def _build_figure_table(measurement: JudgeMeasurement) -> RenderableType:
     """All figures, a column for each kind of unit."""
     table = _build_table(["", *(format_view_title(view) for view in measurement.views)])
     for one in measurement.overall.figures:
-        cells = [format_figure(view.figure(one.name)) for view in measurement.views]
+        cells = [format_interval(view.figure(one.name), 3) for view in measurement.views]
         if cells[0] == "–" and one.reason:
             cells[0] = f"– {one.reason}"
         table.add_row(format_figure_title(one.name, measurement), *cells)
@@ -228,19 +206,15 @@ def _build_figure_table(measurement: JudgeMeasurement) -> RenderableType:
 
 def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
     """What a metric comes to by the judge and by people, in the order of METRIC_HEADS."""
-
-    def span(mean: float, low: float | None, high: float | None) -> str:
-        return format_figure(AgreementFigure(name=metric.metric, value=mean, low=low, high=high), digits)
-
     gap, together = metric.difference, metric.correlation
     return [
         clip_text(metric.metric, 40),
         metric.layer,
         f"{metric.n:,}",
-        f"{metric.judge.mean:.{digits}f}",
-        f"{metric.human.mean:.{digits}f}",
-        span(gap.mean, gap.low, gap.high),
-        "–" if together.value is None else span(together.value, together.low, together.high),
+        format_number(metric.judge.mean, digits),
+        format_number(metric.human.mean, digits),
+        format_interval(gap, digits),
+        format_interval(together, digits),
     ]
 
 
@@ -266,6 +240,6 @@ def _build_slice_table(measurement: JudgeMeasurement) -> RenderableType:
         table.add_row(
             clip_text(row.value or "", 24),
             f"{row.n:,}",
-            *(format_figure(row.figure(name), 2) for name in names),
+            *(format_interval(row.figure(name), 2) for name in names),
         )
     return table

@@ -16,10 +16,9 @@ from ragfault.evaluation.agreement.annotation import (
     list_choices,
 )
 from ragfault.records import Chunk, Evidence
-from ragfault.reports.format import clean_text, clip_text, format_number
-from ragfault.reports.terminal.agreement import format_count
+from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.terminal.scorecard import render_rich
-from ragfault.stats import BootstrapEstimate
+from ragfault.text.number_format import format_count, format_interval
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -190,7 +189,7 @@ def render_raters_terminal(
         table.add_column(name)
     for one in raters:
         people = ", ".join(clip_text(name or "nobody named", 20) for name in one.annotators)
-        cells = [_format_estimate(one.accuracy), _format_estimate(one.kappa), _format_estimate(one.alpha)]
+        cells = [format_interval(one.accuracy), format_interval(one.kappa), format_interval(one.alpha)]
         shared = f"{one.shared:,}" if one.reason is None else f"0: {one.reason}"
         table.add_row(one.kind, people, f"{one.items:,}", shared, *cells)
     parts: list[RenderableType] = [Text("People beside each other", style="bold"), table]
@@ -216,14 +215,6 @@ def _format_label(word: object) -> str:
         if isinstance(word, bool)
         else clip_text(str(word), 30)
     )
-
-
-def _format_estimate(estimate: BootstrapEstimate | None) -> str:
-    if estimate is None or estimate.value is None:
-        return "–"
-    if estimate.low is None or estimate.high is None:
-        return format_number(estimate.value)
-    return f"{format_number(estimate.value)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"
 
 
 def encode_raters(raters: Sequence[AnnotatorAgreement]) -> str:

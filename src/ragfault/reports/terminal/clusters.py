@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from ragfault.analysis import PROBLEM_KINDS
 from ragfault.analysis.clusters import Cluster, ClusterReport
-from ragfault.reports.format import LAYER_TITLES, clip_text, format_percent, format_trace_count, join_names
+from ragfault.reports.format import LAYER_TITLES, clip_text, join_names
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.text.number_format import format_count, format_percent, format_share
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,11 +59,11 @@ def render_clusters_terminal(
 def summarize_clusters(clusters: ClusterReport) -> str:
     """How many traces fail, and in how many ways."""
     if not clusters.failures:
-        return f"None of {format_trace_count(clusters.traces)} fails."
+        return f"None of {format_count(clusters.traces, 'trace')} fails."
     shown = [one for one in clusters.clusters if one.state == "open"]
     many = f"{len(shown):,} cluster{'' if len(shown) == 1 else 's'}"
     alone = f", {clusters.ungrouped.size:,} of them single failures" if clusters.ungrouped else ""
-    return f"{clusters.failures:,} of {format_trace_count(clusters.traces)} fail{alone}: {many}."
+    return f"{clusters.failures:,} of {format_count(clusters.traces, 'trace')} fail{alone}: {many}."
 
 
 def describe_clustering(clusters: ClusterReport) -> str:
@@ -73,7 +74,7 @@ def describe_clustering(clusters: ClusterReport) -> str:
 def format_cluster_size(cluster: Cluster) -> str:
     """The size of a cluster and its share of all traces."""
     share = cluster.share
-    return f"{format_trace_count(cluster.size)}, {format_percent(share.mean)} [{format_percent(share.low)}, {format_percent(share.high)}]"
+    return f"{format_count(cluster.size, 'trace')}, {format_share(share)}"
 
 
 def describe_cluster_state(cluster: Cluster) -> str:
@@ -125,8 +126,7 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
     if cluster.before is not None:
         before = cluster.before
         yield inset(
-            f"in {clip_text(before.label, 60)}: {format_trace_count(before.failures)}, {format_percent(before.share.mean)} "
-            f"[{format_percent(before.share.low)}, {format_percent(before.share.high)}]"
+            f"in {clip_text(before.label, 60)}: {format_count(before.failures, 'trace')}, {format_share(before.share)}"
         )
     yield inset((list_problem_kinds(cluster), "dim"))
     for each in cluster.examples:

@@ -20,7 +20,6 @@ from ragfault.reports.comparison_text import (
     format_change,
     format_means,
     format_metric,
-    format_p_value,
     format_segment,
     group_changes,
     list_regressions,
@@ -28,9 +27,10 @@ from ragfault.reports.comparison_text import (
     summarize_comparison,
     summarize_movers,
 )
-from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, format_number
+from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.text.number_format import format_number, format_p_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -104,7 +104,7 @@ def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
             build_line(format_change(change)),
             build_line((f"{VERDICT_GLYPHS[change.verdict]} {verdict}", VERDICT_COLORS[change.verdict])),
             build_line(f"{change.needed:,}" if change.needed else ""),
-            build_line(format_p_value(change)),
+            build_line(format_p_value(change.adjusted)),
             build_line(f"{change.n:,}"),
             build_line((describe_unpaired(change), "dim")),
         )
@@ -173,7 +173,7 @@ def build_markdown_rows(changes: Sequence[MetricChange]) -> list[str]:
             md.format_code(change.metric) + (" ↓" if change.better == "lower" else ""),
             format_means(change),
             format_change(change),
-            format_p_value(change).replace("<", "&lt;"),
+            format_p_value(change.adjusted).replace("<", "&lt;"),
             f"{VERDICT_SIGNS[change.verdict]}{_format_verdict_note(change)}",
             f"{change.n:,}",
             describe_unpaired(change),
@@ -302,7 +302,7 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
                 build_line(_format_means(step)),
                 sign,
                 where,
-                build_line(f"{step.adjusted:.3f}"),
+                build_line(format_p_value(step.adjusted)),
             )
         if mine:
             parts += [build_line((f"\n{title}", "bold cyan")), table]
@@ -326,7 +326,7 @@ def render_history_markdown(history: RunHistory) -> str:
             _format_means(step),
             _get_verdict(step),
             md.escape_markdown(_format_change_point(step)),
-            f"{step.adjusted:.3f}",
+            format_p_value(step.adjusted),
         )
         for step in history.metrics
     ]

@@ -8,16 +8,11 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ragfault.analysis import GateResult, ThresholdDecision
 from ragfault.analysis.records import RegressionDecision
-from ragfault.reports.comparison_text import (
-    format_change,
-    format_means,
-    format_movers,
-    format_p_value,
-    split_movers,
-)
-from ragfault.reports.format import clean_text, describe_label_source, format_interval, format_percent
+from ragfault.reports.comparison_text import format_change, format_means, format_movers, split_movers
+from ragfault.reports.format import clean_text, describe_label_source
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown, format_code
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.text.number_format import format_interval, format_p_value, format_percent
 
 RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
 RESULT_SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "cannot tell": "❔ cannot tell"}
@@ -169,7 +164,7 @@ def _build_drop_table(drops: Iterable[RegressionDecision]) -> list[str]:
             format_code(each.rule),
             format_means(each.change),
             format_change(each.change),
-            format_p_value(each.change),
+            format_p_value(each.change.adjusted),
             f"{each.change.n:,}",
             f"≈ {each.needed:,}" if each.needed else "",
             escape_markdown(_explain_drop(each)),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragfault.judges.cards import CardEntry, JudgeCard
-from ragfault.reports.format import clean_text, format_number, format_percent
+from ragfault.reports.format import clean_text
 from ragfault.reports.markdown.scorecard import build_markdown_table as piped
 from ragfault.reports.markdown.scorecard import escape_markdown
 from ragfault.reports.terminal.scorecard import render_rich
-from ragfault.stats import BootstrapEstimate, Interval
+from ragfault.text.number_format import format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
     from rich.padding import Padding
@@ -117,26 +117,14 @@ def _build_row(entry: CardEntry) -> tuple[str, ...]:
         entry.level,
         f"{entry.n:,}",
         format_percent(entry.share_bad),
-        _format_estimate(entry.auroc),
-        _format_estimate(entry.auroc_within),
-        _format_estimate(entry.f1),
-        _format_estimate(entry.sensitivity),
-        _format_estimate(entry.specificity),
-        _format_estimate(entry.balanced_accuracy),
-        _format_estimate(entry.calibration_error, short=True),
+        format_interval(entry.auroc),
+        format_interval(entry.auroc_within),
+        format_interval(entry.f1),
+        format_interval(entry.sensitivity),
+        format_interval(entry.specificity),
+        format_interval(entry.balanced_accuracy),
+        format_number(entry.calibration_error.value if entry.calibration_error else None),
     )
-
-
-def _format_estimate(estimate: BootstrapEstimate | Interval | None, *, short: bool = False) -> str:
-    """A figure with its interval; a dash where there is none."""
-    if estimate is None:
-        return "–"
-    value = estimate.mean if isinstance(estimate, Interval) else estimate.value
-    if value is None:
-        return "–"
-    if short or estimate.low is None or estimate.high is None:
-        return format_number(value)
-    return f"{format_number(value)} [{format_number(estimate.low)}, {format_number(estimate.high)}]"
 
 
 def _list_notes(card: JudgeCard) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,9 @@ from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.html.elements import Markup, clean_label, tag, wrap_table
 from ragfault.reports.html.page import build_security_policy, fill_template, load_assets
 from ragfault.reports.output import write_report_file
-from ragfault.reports.terminal.agreement import format_count, format_speed
+from ragfault.reports.terminal.agreement import format_speed
 from ragfault.reports.terminal.scorecard import render_rich
-from ragfault.stats import BootstrapEstimate
+from ragfault.text.number_format import format_count, format_interval
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,23 +129,15 @@ def _describe_judges(comparison: JudgeComparison) -> list[str]:
     return lines
 
 
-def _format_estimate(estimate: BootstrapEstimate, digits: int = 2) -> str:
-    if estimate.value is None:
-        return "– all the same"
-    if estimate.low is None or estimate.high is None or math.isinf(estimate.high - estimate.low):
-        return f"{estimate.value:.{digits}f}"
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
 def _build_verdict_rows(comparison: JudgeComparison) -> list[list[str]]:
     return [
         [
             VERDICT_TITLES[one.kind],
             f"{one.n:,}",
             f"{one.unmatched[0]:,}, {one.unmatched[1]:,}",
-            _format_estimate(one.accuracy),
-            _format_estimate(one.kappa),
-            _format_estimate(one.alpha),
+            format_interval(one.accuracy, 2),
+            format_interval(one.kappa, 2),
+            format_interval(one.alpha, 2),
         ]
         for one in comparison.kinds
     ]
@@ -155,10 +146,11 @@ def _build_verdict_rows(comparison: JudgeComparison) -> list[list[str]]:
 def _build_metric_rows(comparison: JudgeComparison) -> list[list[str]]:
     rows = []
     for one in comparison.metrics:
-        gap = BootstrapEstimate(one.difference.mean, one.difference.low, one.difference.high)
         means = [f"{mean.mean:.3f}" for mean in one.means]
-        together = "–" if one.correlation.value is None else _format_estimate(one.correlation)
-        rows.append([one.metric, one.layer, f"{one.n:,}", *means, _format_estimate(gap, 3), together])
+        together = format_interval(one.correlation, 2)
+        rows.append(
+            [one.metric, one.layer, f"{one.n:,}", *means, format_interval(one.difference, 3), together]
+        )
     return rows
 
 

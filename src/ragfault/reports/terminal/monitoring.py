@@ -13,11 +13,10 @@ from ragfault.analysis.monitoring.alerts import AlertTransition
 from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorMark, MonitorReport, RollingLine
 from ragfault.analysis.monitoring.windows import RollingMean
-from ragfault.reports.comparison_text import format_signed
-from ragfault.reports.format import clean_text, clip_text, format_interval, format_number, join_names
+from ragfault.reports.format import clean_text, clip_text, join_names
 from ragfault.reports.terminal.comparison import build_line, indent_line
 from ragfault.reports.terminal.scorecard import render_rich
-from ragfault.stats import Difference
+from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,15 +65,6 @@ def format_duration(minutes: int) -> str:
 def format_metric_route(metric: str, route: str | None) -> str:
     """A metric, and where."""
     return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
-
-
-def format_difference(difference: Difference | None) -> str:
-    """A difference with its interval."""
-    return (
-        "–"
-        if difference is None
-        else f"{format_signed(difference.mean)} [{format_signed(difference.low)}, {format_signed(difference.high)}]"
-    )
 
 
 def describe_break(drop: DropIncident) -> str:
@@ -184,8 +174,12 @@ def build_alert_rows(events: Sequence[AlertTransition]) -> list[tuple[str, str, 
 
 def build_drift_row(drift: ScoreDrift) -> tuple[str, str, str, str]:
     """A metric of the evaluation set beside live traffic."""
-    p = "< 0.001" if drift.adjusted < 0.001 else f"{drift.adjusted:.3f}"
-    return clip_text(drift.metric, 60), format_difference(drift.difference), format_number(drift.distance), p
+    return (
+        clip_text(drift.metric, 60),
+        format_interval(drift.difference, signed=True),
+        format_number(drift.distance),
+        format_p_value(drift.adjusted),
+    )
 
 
 def describe_topic_drift(drift: TrafficDrift) -> str:
@@ -290,7 +284,7 @@ def _build_mean_table(monitor: MonitorReport, route: str | None, width: int) -> 
 def _build_delta(rolling: RollingMean) -> Any:
     moved = rolling.delta
     clear = moved is not None and (moved.low > 0 or moved.high < 0)
-    return build_line((format_difference(moved), "bold" if clear else "dim"))
+    return build_line((format_interval(moved, signed=True), "bold" if clear else "dim"))
 
 
 def _build_alerts(monitor: MonitorReport) -> Iterator[RenderableType]:

@@ -14,10 +14,6 @@ from ragfault.reports.format import (
     clean_text,
     clip_text,
     explain_corrections,
-    format_interval,
-    format_number,
-    format_percent,
-    format_trace_count,
     get_correction_heading,
     group_by_layer,
     group_failures,
@@ -28,6 +24,12 @@ from ragfault.reports.format import (
     summarize_problems,
 )
 from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
+from ragfault.text.number_format import (
+    format_count,
+    format_interval,
+    format_number,
+    format_share,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -142,7 +144,7 @@ def _build_header(findings: Findings) -> list[RenderableType]:
     made = findings.manifest
     failed = f" · {made.failed:,} scores failed" if made.failed else ""
     skipped = f" · {made.skipped:,} bad lines left out" if made.skipped else ""
-    facts = f"   {format_trace_count(made.traces)} · judge {clean_text(made.judge)}{failed}{skipped}"
+    facts = f"   {format_count(made.traces, 'trace')} · judge {clean_text(made.judge)}{failed}{skipped}"
     lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(made.judge)])]
     return [
         _build_line((clean_text(findings.run), "bold"), facts),
@@ -292,13 +294,7 @@ def _build_quality(findings: Findings) -> list[RenderableType]:
         return []
     table = _build_table(("level", "left"), ("traces", "right"), ("share", "left"), ("action", "left"))
     for found in findings.quality:
-        share = found.share
-        ends = (
-            f"{format_percent(share.mean)} [{format_percent(share.low)}, {format_percent(share.high)}]"
-            if share
-            else "–"
-        )
-        table.add_row(found.name, f"{found.count:,}", ends, found.action)
+        table.add_row(found.name, f"{found.count:,}", format_share(found.share), found.action)
     without = f"   {findings.unrated:,} without a triad" if findings.unrated else ""
     return [_build_line(("\nQuality of the answers", "bold cyan"), ("   by triad", "dim"), without), table]
 
@@ -376,7 +372,7 @@ def _build_remedies(findings: Findings) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = [_build_line(("\nWhat to change", "bold cyan"))]
     for found in findings.remedies:
-        share = f"{format_percent(found.share.mean)} of traces [{format_percent(found.share.low)}, {format_percent(found.share.high)}]"
+        share = f"{format_share(found.share)} of traces"
         parts += [
             _indent_line(
                 2, (found.title, "bold"), f"   {found.problems:,} on {found.traces:,} traces, {share}"

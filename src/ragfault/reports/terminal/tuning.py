@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragfault.reports.comparison_text import format_signed
 from ragfault.reports.format import clean_text
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 from ragfault.tuning import Gain, MeasuredPipeline, TuningResult
 
 if TYPE_CHECKING:
@@ -28,27 +28,26 @@ def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
     """The cells of a row: FIGURES."""
     return (
         clean_text(row.name),
-        f"{row.value:.3f} [{row.low:.3f}, {row.high:.3f}]",
-        f"{row.recall:.3f}",
-        f"{row.precision:.3f}",
-        f"{row.iou:.3f}",
-        f"{row.ms:.1f}",
-        f"{row.p95:.1f}",
-        f"{row.tokens:,.0f}",
+        format_interval(row, 3),
+        format_number(row.recall, 3),
+        format_number(row.precision, 3),
+        format_number(row.iou, 3),
+        format_number(row.ms, 1),
+        format_number(row.p95, 1),
+        format_number(row.tokens, 0),
     )
 
 
 def build_gain_cells(gain: Gain) -> tuple[str, ...]:
     """The cells of a comparison: STEPS."""
-    found = gain.difference
     return (
         clean_text(gain.component),
         clean_text(gain.chosen),
         clean_text(gain.alternative),
-        f"{format_signed(found.mean)} [{format_signed(found.low)}, {format_signed(found.high)}]",
-        f"{gain.adjusted_p:.3f}",
-        f"{gain.ms:+.1f}",
-        f"{gain.tokens:+,.0f}",
+        format_interval(gain.difference, signed=True),
+        format_p_value(gain.adjusted_p),
+        format_signed(gain.ms, 1),
+        format_signed(gain.tokens, 0),
         gain.verdict,
     )
 

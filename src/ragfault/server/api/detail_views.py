@@ -23,12 +23,12 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.runs import Run
 from ragfault.judges.cards import JudgeCard, list_cards, load_card
-from ragfault.reports.html.elements import format_decimal
 from ragfault.server.api import traffic_views
 from ragfault.server.api.verdict_view import compare_labels
 from ragfault.server.state import ServerState
 from ragfault.server.storage import AccessRole, AlertEvent, StoreTotals, TraceSelection
 from ragfault.stats.intervals import wilson_interval
+from ragfault.text.number_format import format_number
 
 if TYPE_CHECKING:
     from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
@@ -169,7 +169,7 @@ def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
         if name in ("since", "began", "until") and isinstance(value, float):
             text = f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M} UTC"
         elif isinstance(value, float):
-            text = format_decimal(value)
+            text = format_number(value)
         else:
             text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         found.append((name, text))

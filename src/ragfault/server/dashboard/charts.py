@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.reports.html.elements import Markup, clean_label, format_decimal, tag
+from ragfault.reports.html.elements import Markup, clean_label, tag
 from ragfault.server.api.traffic_views import TrendPoint
 from ragfault.server.storage import TimelineMark
+from ragfault.text.number_format import format_number
 
 MAX_LINES = 6
 """Routes that one course shows; each has a colour and a dash of its own."""
@@ -66,7 +67,7 @@ def draw_trend(
         class_="course",
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_label=f"{clean_label(name or measure.name, 160)} over time, from {format_decimal(low)} to {format_decimal(high)}",
+        aria_label=f"{clean_label(name or measure.name, 160)} over time, from {format_number(low)} to {format_number(high)}",
     )
 
 
@@ -147,7 +148,7 @@ def _draw_line(name: str, points_placed: Sequence[tuple[float, float, TrendPoint
 
 def _describe_point(name: str, point: TrendPoint) -> str:
     moment = datetime.fromtimestamp(60 * point.minute, UTC)
-    return f"{clean_label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {format_decimal(point.mean)}, n {point.n:,}"
+    return f"{clean_label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {format_number(point.mean)}, n {point.n:,}"
 
 
 def _draw_gridlines(low: float, high: float, y: object) -> list[Markup]:
@@ -157,7 +158,7 @@ def _draw_gridlines(low: float, high: float, y: object) -> list[Markup]:
     for at in range(5):
         value = low + (high - low) * at / 4
         found.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 10, y1=y(value), y2=y(value)))
-        found.append(tag("text", format_decimal(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
+        found.append(tag("text", format_number(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
     return found
 
 
@@ -225,7 +226,7 @@ def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Ma
     drawn = [
         tag(
             "rect",
-            tag("title", f"{format_decimal(edges[at])} to {format_decimal(edges[at + 1])}: {found:,}"),
+            tag("title", f"{format_number(edges[at])} to {format_number(edges[at + 1])}: {found:,}"),
             x=round(at * wide + 0.5, 2),
             y=round(60 - 58 * found / tallest, 2),
             width=round(wide - 1, 2),
@@ -233,7 +234,7 @@ def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Ma
         )
         for at, found in enumerate(bins)
     ]
-    shown = f"distribution of {clean_label(name, 80)} from {format_decimal(edges[0])} to {format_decimal(edges[-1])}"
+    shown = f"distribution of {clean_label(name, 80)} from {format_number(edges[0])} to {format_number(edges[-1])}"
     return tag("svg", drawn, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
 
 

@@ -1,0 +1,99 @@
+"""Format numbers, shares, intervals, p values, costs and counts; the only formatter of figures for people."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+MISSING = "–"
+"""Stands for a figure that is not known."""
+
+
+def format_number(value: float | None, digits: int | None = None) -> str:
+    """Format a number with a fixed number of digits, or with as few as can still be read.
+
+    >>> [format_number(value) for value in (0.8125, 12.345, 2300.4, math.inf, -0.25, None)]
+    ['0.812', '12.3', '2,300', '∞', '−0.250', '–']
+    >>> format_number(0.8125, 2)
+    '0.81'
+    """
+    if value is None:
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    if digits is None:
+        digits = 3 if size < 10 else 1 if size < 100 else 0
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def format_signed(value: float | None, digits: int | None = None) -> str:
+    """Format a difference with its sign.
+
+    >>> format_signed(0.25), format_signed(-0.25), format_signed(0.0)
+    ('+0.250', '−0.250', '0.000')
+    """
+    return f"{'+' if value is not None and value > 0 else ''}{format_number(value, digits)}"
+
+
+def format_percent(share: float) -> str:
+    """Format a share in percent; only 1 is 100 %, and only 0 is 0 %.
+
+    >>> format_percent(0.9999), format_percent(0.25)
+    ('99.9 %', '25 %')
+    """
+    if 0 < share <= 0.005 or 0.995 <= share < 1:
+        return f"{min(max(100 * share, 0.1), 99.9):.1f} %"
+    return f"{100 * share:.0f} %"
+
+
+def format_interval(estimate: Any, digits: int | None = None, *, signed: bool = False) -> str:
+    """Format an estimate with `low`, `high` and `mean` or `value`: `0.812 [0.701, 0.923]`; a dash without a value."""
+    value = None if estimate is None else getattr(estimate, "mean", getattr(estimate, "value", None))
+    if value is None:
+        return MISSING
+    write = format_signed if signed else format_number
+    if estimate.low is None or estimate.high is None:
+        return write(value, digits)
+    return f"{write(value, digits)} [{write(estimate.low, digits)}, {write(estimate.high, digits)}]"
+
+
+def format_share(share: Any) -> str:
+    """Format an estimated share in percent with its interval: `25 % [18 %, 33 %]`; a dash for None."""
+    if share is None:
+        return MISSING
+    return f"{format_percent(share.mean)} [{format_percent(share.low)}, {format_percent(share.high)}]"
+
+
+def format_p_value(p: float | None) -> str:
+    """Format a p value; a dash where there was no test.
+
+    >>> format_p_value(0.0004), format_p_value(0.0421), format_p_value(None)
+    ('<0.001', '0.042', '–')
+    """
+    return MISSING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def format_cost(dollars: float | None) -> str:
+    """Format an amount in US$; amounts below a dollar have four digits.
+
+    >>> format_cost(0.01234), format_cost(12.3456), format_cost(0.0), format_cost(None)
+    ('US$ 0.0123', 'US$ 12.35', 'US$ 0', 'cost unknown')
+    """
+    if dollars is None:
+        return "cost unknown"
+    return f"US$ {dollars:,.2f}" if dollars >= 1 else f"US$ {dollars:.4f}" if dollars else "US$ 0"
+
+
+def format_count(count: int, noun: str) -> str:
+    """Format a number of things.
+
+    >>> format_count(1, "claim"), format_count(2500, "answer")
+    ('1 claim', '2,500 answers')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def format_bounds(interval: Any) -> str:
+    """Format the two ends of an interval: `[0.701, 0.923]`."""
+    return f"[{format_number(interval.low)}, {format_number(interval.high)}]"
