@@ -233,11 +233,11 @@ def test_more_than_can_wait_is_refused_for_now(tmp_path: Path):
     )
     scorers = made.state.server.scoring_workers
     with threaded(made) as server:
-        scorers.called(10)
+        scorers.add_waiting(10)
         answer = server.send(TRACES[:3])
         assert (answer.status, answer.headers["retry-after"]) == (429, "2")
-        assert made.state.server.tallies.total == {"dropped": 1}
-        scorers.called(-10)
+        assert made.state.server.counters.totals == {"dropped": 1}
+        scorers.add_waiting(-10)
         assert server.send(TRACES[:3]).json["taken"] == 3
 
 
@@ -411,9 +411,9 @@ def test_what_is_forgotten_waits_no_more(tmp_path: Path):
     with threaded(made) as server:
         old = [replace(each, time=datetime(2001, 1, 1, tzinfo=UTC)) for each in TRACES[:3]]
         assert server.send([*old, replace(TRACES[3], time=None)]).json["taken"] == 4
-        assert made.state.server.scoring()["waiting"] == 4
-        made.state.scheduler.round()
-        assert made.state.server.scoring()["waiting"] == 1
+        assert made.state.server.summarize_scoring()["waiting"] == 4
+        made.state.scheduler.run_round()
+        assert made.state.server.summarize_scoring()["waiting"] == 1
 
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):
@@ -583,20 +583,20 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
         ),
         lambda: moment[0],
     )
-    desk, patrol, streamer = made.state.server, made.state.scheduler, DemoTraffic(made.state.server, begin)
-    desk.scoring_workers.start()
+    state, scheduler, traffic = made.state.server, made.state.scheduler, DemoTraffic(made.state.server, begin)
+    state.scoring_workers.start()
     sent = []
     try:
         for minute in range(-80, FAULT_START + 60, 10):
-            traces = [trace for at in range(10) for trace in streamer.make_minute(minute + at)]
-            desk.store.append(traces).result()
-            desk.scoring_workers.called(len(traces))
-            while desk.store.totals().waiting:
+            traces = [trace for at in range(10) for trace in traffic.make_minute(minute + at)]
+            state.store.append_traces(traces).result()
+            state.scoring_workers.add_waiting(len(traces))
+            while state.store.compute_totals().waiting:
                 time.sleep(0.02)
             moment[0] = begin + 60 * (minute + 10)
-            sent += patrol.round()
+            sent += scheduler.run_round()
     finally:
-        desk.close()
+        state.close()
     drops = [notice for notice in sent if notice.rule == "DROP"]
     assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {
         (FAULTY_ROUTE, "retrieval", True)
@@ -620,7 +620,7 @@ def test_spans_that_are_no_question_are_counted(tmp_path: Path):
     with serving(tmp_path / "s", "--workers", "0") as server:
         assert post_spans(server, span("0" * 31 + "5", "GET /health")).status == 200
         for _ in range(300):
-            if server.ask("/overview.json").json["totals"]["held"] == 0:
+            if server.ask("/overview.json").json["totals"]["pending"] == 0:
                 break
             time.sleep(0.1)
         assert 'ragfault_ingest_total{outcome="not_rag"} 1' in server.ask("/metrics").body.decode()

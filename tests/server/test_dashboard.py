@@ -205,20 +205,22 @@ def test_a_trace_is_found_by_words_route_and_value(client: Client):
 def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str], client: Client):
     """A firing alert stands on the first page; who acknowledges or silences it is remembered."""
     server, _ = watched
-    firing = server.app.state.server.alarms().firing
+    firing = server.app.state.server.load_alert_state().firing
     assert firing
     one = firing[0]
     assert one.rule.name in client.ask("/").text
     names = {"rule": one.rule.name, "metric": one.metric, "route": one.route or ""}
     assert client.send("/alerts", action="acknowledge", by="ann", **names).status == 303
     assert client.send("/alerts", action="silence", minutes="60", **names).status == 303
-    state = server.app.state.server.alarms()
-    assert next(each for each in state.alarms if each.key == one.key).acknowledged == "ann"
+    state = server.app.state.server.load_alert_state()
+    assert next(each for each in state.alerts if each.key == one.key).acknowledged == "ann"
     assert state.silences[0].covers(one)
-    kinds = [event.kind for event in server.store.events(f"{one.rule.name}/{one.metric}/{one.route or ''}")]
+    kinds = [
+        event.kind for event in server.store.read_events(f"{one.rule.name}/{one.metric}/{one.route or ''}")
+    ]
     assert {"firing", "acknowledged", "silenced"} <= set(kinds)
     assert client.send("/alerts", action="unsilence").status == 303
-    assert server.app.state.server.alarms().silences == ()
+    assert server.app.state.server.load_alert_state().silences == ()
     assert client.send("/alerts", action="silence", minutes="0").status == 422
 
 
@@ -228,7 +230,7 @@ def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str
 def test_a_label_is_kept_as_runs_keep_them(watched: tuple[Watched, str], client: Client):
     """Who disagrees with a verdict leaves a label with the opposite, on the very answer that was shown."""
     server, _ = watched
-    whole = server.store.trace("v1/staff-02")
+    whole = server.store.get_trace("v1/staff-02")
     assert whole is not None
     assert whole.verdicts is not None
     claim = whole.verdicts.claim[0]  # type: ignore[index]
@@ -236,7 +238,7 @@ def test_a_label_is_kept_as_runs_keep_them(watched: tuple[Watched, str], client:
     assert (
         client.send("/labels", opinion="disagree", by="ann", **form).headers["location"].endswith("#claim-1")
     )
-    label = server.store.labels("v1/staff-02")[-1]
+    label = server.store.read_labels("v1/staff-02")[-1]
     assert (label.by, label.answer) == ("ann", fingerprint_answer(whole.trace))
     assert label.verdicts.claim[0].support != claim.support  # type: ignore[index]
     assert "people disagreed" in client.ask(trace_url("v1/staff-02")).text
@@ -282,9 +284,9 @@ def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], c
     found = client.ask("/bisect?baseline=before&candidate=after")
     assert found.status == 200
     assert "Verdict" in found.text
-    many = server.store.totals().traces
+    many = server.store.compute_totals().traces
     assert client.send("/runs", action="import", name="before", prefix="again/").status == 303
-    assert server.store.totals().traces == many + 104
+    assert server.store.compute_totals().traces == many + 104
     window = "since=2031-05-04T09:00&until=2031-05-04T10:00&since2=2031-05-04T10:00&until2=2031-05-04T11:00"
     assert "fault</p>" in client.ask(f"/compare?route=website&{window}").text
     assert json.loads(client.ask(f"/compare.json?route=website&{window}").text)["blame"]["fault"]

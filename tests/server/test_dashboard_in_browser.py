@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, 
     found.fill()
     found.watch()
     hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
-    export_run(found.store, hour, found.app.state.server.settings.runs / "before")
+    export_run(found.store, hour, found.app.state.server.settings.runs_folder / "before")
     with found.serving() as url:
         yield found, url
 
@@ -183,7 +183,7 @@ def test_a_browser_signs_in(chromium: Any, tmp_path: Path):
 def _send(server: Watched, id_: str) -> None:
     """A trace comes in that nobody has judged yet."""
     time = datetime.fromtimestamp(server.now, UTC)
-    server.store.append([Trace(id=id_, query=f"Is {id_} new?", route="website", time=time)]).result()
+    server.store.append_traces([Trace(id=id_, query=f"Is {id_} new?", route="website", time=time)]).result()
 
 
 def test_a_page_renews_itself(chromium: Any, served: tuple[Watched, str]):
@@ -219,7 +219,7 @@ def test_what_was_unfolded_stays_so(chromium: Any, served: tuple[Watched, str]):
         page.clock.install()
         visit.open("/")
         page.locator("summary").first.click()
-        many = f"{server.store.totals().traces + 1:,}"
+        many = f"{server.store.compute_totals().traces + 1:,}"
         _send(server, "fresh-2")
         page.clock.run_for(10_500)
         page.wait_for_selector(f".run dd:text-is('{many}')")

@@ -53,7 +53,7 @@ def test_who_disagrees_says_something_else():
         assert set(yes) == set(no)
         assert yes != no
         label = HumanLabel(trace="ship", verdicts=reading.build_labels(whole, part, 0, False), by="ann")
-        assert reading.flat_words(whole, [label])[part, 0] == "disagreed"
+        assert reading.compare_labels(whole, [label])[part, 0] == "disagreed"
     with pytest.raises(UsageError, match="number 8"):
         reading.build_labels(whole, "claim", 7, True)
 

@@ -34,7 +34,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What Prometheus reads from a server with traffic."""
     server = Watched(tmp_path_factory.mktemp("scraped") / "s")
     server.fill()
-    server.app.state.server.tallies.add("taken", 209)
+    server.app.state.server.counters.add("taken", 209)
     with server.serving() as url, urllib.request.urlopen(f"{url}/metrics") as answer:
         text: str = answer.read().decode()
     return text

@@ -137,11 +137,11 @@ def _attack(server: Watched, time: datetime) -> None:
         for name, metric in ((HOSTILE, HOSTILE), *((f"{at}{HOSTILE}", "groundedness") for at in range(5)))
     ]
     outcomes = [ScoredTrace(one, two, (three,)) for one, two, three in several]
-    store.append([each.trace for each in outcomes]).result()
+    store.append_traces([each.trace for each in outcomes]).result()
     measures = (MetricInfo(HOSTILE, "generation"), MetricInfo("groundedness", "generation"))
-    store.score(outcomes, measures, desk.settings.by).result()
-    store.append([replace(trace, id=f"waiting {HOSTILE}")]).result()
-    store.mark([attacked(TimelineMark, time)], server.now).result()
+    store.add_outcomes(outcomes, measures, desk.settings.by).result()
+    store.append_traces([replace(trace, id=f"waiting {HOSTILE}")]).result()
+    store.add_marks([attacked(TimelineMark, time)], server.now).result()
     claim = ClaimLabel(start=0, end=len(HOSTILE), support="supported")
     said = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
     store.label(
@@ -152,10 +152,10 @@ def _attack(server: Watched, time: datetime) -> None:
     kept = {"time": server.now, "since": 0.0, **clusters}
     store.save_setting("clusters", msgspec.to_builtins(kept)).result()
     store.save_token(AccessToken(name=HOSTILE, role="read", hash="0" * 64, created=server.now)).result()
-    desk.tallies.add(HOSTILE)
-    desk.tallies.flush()
-    made: Run = export_run(store, TraceSelection(), desk.settings.runs / "plain")
-    made.path.rename(desk.settings.runs / FOLDER)
+    desk.counters.add(HOSTILE)
+    desk.counters.flush()
+    made: Run = export_run(store, TraceSelection(), desk.settings.runs_folder / "plain")
+    made.path.rename(desk.settings.runs_folder / FOLDER)
 
 
 def _alert(server: Watched, time: datetime) -> None:

@@ -27,7 +27,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     found = Watched(tmp_path_factory.mktemp("insights") / "s")
     found.fill()
     hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
-    export_run(found.store, hour, found.app.state.server.settings.runs / "before")
+    export_run(found.store, hour, found.app.state.server.settings.runs_folder / "before")
     yield found
     found.app.state.server.close()
 

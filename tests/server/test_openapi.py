@@ -17,7 +17,6 @@ pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from fastapi.routing import iter_route_contexts
 
-from ragfault.server.api.openapi import OPERATIONS
 from watched import Watched
 
 TOKEN = "rf_schema"
@@ -93,7 +92,6 @@ def test_everything_that_is_no_page_is_described(served: tuple[Watched, str]):
         if route.include_in_schema
     }
     assert {(path, method) for path, item in paths.items() for method in item} == there
-    assert set(paths) == set(OPERATIONS)
     hidden = [route.path for route in iter_route_contexts(server.app.routes) if not route.include_in_schema]
     assert not [path for path in hidden if path.startswith("/v1") or path.endswith(".json")]
 

@@ -106,18 +106,20 @@ def scored(number: int = 7, **metadata: Any) -> ScoredTrace:
 
 
 @contextlib.contextmanager
-def returning(folder: Path, url: str, room: int = 100, tries=(0.0, 0.01, 0.01), **more: Any) -> Iterator[Any]:
-    """A returner and its tallies; at the end all is sent."""
+def exporting_scores(
+    folder: Path, url: str, queue_size: int = 100, retry_delays=(0.0, 0.01, 0.01), **more: Any
+) -> Iterator[Any]:
+    """A exporter and its counters; at the end all is sent."""
     store = open_store(folder / "s")
-    tallies = EventCounters(store, time.time)
-    returner = ScoreExporter(
-        ServerSettings(store=folder / "s", otlp=url, **more), tallies, MEASURES, tries, room
+    counters = EventCounters(store, time.time)
+    exporter = ScoreExporter(
+        ServerSettings(store=folder / "s", otlp=url, **more), counters, MEASURES, retry_delays, queue_size
     )
-    returner.start()
+    exporter.start()
     try:
-        yield returner, tallies
+        yield exporter, counters
     finally:
-        returner.close()
+        exporter.close()
         store.close()
 
 
@@ -127,8 +129,11 @@ def returning(folder: Path, url: str, room: int = 100, tries=(0.0, 0.01, 0.01), 
 def test_a_score_is_an_event_beside_its_span(tmp_path: Path):
     """By the conventions: name, value, label, explanation, response; on the trace and span that wrote the answer."""
     with collecting() as collector:
-        with returning(tmp_path, collector.url, otlp_headers=(("x-key", "k"),)) as (returner, tallies):
-            returner.take([scored()])
+        with exporting_scores(tmp_path, collector.url, otlp_headers=(("x-key", "k"),)) as (
+            exporter,
+            counters,
+        ):
+            exporter.enqueue_scores([scored()])
         [(_, path, headers, request)] = collector.seen
     assert (path, headers["x-key"]) == ("/v1/logs", "k")
     assert attributes(request.resource_logs[0].resource) == {"service.name": "shop"}
@@ -147,17 +152,17 @@ def test_a_score_is_an_event_beside_its_span(tmp_path: Path):
     assert "gen_ai.evaluation.score.label" not in second
     assert third["error.type"] == "ragfault.failed"
     assert third["gen_ai.evaluation.explanation"] == "the judge was away"
-    assert tallies.total == {"scores_returned": 3}
+    assert counters.totals == {"scores_returned": 3}
 
 
 def test_scores_go_back_as_spans_where_that_is_asked_for(tmp_path: Path):
     """One span for each trace, beneath the one it is about, with the scores; sent twice, it has the same id."""
     with collecting() as collector:
-        with returning(tmp_path, collector.url + "/v1/logs", otlp_spans=True) as (returner, tallies):
-            returner.take([scored()])
+        with exporting_scores(tmp_path, collector.url + "/v1/logs", otlp_spans=True) as (exporter, counters):
+            exporter.enqueue_scores([scored()])
             while len(collector.seen) < 2:
                 time.sleep(0.01)
-            returner.take([scored()])
+            exporter.enqueue_scores([scored()])
         found = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
     (held, one), (_, other) = found
     assert (one.name, one.trace_id.hex(), one.parent_span_id.hex()) == ("ragfault.evaluate", NAME, ABOUT)
@@ -169,7 +174,7 @@ def test_scores_go_back_as_spans_where_that_is_asked_for(tmp_path: Path):
         "ragfault.score.groundedness": 0.8,
         "ragfault.score.latency": 120.0,
     }
-    assert tallies.total == {"scores_returned": 6, "spans_returned": 2}
+    assert counters.totals == {"scores_returned": 6, "spans_returned": 2}
 
 
 def test_only_what_came_as_spans_goes_back(tmp_path: Path):
@@ -182,17 +187,17 @@ def test_only_what_came_as_spans_goes_back(tmp_path: Path):
         scored(0),
     ]
     with collecting() as collector:
-        with returning(tmp_path, collector.url) as (returner, tallies):
-            returner.take(odd)
+        with exporting_scores(tmp_path, collector.url) as (exporter, counters):
+            exporter.enqueue_scores(odd)
         assert collector.seen == []
-        assert tallies.total == {}
+        assert counters.totals == {}
 
 
 def test_scores_are_sent_together(tmp_path: Path):
     """What comes within a moment is one request, whatever services it is of."""
     with collecting() as collector:
-        with returning(tmp_path, collector.url) as (returner, _):
-            returner.take([scored(number, service=f"s{number % 3}") for number in range(1, 51)])
+        with exporting_scores(tmp_path, collector.url) as (exporter, _):
+            exporter.enqueue_scores([scored(number, service=f"s{number % 3}") for number in range(1, 51)])
         [(*_, request)] = collector.seen
     assert {attributes(part.resource)["service.name"] for part in request.resource_logs} == {"s0", "s1", "s2"}
     assert len(records(collector.seen)) == 150
@@ -208,20 +213,20 @@ def test_scores_are_sent_together(tmp_path: Path):
 def test_what_otlp_calls_passing_is_tried_again(tmp_path: Path, codes, tries, kept):
     """429, 502, 503 and 504 are tried again, others not; what was lost is counted."""
     with collecting(*((code, {}, b"") for code in codes)) as collector:
-        with returning(tmp_path, collector.url) as (returner, tallies):
-            returner.take([scored()])
-            while not tallies.total:
+        with exporting_scores(tmp_path, collector.url) as (exporter, counters):
+            exporter.enqueue_scores([scored()])
+            while not counters.totals:
                 time.sleep(0.01)
         assert len(collector.seen) == tries
-        assert tallies.total == {"scores_returned" if kept else "scores_unreturned": 3}
+        assert counters.totals == {"scores_returned" if kept else "scores_unreturned": 3}
 
 
 def test_a_collector_says_when_to_come_again(tmp_path: Path):
     """`Retry-After` is waited for."""
     with collecting((429, {"Retry-After": "1"}, b"")) as collector:
-        with returning(tmp_path, collector.url) as (returner, tallies):
-            returner.take([scored()])
-            while not tallies.total:
+        with exporting_scores(tmp_path, collector.url) as (exporter, counters):
+            exporter.enqueue_scores([scored()])
+            while not counters.totals:
                 time.sleep(0.01)
         first, second = (seen[0] for seen in collector.seen)
         assert second - first >= 1
@@ -232,26 +237,29 @@ def test_what_a_collector_refuses_in_part_is_counted(tmp_path: Path):
     answer = ExportLogsServiceResponse()
     answer.partial_success.rejected_log_records = 2
     with collecting((200, {}, answer.SerializeToString())) as collector:
-        with returning(tmp_path, collector.url) as (returner, tallies):
-            returner.take([scored()])
-        assert tallies.total == {"scores_returned": 1, "scores_unreturned": 2}
+        with exporting_scores(tmp_path, collector.url) as (exporter, counters):
+            exporter.enqueue_scores([scored()])
+        assert counters.totals == {"scores_returned": 1, "scores_unreturned": 2}
     with collecting((200, {}, b"\xff\xffnonsense")) as collector:
-        with returning(tmp_path / "b", collector.url) as (returner, tallies):
-            returner.take([scored()])
-        assert tallies.total == {"scores_returned": 3}
+        with exporting_scores(tmp_path / "b", collector.url) as (exporter, counters):
+            exporter.enqueue_scores([scored()])
+        assert counters.totals == {"scores_returned": 3}
 
 
 def test_scoring_never_waits_for_a_collector(tmp_path: Path):
     """Where nobody answers, only so many wait, the rest is dropped and counted, and nobody is held up."""
     with collecting(*[(503, {}, b"")] * 99) as collector:
-        with returning(tmp_path, collector.url, room=5, tries=(0.0, 9999.0)) as (returner, tallies):
-            returner.take([scored(1)])
+        with exporting_scores(tmp_path, collector.url, queue_size=5, retry_delays=(0.0, 9999.0)) as (
+            exporter,
+            counters,
+        ):
+            exporter.enqueue_scores([scored(1)])
             while not collector.seen:
                 time.sleep(0.01)
             for number in range(2, 22):
-                returner.take([scored(number)])
-            assert tallies.total == {"scores_unreturned": 3 * 15}
-        assert tallies.total == {"scores_unreturned": 3 * 21}
+                exporter.enqueue_scores([scored(number)])
+            assert counters.totals == {"scores_unreturned": 3 * 15}
+        assert counters.totals == {"scores_unreturned": 3 * 21}
 
 
 def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
@@ -268,14 +276,17 @@ def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
         ended = threading.Event()
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with returning(tmp_path, f"http://127.0.0.1:{port}", tries=(0.0, 9999.0)) as (returner, tallies):
-            returner.take([scored(1)])
+        with exporting_scores(tmp_path, f"http://127.0.0.1:{port}", retry_delays=(0.0, 9999.0)) as (
+            exporter,
+            counters,
+        ):
+            exporter.enqueue_scores([scored(1)])
             while not asked:
                 time.sleep(0.01)
             for number in range(2, 900):
-                returner.take([scored(number)])
+                exporter.enqueue_scores([scored(number)])
         assert len(asked) == 1
-        assert tallies.total == {"scores_unreturned": 3 * 899}
+        assert counters.totals == {"scores_unreturned": 3 * 899}
         ended.set()
         socket.create_connection(("127.0.0.1", port)).close()
         thread.join()
@@ -283,10 +294,10 @@ def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
 
 def test_an_address_that_cannot_be_written_down_ends_nothing(tmp_path: Path):
     """Scores for an endpoint whose address no request can name are counted, and the next ones are, too."""
-    with returning(tmp_path, "http://127.0.0.1:9/ä") as (returner, tallies):
+    with exporting_scores(tmp_path, "http://127.0.0.1:9/ä") as (exporter, counters):
         for number in (1, 2):
-            returner.take([scored(number)])
-            while tallies.total != {"scores_unreturned": 3 * number}:
+            exporter.enqueue_scores([scored(number)])
+            while counters.totals != {"scores_unreturned": 3 * number}:
                 time.sleep(0.01)
 
 
@@ -363,7 +374,7 @@ def test_what_was_sent_back_and_comes_in_again_is_no_trace(tmp_path: Path):
         mine = span(NAME, "ragfault.evaluate", "llm", **about)
         assert server.ask("/v1/traces", otlp(chain, retrieve, llm, mine), JSON).status == 200
         for _ in range(300):
-            if server.ask("/overview.json").json["totals"]["held"] == 0:
+            if server.ask("/overview.json").json["totals"]["pending"] == 0:
                 break
             time.sleep(0.1)
         [line] = server.ask("/traces.json").json["lines"]

@@ -287,7 +287,7 @@ def test_runs_lie_in_their_folder_alone(guarded: tuple[Watched, str, dict[str, s
     """No name of a run leads out of the folder of runs, to look or to write."""
     server, url, tokens = guarded
     browser = Client(url, f"{TOKEN_COOKIE}={tokens['admin']}")
-    before = set(server.app.state.server.settings.runs.parent.parent.iterdir())
+    before = set(server.app.state.server.settings.runs_folder.parent.parent.iterdir())
     for name in ("..", "../up", "/etc", "a/../../up", "..\\up", "%2e%2e", "", "a\x00b", ".hidden", "x" * 200):
         assert browser.send("/runs", action="export", name=name).status == 422, name
         assert browser.send("/runs", action="import", name=name).status in (404, 422), name
@@ -295,7 +295,7 @@ def test_runs_lie_in_their_folder_alone(guarded: tuple[Watched, str, dict[str, s
         assert browser.ask(f"/runs/{asked_for}/report").status == 404, name
         assert browser.ask(f"/bisect?baseline={asked_for}&candidate={asked_for}").status == 404, name
         assert browser.ask(f"/static/{asked_for}").status == 404, name
-    assert set(server.app.state.server.settings.runs.parent.parent.iterdir()) == before
+    assert set(server.app.state.server.settings.runs_folder.parent.parent.iterdir()) == before
 
 
 def test_a_failure_says_nothing_and_keeps_a_browser_in(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -324,7 +324,7 @@ def test_tokens_are_found_by_their_hash_alone(guarded: tuple[Watched, str, dict[
     access: AccessControl = server.app.state.access
     admin = tokens["admin"]
     assert access.match_token(admin) is not None
-    kept = [each.hash for each in server.store.tokens()]
+    kept = [each.hash for each in server.store.read_tokens()]
     for given in ("", admin[:-1], admin + "0", admin.upper(), "ü", "\udcff" * 9, *kept):
         assert access.match_token(given.encode("utf-8", "replace").decode()) is None, given
 

@@ -105,17 +105,17 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
         return made.state
 
     state, sent = opened(), []
-    streamer = DemoTraffic(state.server, begin)
+    traffic = DemoTraffic(state.server, begin)
     state.server.scoring_workers.start()
     try:
         for minute in range(-80, FAULT_START + 60, 10):
-            traces = [trace for at in range(10) for trace in streamer.make_minute(minute + at)]
+            traces = [trace for at in range(10) for trace in traffic.make_minute(minute + at)]
             state.server.store.append_traces(traces).result()
-            state.server.scoring_workers.called(len(traces))
+            state.server.scoring_workers.add_waiting(len(traces))
             while state.server.store.compute_totals().waiting:
                 time.sleep(0.02)
             moment[0] = begin + 60 * (minute + 10)
-            sent += state.scheduler.round()
+            sent += state.scheduler.run_round()
     finally:
         state.server.close()
     drops = [notice for notice in sent if notice.rule == "DROP"]
@@ -124,6 +124,6 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
     }
     assert all(notice.traces for notice in drops)
     desk = opened().collector
-    assert {alarm.rule.name for alarm in desk.alarms().alarms} >= {"DROP"}
+    assert {alarm.rule.name for alarm in desk.load_alert_state().alerts} >= {"DROP"}
     assert {event.kind for event in desk.store.read_events()} >= {"firing"}
     desk.store.close()

@@ -50,18 +50,18 @@ class Watched:
                 trace, seen, tuple(compute_score(one, trace, seen) for one in select_metrics("default"))
             )
         )
-        self.store.append([each.trace for each in found]).result()
-        self.store.score(
+        self.store.append_traces([each.trace for each in found]).result()
+        self.store.add_outcomes(
             found, tuple(map(describe_metric, select_metrics("default"))), ("model", "version")
         ).result()
-        self.store.mark(
+        self.store.add_marks(
             [TimelineMark(text="release <v2>", time=BEGAN + timedelta(hours=1))], self.now
         ).result()
 
     def watch(self) -> None:
         """Let the patrol look long enough for alerts to fire."""
         for _ in range(3):
-            self.app.state.scheduler.round()
+            self.app.state.scheduler.run_round()
             self.now += 180
 
     def serving(self) -> contextlib.AbstractContextManager[str]:

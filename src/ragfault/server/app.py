@@ -35,13 +35,13 @@ except ImportError:
 
 
 ROUTERS = (json_api.public_router, endpoints.router, json_api.router, pages.build_router())
-"""In the order in which they are asked."""
+"""Routers in order of precedence."""
 
 
 def create_app(settings: ServerSettings, clock: Callable[[], float] | None = None) -> FastAPI:
-    """The application, with its store open; its workers begin with the first request and end with the server.
+    """Create the application with its store open; its workers start and stop with the server.
 
-    Raises MissingExtra where the packages of the extra `server` are not installed, and what opening a store raises.
+    Raises MissingExtra without the packages of the extra `server`, and what opening a store raises.
 
     >>> import tempfile
     >>> made = create_app(ServerSettings(store=tempfile.mkdtemp(), workers=0))
@@ -55,25 +55,25 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     build_receivers(settings)  # what is wrong with them is told before there is a store
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
-    desk = ServerState(settings, open_store(settings.store), clock)
-    patrol = AlertScheduler(desk)
-    beside: list[AlertScheduler | DemoTraffic] = [patrol]
+    server = ServerState(settings, open_store(settings.store), clock)
+    scheduler = AlertScheduler(server)
+    workers: list[AlertScheduler | DemoTraffic] = [scheduler]
     if settings.demo:
-        beside.append(DemoTraffic(desk, clock(), clock=clock if isinstance(clock, DemoClock) else None))
+        workers.append(DemoTraffic(server, clock(), clock=clock if isinstance(clock, DemoClock) else None))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await run_in_threadpool(desk.open)
-        for each in beside:
-            each.start()
+        await run_in_threadpool(server.open)
+        for worker in workers:
+            worker.start()
         try:
             yield
         finally:
-            for each in reversed(beside):
-                await run_in_threadpool(each.close)
-            await run_in_threadpool(desk.close)
+            for worker in reversed(workers):
+                await run_in_threadpool(worker.close)
+            await run_in_threadpool(server.close)
 
-    made = FastAPI(
+    app = FastAPI(
         title="ragfault",
         version=__version__,
         lifespan=lifespan,
@@ -81,21 +81,21 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
         redoc_url=None,
         openapi_url=None,
     )
-    made.state.server, made.state.scheduler = desk, patrol
-    made.state.access = AccessControl(settings, desk.store)
-    made.add_middleware(SecurityMiddleware, local=is_loopback(settings.host))
-    problem_details.install_handlers(made)
+    app.state.server, app.state.scheduler = server, scheduler
+    app.state.access = AccessControl(settings, server.store)
+    app.add_middleware(SecurityMiddleware, local=is_loopback(settings.host))
+    problem_details.install_handlers(app)
     for router in ROUTERS:
-        made.include_router(router)
-    return made
+        app.include_router(router)
+    return app
 
 
 SHUTDOWN_SECONDS = 20
-"""Seconds for which requests under way are waited for at the end."""
+"""Seconds for which requests in progress may finish at shutdown."""
 
 
 def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambda _: None) -> None:
-    """Serve until a signal ends it: no new requests, those under way answered, scores stored, the store let go.
+    """Serve until a signal; then finish requests in progress, store scores, and close the store.
 
     Raises MissingExtra, UsageError, and OutputError where the port is taken.
     """
@@ -105,9 +105,9 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         raise MissingExtra("the server", "server") from None
     from ragfault.server.request_limits import make_timeout_protocol
 
-    made = create_app(settings)
+    app = create_app(settings)
     config = uvicorn.Config(
-        made,
+        app,
         host=settings.host,
         port=settings.port,
         log_level="warning",
@@ -121,40 +121,40 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
     try:
         listening = _bind_socket(config)
     except OutputError:
-        made.state.server.store.close()
+        app.state.server.store.close()
         raise
     host, port = listening.getsockname()[:2]
-    told = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
+    address = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
 
     class Server(uvicorn.Server):
-        """One that says when it answers."""
+        """Server that announces its address when it is ready."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                announce(told)
+                announce(address)
 
     with _ignore_repeated_signals():
         Server(config).run(sockets=[listening])
 
 
 def _bind_socket(config: Any) -> socket.socket:
-    """The socket that the server listens on; raises OutputError where the port is taken."""
+    """Bind the socket to listen on; raises OutputError where the port is taken."""
     try:
-        found: socket.socket = config.bind_socket()
+        bound: socket.socket = config.bind_socket()
     except SystemExit:
         raise OutputError(
             f"cannot listen on {config.host}:{config.port}: the port is taken. Name another with --port."
         ) from None
-    found.setsockopt(
+    bound.setsockopt(
         socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
     )  # connections take it over: no waiting for more
-    return found
+    return bound
 
 
 @contextlib.contextmanager
 def _ignore_repeated_signals() -> Iterator[None]:
-    """Let a signal that ended the server in order be the end of it: uvicorn raises it once more when all is done."""
+    """Ignore the signal that uvicorn raises again after it has shut down."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

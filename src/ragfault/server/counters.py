@@ -12,7 +12,7 @@ from ragfault.server.storage import EventCount, TraceStore
 
 
 class EventCounters:
-    """Counts by name, kept in the store by the minute."""
+    """Counts by name and minute, buffered in memory and flushed to the store."""
 
     def __init__(self, store: TraceStore, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
@@ -21,7 +21,7 @@ class EventCounters:
         self._totals: Counter[str] = Counter()
 
     def add(self, name: str, n: int = 1) -> None:
-        """Count something."""
+        """Add to a count."""
         if n:
             with self._lock:
                 self._pending[name, math.floor(self._clock() / 60)] += n
@@ -29,12 +29,12 @@ class EventCounters:
 
     @property
     def totals(self) -> dict[str, int]:
-        """What was counted since the server began."""
+        """The counts since the server started."""
         with self._lock:
             return dict(sorted(self._totals.items()))
 
     def flush(self) -> None:
-        """Bring what was counted to the store."""
+        """Write the buffered counts to the store."""
         with self._lock:
             fresh, self._pending = self._pending, Counter()
         if fresh:
@@ -47,11 +47,11 @@ LATENCY_EDGES = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Upper ends of the bins, in seconds; the last bin has none."""
 
 RECENT_COUNT = 1000
-"""Traces that the quantiles are of."""
+"""The number of latest traces that the quantiles describe."""
 
 
 class LatencyHistogram:
-    """Counts delays; one thread adds, any thread reads.
+    """Histogram of delays; one thread adds, any thread reads.
 
     >>> found = LatencyHistogram()
     >>> for seconds in (0.05, 0.3, 0.4, 7.0): found.add(seconds)
@@ -65,10 +65,10 @@ class LatencyHistogram:
         self._bins = [0] * (len(LATENCY_EDGES) + 1)
         self._recent: deque[float] = deque(maxlen=RECENT_COUNT)
         self.sum = 0.0
-        """Seconds, all together."""
+        """Sum of all delays in seconds."""
 
     def add(self, seconds: float) -> None:
-        """Count one; a clock that was set back counts as no delay."""
+        """Add a delay; a negative one (a clock set back) counts as 0."""
         seconds = max(0.0, seconds)
         self._bins[bisect_left(LATENCY_EDGES, seconds)] += 1
         self._recent.append(seconds)
@@ -76,18 +76,18 @@ class LatencyHistogram:
 
     @property
     def count(self) -> int:
-        """How many, since the start."""
+        """The number of delays since the start."""
         return sum(self._bins)
 
     def cumulative_counts(self) -> list[int]:
-        """How many lie at or below each of `EDGES`."""
-        found, total = [], 0
+        """Return the number of delays at or below each of `LATENCY_EDGES`."""
+        counts, total = [], 0
         for n in self._bins[:-1]:
             total += n
-            found.append(total)
-        return found
+            counts.append(total)
+        return counts
 
     def quantile(self, share: float) -> float | None:
-        """The delay that this share of the latest traces does not pass; None where there was none."""
-        found = sorted(self._recent.copy())
-        return found[min(len(found) - 1, int(share * len(found)))] if found else None
+        """Return a quantile of the latest delays; None without any."""
+        ordered = sorted(self._recent.copy())
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None

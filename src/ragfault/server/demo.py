@@ -17,31 +17,31 @@ from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark
 
 DEMO_SPEED = 60.0
-"""Seconds of the demo to a second."""
+"""Seconds of the demo per real second."""
 HISTORY_MINUTES = 180
-"""Minutes of good traffic that are there when the demo begins."""
+"""Minutes of healthy traffic before the demo starts."""
 FAULT_START = 30
-"""The minute of the demo from which on retrieval is broken."""
+"""The minute of the demo at which retrieval breaks."""
 FAULT_MINUTES = 240
-"""Minutes for which it stays so."""
+"""Minutes for which retrieval stays broken."""
 TRACES_PER_MINUTE = 6
-"""Traces a minute of the demo."""
+"""Traces per minute of the demo."""
 POLL_SECONDS = 0.1
-"""Seconds between looks at the clock."""
+"""Seconds between two ticks of the clock."""
 MAX_WAITING = 2 * TRACES_PER_MINUTE
-"""Traces that may wait to be judged while time goes."""
+"""Unjudged traces above which the clock pauses."""
 DEMO_ROUTES = ("counter", "website")
-"""Where the demo's questions are asked."""
+"""The routes of the demo."""
 FAULTY_ROUTE = "website"
-"""Where retrieval breaks."""
+"""The route whose retrieval breaks."""
 NO_CONVERSATION: dict[str, Any] = {"conversation": None, "turn": None}
-"""The demo's questions are drawn one by one."""
+"""Questions of the demo are independent of each other."""
 BROKEN_SHARE = 0.7
-"""Share of that route's traces whose chunks are those of another question, while retrieval is broken."""
+"""Share of that route's traces that get the chunks of another question while retrieval is broken."""
 
 
 class DemoClock:
-    """A clock that goes faster than the real one while somebody moves it on, and stands where nobody does.
+    """Clock that runs faster than real time while it is ticked, and stands still otherwise.
 
     >>> clock = DemoClock(60)
     >>> begin = clock()
@@ -53,13 +53,13 @@ class DemoClock:
         self._speed, self._now, self._last = speed, time.time(), time.monotonic()
 
     def tick(self) -> None:
-        """Go on by what passed since it was last moved, or stood, and by no more than two looks."""
+        """Advance by the time since the last tick or pause, at most by two polling intervals."""
         real = time.monotonic()
         self._now += min(real - self._last, 2 * POLL_SECONDS) * self._speed
         self._last = real
 
     def pause(self) -> None:
-        """Let the time pass without it."""
+        """Skip the time since the last tick."""
         self._last = time.monotonic()
 
     def __call__(self) -> float:
@@ -67,10 +67,10 @@ class DemoClock:
 
 
 class DemoTraffic:
-    """A thread that sends the traces of the demo into the store of a server, as if they came in.
+    """Thread that writes the traces of the demo into the store of a server.
 
-    The past comes first; time begins once it is judged, and stands while more than a little waits to be judged or to be
-    sent: no machine is too slow for a reference, and for the alerts that follow.
+    The history is stored first. The clock stands still while more than MAX_WAITING traces wait to be judged, so that the
+    demo raises the same alerts on a slow machine.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class DemoTraffic:
         self._thread = threading.Thread(target=self._run, name="ragfault-demo", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End."""
+        """Stop the thread and wait for it."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def make_minute(self, minute: int) -> Iterator[Trace]:
-        """The traces of a minute of the demo, counted from its beginning; those before it are below 0."""
+        """Yield the traces of a minute of the demo; minutes of the history are negative."""
         fault = FAULT_START <= minute < FAULT_START + FAULT_MINUTES
         for at in range(TRACES_PER_MINUTE):
             trace = self._random.choice(self._healthy_traces)
@@ -103,10 +103,10 @@ class DemoTraffic:
             route = DEMO_ROUTES[self._random.random() < 0.5]
             metadata = {**trace.metadata, "release": "index-2" if minute >= FAULT_START else "index-1"}
             name = f"demo-{int(self._start_time)}-{minute}-{at}"
-            made = replace(trace, id=name, time=moment, metadata=metadata, route=route, **NO_CONVERSATION)
+            copy = replace(trace, id=name, time=moment, metadata=metadata, route=route, **NO_CONVERSATION)
             if fault and route == FAULTY_ROUTE and self._random.random() < BROKEN_SHARE:
-                made = replace(made, chunks=self._random.choice(self._healthy_traces).chunks)
-            yield made
+                copy = replace(copy, chunks=self._random.choice(self._healthy_traces).chunks)
+            yield copy
 
     def _run(self) -> None:
         self._store_traces(
@@ -125,7 +125,7 @@ class DemoTraffic:
                 minute += 1
 
     def _advance_clock(self) -> None:
-        """Move time on as long as the judge keeps up."""
+        """Advance the clock unless the judge has fallen behind."""
         if self._clock is None:
             return
         if self._server.settings.workers and self._server.summarize_scoring()["waiting"] > MAX_WAITING:
@@ -134,6 +134,6 @@ class DemoTraffic:
             self._clock.tick()
 
     def _store_traces(self, traces: list[Trace]) -> None:
-        found = self._server.store.append_traces(traces).result()
-        self._server.counters.add("taken", found.added)
-        self._server.scoring_workers.add_waiting(found.added)
+        appended = self._server.store.append_traces(traces).result()
+        self._server.counters.add("taken", appended.added)
+        self._server.scoring_workers.add_waiting(appended.added)

@@ -1,4 +1,4 @@
-"""HTTP requests that ragfault sends: one POST attempt to a receiver, and the download of a run from a server."""
+"""HTTP client: one POST attempt to a receiver, and the download of a run from a server."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from ragfault.io.runs.directory import (
 from ragfault.version import __version__
 
 POST_TIMEOUT = 10.0
-"""Seconds for which an answer is waited for."""
+"""Seconds to wait for a response."""
 MAX_RETRY_AFTER = 300.0
-"""Seconds that a receiver may ask to be left alone, at most."""
+"""Largest `Retry-After` that is respected, in seconds."""
 RETRY_STATUSES = (408, 425, 429)
-"""Answers, beside those from 500 on, after which another attempt may go better."""
+"""Statuses besides those from 500 on after which a retry may succeed."""
 MAX_RESPONSE_BYTES = 100_000
-"""Bytes of an answer that are read."""
+"""Bytes of a response that are read."""
 
 
 class DeliveryAttempt(NamedTuple):
-    """What became of one attempt."""
+    """Result of one delivery attempt."""
 
     error: str | None = None
-    """What is wrong; None: it came through."""
+    """The reason of a failure; None: delivered."""
     retryable: bool = False
-    """Whether another attempt may go better."""
+    """A retry may succeed."""
     retry_after: float = 0.0
-    """Seconds that the receiver asked to be left alone."""
+    """Seconds that the receiver asked to wait."""
     status: int = 0
-    """The answer; 0: there was none, or it was a yes."""
+    """The HTTP status of a failure; 0: no response, or success."""
     body: bytes = b""
-    """What was answered, where it came through."""
+    """The response body of a success."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows nobody elsewhere."""
+    """Redirect handler that follows no redirect."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -65,17 +65,17 @@ OPENER = build_opener(_NoRedirects)
 
 
 def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> DeliveryAttempt:
-    """Send a body once; redirects are not followed, so that nothing goes to where nobody said."""
-    asked = Request(url, body, {"User-Agent": f"ragfault/{__version__}", **headers}, method="POST")
+    """Send one POST request; redirects are not followed, so that nothing reaches another host."""
+    request = Request(url, body, {"User-Agent": f"ragfault/{__version__}", **headers}, method="POST")
     try:
-        with OPENER.open(asked, timeout=POST_TIMEOUT) as answer:
+        with OPENER.open(request, timeout=POST_TIMEOUT) as answer:
             return DeliveryAttempt(body=answer.read(MAX_RESPONSE_BYTES))
     except HTTPError as error:
         with error:
-            again = error.code in RETRY_STATUSES or error.code >= 500
+            retryable = error.code in RETRY_STATUSES or error.code >= 500
             return DeliveryAttempt(
                 f"{receiver} answered {error.code}",
-                again,
+                retryable,
                 parse_retry_after(error.headers.get("Retry-After")),
                 error.code,
             )
@@ -86,34 +86,34 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
 
 
 def parse_retry_after(value: str | None) -> float:
-    """The seconds that a `Retry-After` asks for, as a number or as a date; 0 where it says nothing that is understood.
+    """Parse a `Retry-After` header, a number or a date, into seconds; 0 where it cannot be parsed.
 
     >>> parse_retry_after("7"), parse_retry_after("soon"), parse_retry_after(None), parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), parse_retry_after("9999")
     (7.0, 0.0, 0.0, 0.0, 300.0)
     """
     value = (value or "").strip()
-    found = 0.0
+    seconds = 0.0
     if value.isascii() and value.isdigit():
-        found = float(value[:9])
+        seconds = float(value[:9])
     elif value:
         with contextlib.suppress(ValueError, TypeError):
             moment = parsedate_to_datetime(value)
             aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            found = (aware - datetime.now(UTC)).total_seconds()
-    return min(MAX_RETRY_AFTER, max(0.0, found))
+            seconds = (aware - datetime.now(UTC)).total_seconds()
+    return min(MAX_RETRY_AFTER, max(0.0, seconds))
 
 
 DOWNLOAD_TIMEOUT = 600
-"""Seconds for which an answer is waited for."""
+"""Seconds to wait for a response."""
 
 
 def fetch_run(
     url: str, parameters: Mapping[str, Any], out: str | Path, *, token: str | None = None, force: bool = False
 ) -> Run:
-    """The judged traces of a selection of the server at an address, written as a run.
+    """Download the judged traces of a selection from a server, and write them as a run.
 
-    `asked` are the parameters of the server's `/traces.json`. Raises UsageError for what is no address, InputError
-    where the server refuses or cannot be reached, OutputError where the place is taken.
+    `parameters` are those of the server's `/traces.json`. Raises UsageError for an invalid URL, InputError where the
+    server refuses or cannot be reached, OutputError where the target exists.
     """
     out = resolve_output(out)
     check_free(out, force=force)
@@ -139,8 +139,8 @@ def _download(url: str, token: str | None) -> bytes:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urlopen(Request(url, headers=headers), timeout=DOWNLOAD_TIMEOUT) as answer:
-            found: bytes = answer.read()
-            return found
+            content: bytes = answer.read()
+            return content
     except HTTPError as error:
         with error:
             raise InputError(f"the server refuses: {_read_detail(error.read())}") from None
@@ -149,7 +149,6 @@ def _download(url: str, token: str | None) -> bytes:
 
 
 def _read_detail(body: bytes) -> str:
-    """What a problem says."""
     try:
         return str(msgspec.json.decode(body)["detail"])
     except (msgspec.MsgspecError, KeyError, TypeError):

@@ -14,23 +14,33 @@ from starlette.responses import Response
 
 from ragfault.errors import OutputError, RagfaultError, UnknownName
 
+PROBLEM_JSON = "application/problem+json"
+
+
+class ProblemDetails(msgspec.Struct, omit_defaults=True):
+    """An error (RFC 9457): what was asked, what there is, what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
 
 def problem_response(
     status: int, detail: str, headers: dict[str, str] | None = None, **more: Any
 ) -> Response:
-    """A problem as a response."""
-    body = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        **more,
-    }
-    return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
+    """Build a problem+json response; `more` are additional fields."""
+    problem = ProblemDetails("about:blank", HTTPStatus(status).phrase, status, detail)
+    return Response(msgspec.json.encode(msgspec.to_builtins(problem) | more), status, headers, PROBLEM_JSON)
+
+
+def error_status(error: RagfaultError) -> int:
+    """Return the HTTP status of an error of the library."""
+    return 404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Have every error answered as a problem; those that nobody foresaw are left to `Guarded`."""
+    """Answer every expected error with a problem; SecurityMiddleware answers the unexpected ones."""
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     app.add_exception_handler(RagfaultError, _handle_ragfault_error)
@@ -46,10 +56,10 @@ async def _handle_invalid_request(_: Request, error: Exception) -> Response:
     faults = [
         {"where": ".".join(map(str, fault["loc"])), "problem": fault["msg"]} for fault in error.errors()[:20]
     ]
-    told = "; ".join(f"{fault['where']}: {fault['problem']}" for fault in faults[:3])
-    return problem_response(422, told, faults=faults)
+    detail = "; ".join(f"{fault['where']}: {fault['problem']}" for fault in faults[:3])
+    return problem_response(422, detail, faults=faults)
 
 
 async def _handle_ragfault_error(_: Request, error: Exception) -> Response:
-    status = 404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
-    return problem_response(status, str(error))
+    assert isinstance(error, RagfaultError)
+    return problem_response(error_status(error), str(error))

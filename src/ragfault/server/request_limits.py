@@ -16,23 +16,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ragfault.server.settings import RequestLimits
 
 MAX_CLIENTS = 10_000
-"""Clients that are remembered."""
+"""Clients whose rate is tracked."""
 
 DRAIN_FACTOR = 10
-"""How many times the limit is read and thrown away, so that a client that sends more hears why it was refused."""
+"""Multiples of the limit that are read and discarded, so that the client receives the error instead of a reset."""
 
 MAX_MEMBERS = 64
-"""How many packed parts a body may be made of."""
+"""Members of a compressed body."""
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""Packings that are understood, with what zlib calls them."""
+"""Content encodings and their window bits for zlib."""
 
 
 async def read_body(request: Request, limits: RequestLimits) -> bytes:
-    """The body, unpacked.
+    """Return the decompressed body of a request.
 
-    Raises 408 for one that does not come, 413 for one that is too large, 415 for an unknown packing, and 400 for a
-    broken one.
+    Raises 408 for a body that does not arrive in time, 413 for one that is too large, 415 for an unknown encoding, and
+    400 for a corrupt one.
     """
     length = request.headers.get("content-length", "0")
     if length.isascii() and length.isdigit() and int(length[:20]) > DRAIN_FACTOR * limits.body:
@@ -41,28 +41,28 @@ async def read_body(request: Request, limits: RequestLimits) -> bytes:
         async with asyncio.timeout(limits.timeout):
             body = await _read_limited(request, limits.body)
     except TimeoutError:
-        told = f"the body did not come within {limits.timeout:g} seconds."
-        raise HTTPException(408, told, {"Connection": "close"}) from None
-    packing = request.headers.get("content-encoding", "identity").strip().lower()
-    return decompress(body, packing, limits.decompressed)
+        message = f"the body did not come within {limits.timeout:g} seconds."
+        raise HTTPException(408, message, {"Connection": "close"}) from None
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    return decompress(body, encoding, limits.decompressed)
 
 
 async def _read_limited(request: Request, limit: int) -> bytes:
-    """The body as it comes, of which never more than the limit is in memory."""
-    found, size = bytearray(), 0
+    """Read a body, holding never more than the limit in memory."""
+    body, size = bytearray(), 0
     async for part in request.stream():
         size += len(part)
         if size <= limit:
-            found += part
+            body += part
         elif size > DRAIN_FACTOR * limit:
             break
     if size > limit:
         raise _too_large_error(limit)
-    return bytes(found)
+    return bytes(body)
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """A body without its packing, of all its members one after the other; never more than the limit is in memory.
+    """Decompress all members of a body, holding never more than the limit in memory.
 
     >>> import gzip
     >>> decompress(gzip.compress(b"spans ") + gzip.compress(b"and more"), "gzip", limit=100)
@@ -72,29 +72,29 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
         return body
     if encoding not in WINDOW_BITS:
         raise HTTPException(415, f'no packing "{encoding[:40]}". There is: gzip, deflate, identity.')
-    made: list[bytes] = []
+    parts: list[bytes] = []
     room = limit + 1
-    while body or not made:
-        if len(made) == MAX_MEMBERS:
+    while body or not parts:
+        if len(parts) == MAX_MEMBERS:
             raise HTTPException(400, f"the body is made of more than {MAX_MEMBERS} parts. Pack it as one.")
-        found, body = _decompress_member(body, encoding, room)
-        made.append(found)
-        room -= len(found)
+        part, body = _decompress_member(body, encoding, room)
+        parts.append(part)
+        room -= len(part)
         if room <= 0:
             raise _too_large_error(limit, "unpacked ")
-    return b"".join(made)
+    return b"".join(parts)
 
 
 def _decompress_member(body: bytes, encoding: str, remaining: int) -> tuple[bytes, bytes]:
-    """The first packed part of a body, as far as there is room for it, and what comes after it."""
-    opened = zlib.decompressobj(WINDOW_BITS[encoding])
+    """Decompress the first member of a body up to a size; return it and the rest of the body."""
+    decompressor = zlib.decompressobj(WINDOW_BITS[encoding])
     try:
-        found = opened.decompress(body, remaining)
+        content = decompressor.decompress(body, remaining)
     except zlib.error as error:
         raise HTTPException(400, f"the body is not {encoding}: {error}.") from None
-    if len(found) < remaining and not opened.eof:
+    if len(content) < remaining and not decompressor.eof:
         raise HTTPException(400, f"the body is not whole: its {encoding} ends too early.")
-    return found, opened.unused_data
+    return content, decompressor.unused_data
 
 
 def _too_large_error(limit: int, word: str = "") -> HTTPException:
@@ -102,14 +102,14 @@ def _too_large_error(limit: int, word: str = "") -> HTTPException:
 
 
 class RateLimiter:
-    """How often each client may come: a bucket that fills at a rate and holds twice that."""
+    """Token bucket per client: it fills at a rate and holds twice that."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._capacity = rate, max(1.0, 2 * rate)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, client: str) -> None:
-        """Raise 429 where a client comes too often."""
+        """Raise 429 where a client exceeds its rate."""
         if not self._rate:
             return
         now, client = time.monotonic(), _normalize_client(client)
@@ -124,25 +124,25 @@ class RateLimiter:
 
 
 def _normalize_client(client: str) -> str:
-    """Whose addresses count as one: of IPv6 everybody has a whole network.
+    """Return the key of a client: its address, of IPv6 the /64 network.
 
     >>> _normalize_client("192.0.2.7"), _normalize_client("2001:db8::1:2:3:4"), _normalize_client("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8::', '192.0.2.7')
     """
     try:
-        found = ip_address(client)
+        address = ip_address(client)
     except ValueError:
         return client
-    if not isinstance(found, IPv6Address):
+    if not isinstance(address, IPv6Address):
         return client
-    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
 
 
 def make_timeout_protocol(timeout: float) -> type[asyncio.Protocol]:
-    """The protocol of connections that send the head of each request within so many seconds, or are closed."""
+    """Return an HTTP protocol that closes connections whose request head does not arrive within `timeout` seconds."""
 
     class TimeoutProtocol(H11Protocol):
-        """One that is closed where no request is whole in time; answers and bodies have their own patience."""
+        """HTTP/1.1 protocol with a deadline for the head of each request."""
 
         timer: asyncio.TimerHandle | None = None
         last_cycle: object = None
@@ -157,7 +157,7 @@ def make_timeout_protocol(timeout: float) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def close_if_idle(self) -> None:
-            """Close where no head has come since it was last looked."""
+            """Close the connection if no head arrived since the last check."""
             if self.cycle is self.last_cycle and self.conn.their_state is h11.IDLE:
                 self.transport.close()
                 return

@@ -28,7 +28,7 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing inline, nothing from elsewhere."""
+"""No inline scripts or styles, nothing from other servers."""
 
 SECURITY_HEADERS = {
     "content-security-policy": CONTENT_POLICY,
@@ -45,10 +45,10 @@ INTERNAL_ERROR = "something failed that should not have. It is in the server's l
 
 
 class SecurityMiddleware:
-    """An application whose every answer has these headers, and which on loopback answers to loopback names only.
+    """Middleware that sets security headers, checks the origin of requests and turns crashes into problems.
 
-    A page elsewhere can make a browser send requests here, or give a name of its own the address of this machine: what
-    comes under a foreign name, or from a foreign page, is refused.
+    On loopback, requests to foreign host names are rejected: a page elsewhere could otherwise reach the server through a
+    name of its own that resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, local: bool) -> None:
@@ -85,7 +85,7 @@ class SecurityMiddleware:
             await problem_response(500, INTERNAL_ERROR)(scope, receive, sending)
 
     def _check_origin(self, headers: Headers) -> str | None:
-        """Why a request is refused, if it is."""
+        """Return why a request is rejected; None where it is accepted."""
         host = headers.get("host", "")
         if self._is_local and not is_loopback(_parse_host(f"//{host}")):
             return f'this server answers to names of this machine only, not to "{host[:80]}".'
@@ -99,7 +99,7 @@ class SecurityMiddleware:
 
 
 def _parse_host(url: str) -> str:
-    """The host of an address; empty where there is none."""
+    """Return the host of a URL; empty where there is none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -107,7 +107,7 @@ def _parse_host(url: str) -> str:
 
 
 def _parse_netloc(url: str) -> str:
-    """Host and port of an address; empty where there are none."""
+    """Return host and port of a URL; empty where there are none."""
     try:
         return urlsplit(url).netloc.lower()
     except ValueError:
@@ -115,7 +115,7 @@ def _parse_netloc(url: str) -> str:
 
 
 TOKEN_COOKIE = "ragfault"
-"""The cookie that a browser may carry its token in; it counts for looking, and for forms with their own token."""
+"""The cookie that carries a browser's token; it grants reading, and forms that carry a CSRF token."""
 
 ROLE_GRANTS: dict[AccessRole, frozenset[AccessRole]] = {
     "admin": frozenset(("read", "ingest", "admin")),
@@ -123,16 +123,16 @@ ROLE_GRANTS: dict[AccessRole, frozenset[AccessRole]] = {
     "ingest": frozenset(("ingest",)),
 }
 TOKEN_CACHE_SECONDS = 5.0
-"""Seconds for which the tokens of the store are remembered."""
+"""Seconds for which the tokens of the store are cached."""
 
 
 def hash_token(token: str) -> str:
-    """What is kept of a token."""
+    """Return the hash of a token that the store keeps."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def issue_token(store: TraceStore, name: str, role: AccessRole) -> str:
-    """Make a token, keep its hash under a name, and return it: it is shown once. One of the same name ends."""
+    """Create a token and store its hash under a name, replacing one of the same name. Return it; it is shown once."""
     if not name:
         raise UsageError("a token has a name, by which it can be dropped.")
     token = "rf_" + secrets.token_urlsafe(32)
@@ -141,7 +141,7 @@ def issue_token(store: TraceStore, name: str, role: AccessRole) -> str:
 
 
 class AccessControl:
-    """The tokens that count."""
+    """Check of tokens, roles and CSRF tokens."""
 
     def __init__(self, settings: ServerSettings, store: TraceStore) -> None:
         self._store = store
@@ -159,7 +159,7 @@ class AccessControl:
         self._lock = threading.Lock()
 
     def tokens(self) -> tuple[AccessToken, ...]:
-        """All that count, those of the store at most a few seconds old."""
+        """Return all valid tokens, those of the store at most a few seconds old."""
         with self._lock:
             if time.monotonic() - self._read_at > TOKEN_CACHE_SECONDS:
                 self._stored_tokens, self._read_at = self._store.read_tokens(), time.monotonic()
@@ -170,34 +170,34 @@ class AccessControl:
             )
 
     def invalidate_tokens(self) -> None:
-        """Read the tokens of the store anew at the next question."""
+        """Read the tokens of the store again at the next request."""
         self._read_at = -TOKEN_CACHE_SECONDS
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody needs a token: on loopback, where none was ever made."""
+        """No token is needed: the server listens on loopback and no token exists."""
         return self._is_local and not self.tokens()
 
     def read_token(self, request: Request, *, cookie: bool = True) -> AccessToken | None:
-        """The token that a request carries, if it is one."""
+        """Return the valid token of a request; None without one."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             given = request.cookies.get(TOKEN_COOKIE, "") if cookie else ""
         return self.match_token(given.strip())
 
     def match_token(self, text: str) -> AccessToken | None:
-        """The token that a text is, if it is one."""
-        mark = hash_token(text)
-        found = None
+        """Return the valid token with this text; None without one. Compares in constant time."""
+        digest = hash_token(text)
+        matched = None
         for token in self.tokens():
-            if hmac.compare_digest(token.hash, mark) and text:
-                found = token
-        return found
+            if hmac.compare_digest(token.hash, digest) and text:
+                matched = token
+        return matched
 
     def check_role(self, request: Request, role: AccessRole) -> None:
-        """Raise 401 or 403 where a request may not do this, 429 where its client looks too often.
+        """Raise 401 or 403 where a request lacks the role, 429 where its client reads too often.
 
-        What is sent has a rate of its own: ingest counts what it refuses.
+        Ingest has its own rate limit, which counts what it rejects.
         """
         if role != "ingest":
             self._rate_limiter.check(request.client.host if request.client else "")
@@ -212,11 +212,11 @@ class AccessControl:
             raise HTTPException(403, f'the token "{token.name}" is for {token.role}, not for {role}.')
 
     def make_csrf_token(self, request: Request) -> str:
-        """What a form carries to show that it was made here, for whoever looks."""
+        """Return the CSRF token for the forms of a session."""
         return hmac.new(self._salt, request.cookies.get(TOKEN_COOKIE, "").encode(), "sha256").hexdigest()
 
     def check_csrf_token(self, request: Request, csrf_token: str) -> None:
-        """Raise 403 where a form was not made here; else let the cookie count for it."""
+        """Raise 403 where a form was not made by this server; else accept the cookie for it."""
         if not hmac.compare_digest(
             csrf_token.encode("utf-8", "replace"), self.make_csrf_token(request).encode()
         ):
@@ -227,7 +227,7 @@ class AccessControl:
 
 
 def require_role(role: AccessRole) -> Callable[[Request], Awaitable[None]]:
-    """A dependency of routes that need a role."""
+    """Return a route dependency that requires a role."""
 
     async def check(request: Request) -> None:
         request.app.state.access.check_role(request, role)

@@ -15,87 +15,87 @@ from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.server.storage.store import is_store_folder
 
 MIN_TOKEN_LENGTH = 16
-"""Characters of a token that is chosen by hand, where others can try it."""
+"""Characters of a token that is chosen by hand, where other machines can reach the server."""
 
 
 class RequestLimits(Struct, frozen=True, kw_only=True):
-    """How much is taken; what is beyond is refused with the reason, and counted."""
+    """Limits on requests; what exceeds them is rejected with the reason, and counted."""
 
     body: int = 8_000_000
-    """Bytes of a request as it comes."""
+    """Bytes of a compressed request body."""
     decompressed: int = 32_000_000
-    """Bytes of a request when it is unpacked."""
+    """Bytes of a decompressed request body."""
     trace: int = 1_000_000
     """Bytes of one trace as JSON."""
     traces: int = 10_000
     """Traces in one request."""
     unscored: int = 100_000
-    """Traces that may wait to be judged; then ingest answers 429 until some are."""
+    """Traces waiting to be judged above which ingest answers 429."""
     pending_writes: int = 256
-    """Requests that may wait for the disk; then ingest answers 429."""
+    """Requests waiting to be written above which ingest answers 429."""
     rate: float = 0.0
-    """Requests a second that one client may send on average, twice as many in a burst; 0: any number; as many looks."""
+    """Average requests per second of one client, with bursts of twice as many; 0: unlimited. Reading has the same limit."""
     timeout: float = 60.0
-    """Seconds within which a body has come whole, and the head of a request."""
+    """Seconds within which the head of a request and its body must arrive."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """How a server stores, listens, scores and forgets."""
+    """Settings of a server: storage, network, scoring, alerts, export and retention."""
 
     store: str | Path
-    """The folder of the store, which is made where there is none, or its address: `clickhouse://HOST/DATABASE`."""
+    """The folder of the store, created where there is none, or its address: `clickhouse://HOST/DATABASE`."""
     folder: Path | None = None
-    """Where files lie beside the store; None: in its folder, or in ./ragfault-data where it is an address."""
+    """The folder of runs and caches; None: the folder of the store, or ./ragfault-data where the store is an address."""
     host: str = "127.0.0.1"
     port: int = 4318
     token: str | None = None
-    """A token with the role admin, beside those that the store keeps; needed wherever others can reach the server."""
+    """A token with the role admin, in addition to those of the store; required where other machines reach the server."""
     judge: str = judges.DEFAULT_JUDGE
     profile: str = "general"
     metrics: str | tuple[str, ...] = "default"
     workers: int = 1
-    """Processes that judge; 0: traces are kept, and wait."""
+    """Processes that judge; 0: traces are stored and wait."""
     check: str | None = None
-    """A better judge that is asked about a sample of the traces, "llm:MODEL"; None: nobody is."""
+    """A stronger judge for spot checks, "llm:MODEL"; None: no spot checks."""
     share: float = 0.05
-    """The chance of a trace to be in that sample; of those that tell more it is greater."""
+    """The probability that a trace is drawn for a spot check; suspicious traces have a higher one."""
     check_options: dict[str, Any] = {}
-    """Options of that judge, as `judges.llm.settings.Settings` has them; budgets are for each day (UTC)."""
+    """Options of that judge, as in `judges.llm.settings`; budgets are per day (UTC)."""
     cohort_fields: tuple[str, ...] = ("model", "release", "prompt_version")
     """The fields that divide traffic into cohorts."""
     reference_minutes: int = 24 * 60
-    """How many minutes from its beginning are the reference that a metric on a route is held against."""
+    """Minutes from the start of a metric on a route that are its reference."""
     retention_days: float | None = None
-    """How long traces are kept; None: for ever."""
+    """Days for which traces are stored; None: for ever."""
     max_bytes: int | None = None
-    """How large the store may grow; then the oldest traces go."""
+    """Size of the store above which the oldest traces are deleted."""
     rules: Path | None = None
-    """A TOML file of alert rules, beside those that always hold."""
+    """A TOML file of alert rules, in addition to the built-in ones."""
     webhook: str | None = None
-    """Where alerts are sent."""
+    """The URL that alerts are sent to."""
     shape: str = "ragfault"
-    """What they look like there: "ragfault", "slack" or "alertmanager"."""
+    """The format of webhooks: "ragfault", "slack" or "alertmanager"."""
     secret: str | None = None
-    """What they are signed with (HMAC-SHA256)."""
+    """The key that webhooks are signed with (HMAC-SHA256)."""
     mail_to: tuple[str, ...] = ()
-    """Who is told of alerts by mail."""
+    """The addresses that alerts are mailed to."""
     mail_from: str | None = None
     smtp: str | None = None
     """The mail server: `smtp://user@host:587`, or `smtps://…`."""
     smtp_password: str | None = None
     otlp: str | None = None
-    """Where scores of traces that came as spans are sent: an OTLP/HTTP endpoint."""
+    """The OTLP/HTTP endpoint that scores of traces received as spans are sent to."""
     otlp_headers: tuple[tuple[str, str], ...] = ()
-    """What is sent with them: names and values."""
+    """Headers of these requests: names and values."""
     otlp_spans: bool = False
-    """Whether they are sent as spans, too."""
+    """Export scores as spans, too."""
     redact: tuple[str, ...] = ()
-    """The kinds of values that are replaced before anything is kept: "email", "phone", "card", "key", or "all"."""
+    """The kinds of values that are redacted before storage: "email", "phone", "card", "key", or "all"."""
     redact_key: str | None = None
-    """A secret by which ids that are replaced stay the same from one start to the next."""
+    """A secret that keeps redacted ids stable across restarts."""
     demo: bool = False
     speed: float = 60.0
-    """Seconds of the demo to a second."""
+    """Seconds of the demo per real second."""
     limits: RequestLimits = RequestLimits()
 
     def __post_init__(self) -> None:
@@ -123,17 +123,17 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def data_folder(self) -> Path:
-        """Where files lie beside the store: runs, promoted cases, caches."""
+        """The folder of runs, promoted cases and caches."""
         return self.folder or Path(self.store if is_store_folder(self.store) else "ragfault-data")
 
     @property
     def runs_folder(self) -> Path:
-        """Where the runs lie that were exported or imported."""
+        """The folder of exported and imported runs."""
         return self.data_folder / "runs"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine alone.
+    """Return whether an address belongs to the loopback interface.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, True, False, False)

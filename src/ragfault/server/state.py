@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from ragfault.analysis.monitoring.alerts import AlertState
+from ragfault.io.runs import MetricInfo
 from ragfault.server.counters import EventCounters
 from ragfault.server.ingest.incoming_traces import IncomingRedactor
 from ragfault.server.ingest.trace_assembler import TraceAssembler
@@ -27,15 +28,15 @@ log = logging.getLogger("ragfault.server")
 
 T = TypeVar("T")
 CACHE_SECONDS = 2.0
-"""Seconds for which a figure of the overview is as good as new."""
+"""Seconds for which a cached value is fresh."""
 STALE_SECONDS = 4.0
-"""Seconds more for which it is shown all the same, while a new one is made."""
+"""Seconds for which a stale value is still served while it is recomputed."""
 ALERTS_SETTING = "alerts"
 """The setting that holds the state of all alerts."""
 
 
 class ServerState:
-    """What every handler is given; one for each server, at `app.state.server`."""
+    """State of one server, at `app.state.server`: store, settings, clock, counters and workers."""
 
     def __init__(
         self, settings: ServerSettings, store: TraceStore, clock: Callable[[], float] = time.time
@@ -44,14 +45,14 @@ class ServerState:
         self.now = clock
         """Seconds since 1970, UTC; the demo has a clock of its own."""
         self.counters = EventCounters(store, clock)
-        """Counts of what was dropped, rejected, repeated, sent."""
+        """Counts of traces that were dropped, rejected, repeated and taken."""
         self._cached: dict[str, tuple[float, object]] = {}
         self._refreshing: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()
         self.rate_limiter = RateLimiter(settings.limits.rate)
         self.spot_checker = None if settings.check is None else SpotChecker(settings, store)
-        """Who asks a better judge about a sample; None: nobody does."""
+        """Asks a stronger judge about a sample; None without spot checks."""
         self.ppi_estimator = (
             None if self.spot_checker is None else PpiEstimator(store, self.spot_checker, clock)
         )
@@ -59,9 +60,9 @@ class ServerState:
             settings, store, None if self.spot_checker is None else self.spot_checker.draw_sample
         )
         self.alert_lock = threading.Lock()
-        """Held by whoever changes the state of the alerts."""
+        """Guards changes of the state of the alerts."""
         self.registry_lock = threading.Lock()
-        """Held by whoever reads, changes and writes clusters or saved views."""
+        """Guards changes of clusters and saved views."""
         self.redaction = IncomingRedactor(settings, self.counters)
         self.trace_assembler = TraceAssembler(
             store,
@@ -74,28 +75,27 @@ class ServerState:
         self.scoring_workers.on_scored = self.score_exporter.enqueue_scores
 
     def get_cached(self, name: str, compute: Callable[[], T], fresh_seconds: float = CACHE_SECONDS) -> T:
-        """What was made under a name a moment ago, or is made now: many who look at once cost as much as one.
+        """Return a cached value, computing it where it is missing or older than both limits.
 
-        It is as good as new for `good` seconds. Who looks within `SOON` after that is given what there is, and it is
-        made anew meanwhile.
+        A value older than `fresh_seconds` is returned for STALE_SECONDS more while a thread recomputes it.
         """
         with self._lock:
-            made, found = self._cached.get(name, (-math.inf, None))
-            age = time.monotonic() - made
+            computed_at, value = self._cached.get(name, (-math.inf, None))
+            age = time.monotonic() - computed_at
             if age >= fresh_seconds + STALE_SECONDS:
-                found = compute()
-                self._cached[name] = (time.monotonic(), found)
+                value = compute()
+                self._cached[name] = (time.monotonic(), value)
             elif age >= fresh_seconds and name not in self._refreshing:
                 self._refreshing.add(name)
                 threading.Thread(target=self._refresh_cached, args=(name, compute), daemon=True).start()
-        return cast(T, found)
+        return cast(T, value)
 
     def _refresh_cached(self, name: str, compute: Callable[[], object]) -> None:
-        """Make something anew beside those who look; what cannot be made is made by who looks next."""
+        """Recompute a cached value; after an error the next reader computes it."""
         try:
-            found = compute()
+            value = compute()
             with self._lock:
-                self._cached[name] = (time.monotonic(), found)
+                self._cached[name] = (time.monotonic(), value)
         except Exception:
             if not self._closed:
                 log.exception("what pages show cannot be made anew")
@@ -105,15 +105,25 @@ class ServerState:
             self._refreshing.discard(name)
 
     def summarize_scoring(self) -> dict[str, float]:
-        """How scoring goes: what it took, and how much waits."""
+        """Return throughput, latency and backlog of scoring."""
         return self.scoring_workers.summarize()
 
+    @property
+    def measures(self) -> dict[str, MetricInfo]:
+        """The metrics that the store holds, by name."""
+        return {measure.name: measure for measure in self.store.read_measures()}
+
+    @property
+    def next_minute(self) -> int:
+        """The minute after the present one, in minutes since 1970: the end of windows up to now."""
+        return math.floor(self.now() / 60) + 1
+
     def load_alert_state(self) -> AlertState:
-        """The alerts that are not over, and the silences."""
+        """Load firing and pending alerts and the silences."""
         return msgspec.convert(self.store.read_setting(ALERTS_SETTING, {}), AlertState)
 
     def open(self) -> None:
-        """Begin to score; what waited when the server was last ended, however it was, comes first."""
+        """Start the workers, first with what waited when the server last stopped."""
         if self.spot_checker is not None and self.ppi_estimator is not None:
             self.spot_checker.start()
             self.ppi_estimator.start()
@@ -122,7 +132,7 @@ class ServerState:
         self.score_exporter.start()
 
     def close(self) -> None:
-        """Score what is under way, write what waits to be written, and let the store go."""
+        """Finish work in progress, write what waits to be written, and close the store."""
         self._closed = True
         self.trace_assembler.close()
         self.scoring_workers.close()

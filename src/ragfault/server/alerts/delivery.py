@@ -30,23 +30,23 @@ from ragfault.server.settings import ServerSettings, is_loopback
 ADDRESS_PATTERN = re.compile(r"[^\s@<>\"(),:;\\\[\]]{1,64}@[^\s@<>\"(),:;\\\[\]]{1,255}")
 DEFAULT_PORTS = {"smtp": 587, "smtps": 465}
 MAX_SUBJECT_LENGTH = 180
-"""Characters of a subject, at most."""
+"""Longest subject in characters."""
 
 
 class MailServer(NamedTuple):
-    """Who takes mail from us."""
+    """Address of a mail server."""
 
     host: str
     port: int
     user: str | None = None
     implicit_tls: bool = False
-    """Whether TLS begins with the connection; else it does with STARTTLS."""
+    """TLS from the start of the connection, otherwise STARTTLS."""
 
 
 def parse_mail_server(url: str) -> MailServer:
-    """The server that an address names: `smtp://user@host:587`, or `smtps://` where TLS begins at once.
+    """Parse the address of a mail server: `smtp://user@host:587`, or `smtps://` for implicit TLS.
 
-    Raises UsageError for what is none, and for one with a password in it, which others could read.
+    Raises UsageError for an invalid address, and for one with a password, which other users of the machine could read.
 
     >>> parse_mail_server("smtp://alerts%40example.org@mail.example.org")
     MailServer(host='mail.example.org', port=587, user='alerts@example.org', wrapped=False)
@@ -68,7 +68,7 @@ def parse_mail_server(url: str) -> MailServer:
 
 
 class MailReceiver(Struct, frozen=True):
-    """One who is told of alerts by mail."""
+    """Receiver of notifications by e-mail."""
 
     server: MailServer
     password: str | None
@@ -77,23 +77,23 @@ class MailReceiver(Struct, frozen=True):
 
     @classmethod
     def from_options(cls, server: str, password: str | None, sender: str, receiver: str) -> MailReceiver:
-        """Made of what somebody said; raises UsageError for no server, no address, or a user without password."""
+        """Build a receiver; raises UsageError for an invalid server or address, or a user without a password."""
         for address in (sender, receiver):
             if not ADDRESS_PATTERN.fullmatch(address):
                 raise UsageError(f'"{address}" is no address of mail: write name@example.org alone.')
-        made = parse_mail_server(server)
-        if made.user and not password:
-            raise UsageError(f"{made.user} needs a password: set RAGFAULT_SMTP_PASSWORD.")
-        return cls(made, password, sender, receiver)
+        mail_server = parse_mail_server(server)
+        if mail_server.user and not password:
+            raise UsageError(f"{mail_server.user} needs a password: set RAGFAULT_SMTP_PASSWORD.")
+        return cls(mail_server, password, sender, receiver)
 
     def __call__(self, notice: AlertNotification) -> DeliveryAttempt:
-        """One attempt to send a notice; nothing is sent, and no password told, over a line that others can read."""
+        """Try once to send a notification; nothing is sent to another machine without TLS."""
         try:
             with self._connect() as line:
                 line.send_message(build_message(notice, self.sender, self.receiver))
         except smtplib.SMTPRecipientsRefused as error:
-            code, said = next(iter(error.recipients.values()))
-            return _refused_attempt(code, said)
+            code, reply = next(iter(error.recipients.values()))
+            return _refused_attempt(code, reply)
         except smtplib.SMTPResponseException as error:
             return _refused_attempt(error.smtp_code, error.smtp_error)
         except (smtplib.SMTPNotSupportedError, ssl.SSLCertVerificationError) as error:
@@ -104,7 +104,7 @@ class MailReceiver(Struct, frozen=True):
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[smtplib.SMTP]:
-        """A line to the server, encrypted and signed in; what goes wrong at its end is no matter."""
+        """Open a connection, encrypt it and log in; errors at its end are ignored."""
         host, port, user, wrapped = self.server
         context = ssl.create_default_context()
         line = (
@@ -134,20 +134,20 @@ def _refused_attempt(code: int, reply: object) -> DeliveryAttempt:
 
 
 def build_message(notice: AlertNotification, sender: str, receiver: str) -> EmailMessage:
-    """A notice as a message of plain text; what is sent of one alert hangs together as one conversation.
+    """Build a plain text message; messages of one alert form a thread.
 
-    No text of a notice becomes a line of its own, neither in the head nor in the body.
+    No text of a notification can start a new header or a new line.
     """
     domain = sender.rpartition("@")[2]
-    made = EmailMessage(policy=SMTP)
-    made["From"], made["To"] = sender, receiver
-    made["Subject"] = f"[ragfault] {_single_line(notice.sentence)}"[:MAX_SUBJECT_LENGTH]
-    made["Date"] = format_datetime(datetime.fromtimestamp(notice.time, UTC))
-    made["Message-ID"] = make_msgid(domain=domain)
-    made["References"] = f"<{sha256(notice.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
-    made["Auto-Submitted"] = "auto-generated"
-    made.set_content("\n".join(_message_lines(notice)) + "\n", cte="quoted-printable")
-    return made
+    message = EmailMessage(policy=SMTP)
+    message["From"], message["To"] = sender, receiver
+    message["Subject"] = f"[ragfault] {_single_line(notice.sentence)}"[:MAX_SUBJECT_LENGTH]
+    message["Date"] = format_datetime(datetime.fromtimestamp(notice.time, UTC))
+    message["Message-ID"] = make_msgid(domain=domain)
+    message["References"] = f"<{sha256(notice.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content("\n".join(_message_lines(notice)) + "\n", cte="quoted-printable")
+    return message
 
 
 def _message_lines(notice: AlertNotification) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _message_lines(notice: AlertNotification) -> Iterator[str]:
 def _list_section(title: str, lines: Iterable[str]) -> Iterator[str]:
     lines = tuple(lines)
     if lines:
-        yield from ("", f"{title}:", *(f"- {_single_line(each)}" for each in lines))
+        yield from ("", f"{title}:", *(f"- {_single_line(line)}" for line in lines))
 
 
 def _format_time(seconds: float) -> str:
@@ -180,7 +180,7 @@ def _format_time(seconds: float) -> str:
 
 
 def _single_line(text: str) -> str:
-    """A text as one line of printable signs."""
+    """Return a text as one line of printable characters."""
     plain = text.encode("utf-8", "replace").decode()
     return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
 
@@ -188,16 +188,16 @@ def _single_line(text: str) -> str:
 RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)
 """Seconds before each attempt."""
 QUEUE_SIZE = 1000
-"""Notices that may wait for one receiver."""
+"""Notifications that may wait per receiver."""
 
 Receiver = Callable[[AlertNotification], DeliveryAttempt]
-"""One attempt to send a notice to somebody."""
+"""One attempt to send a notification."""
 DeliveryCallback = Callable[[AlertNotification, str | None], None]
-"""What is told of each notice and receiver: what was wrong, if it never came through."""
+"""Called with each notification and the reason of its failure; None: delivered."""
 
 
 class WebhookReceiver:
-    """An address that takes notices in a shape, signed where there is a secret."""
+    """Receiver of notifications by HTTP, signed where there is a secret."""
 
     def __init__(self, url: str, shape: str, secret: str | None) -> None:
         if shape not in WEBHOOK_FORMATS:
@@ -207,7 +207,7 @@ class WebhookReceiver:
         self._url, self._format, self._secret = url, WEBHOOK_FORMATS[shape], secret
 
     def __call__(self, notice: AlertNotification) -> DeliveryAttempt:
-        """One attempt to send a notice."""
+        """Try once to send a notification."""
         body = msgspec.json.encode(self._format(notice))
         headers = {"Content-Type": "application/json"}
         if self._secret:
@@ -218,10 +218,10 @@ class WebhookReceiver:
 
 
 def build_receivers(settings: ServerSettings) -> list[Receiver]:
-    """Who is told of alerts. Raises UsageError, or UnknownName, where that is not well said."""
-    found: list[Receiver] = []
+    """Build the receivers of the settings. Raises UsageError or UnknownName for invalid settings."""
+    receivers: list[Receiver] = []
     if settings.webhook is not None:
-        found.append(WebhookReceiver(settings.webhook, settings.shape, settings.secret))
+        receivers.append(WebhookReceiver(settings.webhook, settings.shape, settings.secret))
     elif settings.shape not in WEBHOOK_FORMATS:
         raise UnknownName("shape of a webhook", settings.shape, WEBHOOK_FORMATS)
     if settings.mail_to and (settings.smtp is None or settings.mail_from is None):
@@ -229,14 +229,14 @@ def build_receivers(settings: ServerSettings) -> list[Receiver]:
     for address in settings.mail_to:
         assert settings.smtp is not None
         assert settings.mail_from is not None
-        found.append(
+        receivers.append(
             MailReceiver.from_options(settings.smtp, settings.smtp_password, settings.mail_from, address)
         )
-    return found
+    return receivers
 
 
 class NotificationSender:
-    """Sends notices to every receiver; one that is down keeps no other waiting."""
+    """Sends notifications to all receivers independently."""
 
     def __init__(
         self,
@@ -246,21 +246,22 @@ class NotificationSender:
         retry_delays: tuple[float, ...] = RETRY_DELAYS,
     ) -> None:
         self._queues = [
-            ReceiverQueue(each, counters, on_delivered, retry_delays) for each in build_receivers(settings)
+            ReceiverQueue(receiver, counters, on_delivered, retry_delays)
+            for receiver in build_receivers(settings)
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for line in self._queues:
             line.start()
 
     def send(self, notice: AlertNotification) -> None:
-        """Send a notice as soon as may be; where too many wait it is dropped, and counted."""
+        """Enqueue a notification; where a queue is full it is dropped and counted."""
         for line in self._queues:
             line.send(notice)
 
     def close(self) -> None:
-        """Try once more what waits, as long as it comes through, and end."""
+        """Try once more to send what waits, and stop."""
         for line in self._queues:
             line.stop()
         for line in self._queues:
@@ -268,7 +269,7 @@ class NotificationSender:
 
 
 class ReceiverQueue:
-    """A thread that sends notices to one receiver one by one, in order, and tells what became of each."""
+    """Thread that sends notifications to one receiver in order, and reports the result of each."""
 
     def __init__(
         self,
@@ -285,16 +286,16 @@ class ReceiverQueue:
         )
         self._queue: Queue[AlertNotification] = Queue(QUEUE_SIZE)
         self._unreachable = False
-        """Whether the receiver did not take the last notice."""
+        """The last notification could not be delivered."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ragfault-sender", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def send(self, notice: AlertNotification) -> None:
-        """Put a notice behind those that wait."""
+        """Enqueue a notification."""
         if self._queue.qsize() >= QUEUE_SIZE:
             self._counters.add("unsent")
             self._on_delivered(notice, "too many wait to be sent")
@@ -302,11 +303,11 @@ class ReceiverQueue:
         self._queue.put(notice)
 
     def stop(self) -> None:
-        """Wait for nothing any more."""
+        """Skip the delays between attempts from now on."""
         self._stopping.set()
 
     def close(self) -> None:
-        """End after what waits."""
+        """Stop after what waits."""
         self.stop()
         if self._thread.is_alive():
             self._thread.join()
@@ -324,12 +325,12 @@ class ReceiverQueue:
             self._on_delivered(notice, fault)
 
     def _deliver(self, notice: AlertNotification) -> str | None:
-        """Send a notice, several times where that is worth while; what is wrong, if it never came through."""
-        found = DeliveryAttempt("nobody was there", retryable=True)
+        """Send a notification with retries; return the reason of its failure, None where it was delivered."""
+        attempt = DeliveryAttempt("nobody was there", retryable=True)
         for pause in self._retry_delays:
-            wait = max(pause, found.retry_after)
-            if not found.retryable or ((wait or self._unreachable) and self._stopping.wait(wait)):
-                return found.error
-            found = self._receiver(notice)
-            self._unreachable = found.retryable
-        return found.error
+            wait = max(pause, attempt.retry_after)
+            if not attempt.retryable or ((wait or self._unreachable) and self._stopping.wait(wait)):
+                return attempt.error
+            attempt = self._receiver(notice)
+            self._unreachable = attempt.retryable
+        return attempt.error

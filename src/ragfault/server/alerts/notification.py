@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 
 ALERTMANAGER_HOLD = 7 * 86400.0
-"""Seconds for which Alertmanager holds an alert to fire of which it hears nothing further: the end is told to it."""
+"""Seconds for which Alertmanager keeps an alert firing without an update; its end is sent explicitly."""
 
 
 class AlertNotification(Struct, frozen=True, kw_only=True):
-    """What is sent of an alert."""
+    """Notification of an alert that fires, still fires, or is resolved."""
 
     kind: str
     """"firing", "reminder" or "resolved"."""
@@ -26,29 +26,29 @@ class AlertNotification(Struct, frozen=True, kw_only=True):
     route: str | None
     value: float | None
     since: float
-    """When the alert began to fire, or resolved, in seconds since 1970."""
+    """Time at which the alert began to fire or was resolved, in seconds since 1970."""
     time: float
     began: float | None = None
-    """When the drop began, by the change point of the values around it."""
+    """Onset of the drop by the change point of the values."""
     layer: str
-    """The layer that the decision tree names; where it names none, that of the metric."""
+    """The faulty layer by the decision tree, otherwise that of the metric."""
     blamed: bool
-    """Whether the decision tree named it."""
+    """The decision tree named the layer."""
     title: str | None = None
-    """What broke, in a few words."""
+    """The fault in a few words."""
     suspects: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     traces: tuple[str, ...] = ()
-    """Those that show it."""
+    """Example traces."""
 
     @property
     def key(self) -> str:
-        """What tells the alert from others."""
+        """The identity of the alert."""
         return f"{self.rule}/{self.metric}/{self.route or ''}"
 
     @property
     def sentence(self) -> str:
-        """The notice in one sentence."""
+        """The notification in one sentence."""
         place = f" on {self.route}" if self.route else ""
         value = "" if self.value is None else f", {self.value:.3g}"
         blame = f": {self.layer}" if self.blamed else f" ({self.layer})"
@@ -62,23 +62,23 @@ def _format_plain(notice: AlertNotification) -> Any:
 
 def _format_slack(notice: AlertNotification) -> Any:
     safe = notice.sentence.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    lines = [*(f"• {each}" for each in notice.remedies[:3]), *(f"trace {each}" for each in notice.traces[:3])]
+    lines = [*(f"• {text}" for text in notice.remedies[:3]), *(f"trace {text}" for text in notice.traces[:3])]
     more = "\n".join(lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     blocks = [
-        {"type": "section", "text": {"type": "mrkdwn", "text": each[:2900]}} for each in (safe, more) if each
+        {"type": "section", "text": {"type": "mrkdwn", "text": text[:2900]}} for text in (safe, more) if text
     ]
     return {"text": safe, "blocks": blocks}
 
 
 def _format_alertmanager(notice: AlertNotification) -> Any:
-    """By the labels Alertmanager tells alerts apart: only what is the same from firing to resolved is among them."""
+    """Format for Alertmanager, which identifies alerts by labels: only what stays the same until resolved is a label."""
     labels = {
         "alertname": notice.rule,
         "severity": notice.severity,
         "metric": notice.metric,
         "route": notice.route or "",
     }
-    said = {"summary": notice.sentence, "layer": notice.layer, "traces": ", ".join(notice.traces)}
+    annotations = {"summary": notice.sentence, "layer": notice.layer, "traces": ", ".join(notice.traces)}
     if notice.kind == "resolved":
         times = {"endsAt": _format_iso(notice.since)}
     else:
@@ -86,7 +86,7 @@ def _format_alertmanager(notice: AlertNotification) -> Any:
             "startsAt": _format_iso(notice.since),
             "endsAt": _format_iso(notice.time + ALERTMANAGER_HOLD),
         }
-    return [{"labels": labels, "annotations": said, **times}]
+    return [{"labels": labels, "annotations": annotations, **times}]
 
 
 def _format_iso(seconds: float) -> str:
@@ -98,11 +98,11 @@ WEBHOOK_FORMATS: dict[str, Callable[[AlertNotification], Any]] = {
     "slack": _format_slack,
     "alertmanager": _format_alertmanager,
 }
-"""What a notice looks like to whom: `alertmanager` is the body of its `/api/v2/alerts`."""
+"""Formats of webhooks; `alertmanager` is the body of its `/api/v2/alerts`."""
 
 
 def sign_body(secret: str, moment: int, body: bytes) -> str:
-    """The signature of a body that is sent at a moment: HMAC-SHA256 of `MOMENT.BODY`, in hex.
+    """Sign a body sent at a time: HMAC-SHA256 of `TIME.BODY`, in hex.
 
     >>> sign_body("s", 0, b"{}")[:16]
     'e79b1f685c78e46b'

@@ -13,8 +13,7 @@ import msgspec
 
 from ragfault.analysis.comparison.records import LayerFault
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, RuleReading, evaluate_rules, load_rules
-from ragfault.analysis.monitoring.alerts import AlertTransition as Told
-from ragfault.analysis.monitoring.alerts import advance_alerts
+from ragfault.analysis.monitoring.alerts import AlertTransition, advance_alerts
 from ragfault.analysis.monitoring.change_detection import FALSE_ALARM_RATE
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
@@ -25,6 +24,7 @@ from ragfault.server.alerts.change_detector import (
     detect_changes,
     encode_state,
     locate_live_fault,
+    watch_key,
 )
 from ragfault.server.alerts.delivery import NotificationSender
 from ragfault.server.alerts.notification import AlertNotification
@@ -35,16 +35,16 @@ from ragfault.server.storage.outcome_rows import get_trace_time
 log = logging.getLogger("ragfault.server")
 
 ROUND_SECONDS = 60.0
-"""Seconds between rounds, by the clock of the desk."""
+"""Seconds between rounds by the server's clock."""
 POLL_SECONDS = 0.25
-"""Seconds between looks at that clock."""
+"""Seconds between readings of that clock."""
 FINE_MINUTES = 240
-"""Minutes that are read one by one; older ones in stretches of `COARSE`."""
+"""Minutes that are read one by one; older ones are read in coarser segments."""
 COARSE_GRAIN = 15
 DETECTOR_SETTING = "change_detector"
 """The setting that holds the state of the sequential tests."""
 RETENTION_ROUNDS = 60
-"""Rounds between two times that old traces are forgotten."""
+"""Rounds between two deletions of expired traces."""
 
 MeasuresByName = Mapping[str, MetricInfo]
 TraceIds = tuple[str, ...]
@@ -52,7 +52,7 @@ FaultFinder = Callable[[str | None, int, int], LayerFault | None]
 
 
 class AlertScheduler:
-    """A thread that makes its rounds while the server runs."""
+    """Thread that runs rounds of change detection, alert rules, notification and retention."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
@@ -63,27 +63,27 @@ class AlertScheduler:
         self._thread = threading.Thread(target=self._run, name="ragfault-scheduler", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._sender.start()
         self._thread.start()
 
     def close(self) -> None:
-        """End after the round that is under way; what is to be sent is tried once more."""
+        """Stop after the round in progress; waiting notifications are tried once more."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
         self._sender.close()
 
     def run_round(self) -> tuple[AlertNotification, ...]:
-        """Look at everything once; what is to be sent."""
-        desk = self._server
-        desk.counters.flush()
-        desk.store.compact().result()
+        """Run one round; return the notifications that it sends."""
+        server = self._server
+        server.counters.flush()
+        server.store.compact().result()
         if self._round_count % RETENTION_ROUNDS == 0:
             self._delete_expired()
         self._round_count += 1
-        now = desk.now()
-        with desk.alert_lock:
+        now = server.now()
+        with server.alert_lock:
             notices = self._evaluate_alerts(now, math.floor(now / 60))
         for notice in notices:
             self._sender.send(notice)
@@ -99,11 +99,11 @@ class AlertScheduler:
                 last = now
                 try:
                     self.run_round()
-                except Exception:  # a round that fails is told, and the next one comes
-                    log.exception("a round of the patrol failed")
+                except Exception:  # one failed round must not end the thread
+                    log.exception("a round of the alert scheduler failed")
 
     def _delete_expired(self) -> None:
-        """Remove what is too old, or too much."""
+        """Delete expired traces, and the oldest where the store is too large."""
         settings = self._server.settings
         if settings.retention_days is not None or settings.max_bytes is not None:
             before = (
@@ -116,38 +116,45 @@ class AlertScheduler:
             self._server.scoring_workers.recount()
 
     def _evaluate_alerts(self, now: float, until: int) -> tuple[AlertNotification, ...]:
-        """Call drops and move the alerts on, to before a minute; both states are stored with what happened."""
-        desk = self._server
-        known = {measure.name: measure for measure in desk.store.read_measures()}
-        whole = self._load_series(until)
-        if not whole:
+        """Detect drops and advance the alerts to before a minute; both states are stored with the events."""
+        server = self._server
+        measures = server.measures
+        series = self._load_series(until)
+        if not series:
             return ()
-        vigil = decode_state(desk.store.read_setting(DETECTOR_SETTING, ""))
-        vigil, called = detect_changes(
-            vigil,
-            whole,
-            known,
+        detector = decode_state(server.store.read_setting(DETECTOR_SETTING, ""))
+        detector, drops = detect_changes(
+            detector,
+            series,
+            measures,
             self._compute_scored_until(until),
-            desk.settings.reference_minutes,
+            server.settings.reference_minutes,
             FALSE_ALARM_RATE,
         )
-        open_ = [(one.metric, one.route) for one in vigil.watches.values() if one.detection is not None]
-        seen = evaluate_rules(self._rules, whole, known, until, open_)
-        before = desk.load_alert_state()
-        shown = {alarm.key: alarm.traces for alarm in before.alerts}
-        state, told = advance_alerts(before, [self._attach_traces(each, until, shown) for each in seen], now)
-        blame = lru_cache(partial(locate_live_fault, whole, known))
-        notices = tuple(self._build_notification(each, known, vigil, until, blame) for each in told)
-        events = [
-            *(_detection_event(each, now) for each in called),
-            *(_notification_event(each) for each in notices),
+        dropped = [
+            (watch.metric, watch.route) for watch in detector.watches.values() if watch.detection is not None
         ]
-        kept = {ALERTS_SETTING: msgspec.to_builtins(state), DETECTOR_SETTING: encode_state(vigil)}
-        desk.store.add_events(events, kept).result()
+        before = server.load_alert_state()
+        shown = {alert.key: alert.traces for alert in before.alerts}
+        readings = [
+            self._attach_traces(reading, until, shown)
+            for reading in evaluate_rules(self._rules, series, measures, until, dropped)
+        ]
+        state, transitions = advance_alerts(before, readings, now)
+        find_fault = lru_cache(partial(locate_live_fault, series, measures))
+        notices = tuple(
+            self._build_notification(event, measures, detector, until, find_fault) for event in transitions
+        )
+        events = [
+            *(_detection_event(drop, now) for drop in drops),
+            *(_notification_event(notice) for notice in notices),
+        ]
+        settings = {ALERTS_SETTING: msgspec.to_builtins(state), DETECTOR_SETTING: encode_state(detector)}
+        server.store.add_events(events, settings).result()
         return notices
 
     def _load_series(self, until: int) -> dict[SeriesKey, MetricSeries]:
-        """What is held against each other: the last hours by the minute, the days before in stretches."""
+        """Load the last hours by the minute and the days before in coarser segments."""
         store = self._server.store
         cut = until - max(FINE_MINUTES, self._server.settings.reference_minutes + FINE_MINUTES)
         first = until - 2 * DAY_MINUTES
@@ -155,14 +162,19 @@ class AlertScheduler:
         return build_series([*old, *store.read_rollups(cut, until, bins=False)])
 
     def _compute_scored_until(self, until: int) -> int:
-        """The minute before which nothing waits to be judged any more."""
+        """Return the minute before which no trace waits to be judged."""
         oldest = self._server.store.list_unscored(limit=1)
-        return min([until, *(math.floor(get_trace_time(each.trace, each.received) / 60) for each in oldest)])
+        return min(
+            [
+                until,
+                *(math.floor(get_trace_time(received.trace, received.received) / 60) for received in oldest),
+            ]
+        )
 
     def _attach_traces(
         self, reading: RuleReading, until: int, known_traces: Mapping[tuple[str, str, str], TraceIds]
     ) -> RuleReading:
-        """A breach with the traces that show it: those it was first seen with, or the worst of its window."""
+        """Attach example traces to a breach: those of its first notification, or the worst of its window."""
         if not reading.breach:
             return reading
         traces = known_traces.get((reading.rule.name, reading.metric, reading.route or ""), ())
@@ -171,30 +183,23 @@ class AlertScheduler:
             worst = self._server.store.read_worst_traces(
                 reading.metric, first, until, route=reading.route or ""
             )
-            traces = tuple(each.trace for each in worst)
+            traces = tuple(trace.trace for trace in worst)
         return msgspec.structs.replace(reading, traces=traces)
 
     def _build_notification(
         self,
-        event: Told,
+        event: AlertTransition,
         measures: MeasuresByName,
         detector: DetectorState,
         until: int,
         fault_finder: FaultFinder,
     ) -> AlertNotification:
-        """What is sent of an alert: with the layer that the decision tree names."""
-        beats = detector.watches.values()
-        call = next(
-            (
-                b.detection
-                for b in beats
-                if b.detection and (b.metric, b.route) == (event.metric, event.route)
-            ),
-            None,
-        )
+        """Build a notification with the fault that the decision tree finds."""
+        watch = detector.watches.get(watch_key(event.metric, event.route))
+        drop = None if watch is None else watch.detection
         rule = next(rule for rule in self._rules if rule.name == event.rule)
-        since = call.onset if call is not None else until - rule.window
-        found = fault_finder(event.route, since, until)
+        since = drop.onset if drop is not None else until - rule.window
+        fault = fault_finder(event.route, since, until)
         return AlertNotification(
             kind=event.kind,
             rule=event.rule,
@@ -204,17 +209,17 @@ class AlertScheduler:
             value=event.value,
             since=event.since,
             time=event.time,
-            began=None if call is None else 60.0 * call.onset,
-            layer=measures[event.metric].layer if found is None else found.layer,
-            blamed=found is not None,
-            title=None if found is None else found.title,
-            suspects=() if found is None else found.suspects,
-            remedies=() if found is None else found.remedies,
+            began=None if drop is None else 60.0 * drop.onset,
+            layer=measures[event.metric].layer if fault is None else fault.layer,
+            blamed=fault is not None,
+            title=None if fault is None else fault.title,
+            suspects=() if fault is None else fault.suspects,
+            remedies=() if fault is None else fault.remedies,
             traces=event.traces,
         )
 
     def _record_delivery(self, notice: AlertNotification, fault: str | None) -> None:
-        """What became of a notice."""
+        """Record the result of a delivery."""
         body: dict[str, Any] = {"notice": notice.kind} | ({} if fault is None else {"fault": fault})
         kind = "sent" if fault is None else "not sent"
         self._server.store.add_events(
@@ -227,7 +232,7 @@ def _notification_event(notice: AlertNotification) -> AlertEvent:
 
 
 def _detection_event(drop: DropEvent, now: float) -> AlertEvent:
-    """A drop that was called, or is over, as an event."""
+    """Build the event of a drop that was detected or recovered."""
     alert = f"DROP/{drop.metric}/{drop.route or ''}"
     return AlertEvent(
         alert=alert,

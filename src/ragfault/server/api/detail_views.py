@@ -35,31 +35,40 @@ if TYPE_CHECKING:
 
 
 VIEWS_SETTING = "views"
-"""The setting that holds selections of traces by name."""
+"""The setting that holds saved selections by name."""
 
 CLUSTERS_SETTING = "clusters"
-"""The setting that holds the clusters that were found last, and what is remembered of all."""
+"""The setting that holds the latest clusters and their registry."""
 
 MAX_LABELED_TRACES = 500
-"""Labelled traces that the page of the judge looks at, the latest."""
+"""Latest labelled traces that the page of the judge covers."""
 
 # --- two windows -----------------------------------------------------------------------------------
 
 
 class WindowComparison(Struct, frozen=True, kw_only=True):
-    """Two windows of one route beside each other: which layer moved."""
+    """Comparison of two windows of one route: which layer changed."""
 
     route: str | None
     before: tuple[int, int]
-    """From a minute to before another."""
+    """First minute and end (exclusive) of the window."""
     after: tuple[int, int]
     blame: FaultLocation
+
+
+def compare_requested_windows(
+    server: ServerState, ends: Sequence[str], route: str | None
+) -> WindowComparison:
+    """Compare the windows that four times (from, to, from, to) delimit. Raises UsageError for an invalid time."""
+    minutes = [math.floor((parse_selection([("since", text)]).since or 0) / 60) for text in ends]
+    first, second = (minutes[0], minutes[1]), (minutes[2], minutes[3])
+    return compare_windows(server, parse_route(route) or None, first, second)
 
 
 def compare_windows(
     server: ServerState, route: str | None, before: tuple[int, int], after: tuple[int, int]
 ) -> WindowComparison:
-    """Hold two windows of a route against each other. Raises UsageError for windows without length."""
+    """Compare two windows of a route. Raises UsageError for empty windows, and for windows over 90 days apart."""
     for name, (first, last) in (("first", before), ("second", after)):
         if first >= last:
             raise UsageError(f"the {name} window ends before it begins. Give it a later end.")
@@ -69,10 +78,10 @@ def compare_windows(
             "two windows lie within 90 days of each other here. Export both as runs, and bisect these."
         )
     grain = max(1, (high - low) // (4 * DAY_MINUTES))
-    found = build_series(server.store.read_rollups(low, high, route=route or "", grain=grain))
-    measures = {measure.name: measure for measure in server.store.read_measures()}
+    series = build_series(server.store.read_rollups(low, high, route=route or "", grain=grain))
+    measures = server.measures
     return WindowComparison(
-        route=route, before=before, after=after, blame=locate_fault(found, measures, route, before, after)
+        route=route, before=before, after=after, blame=locate_fault(series, measures, route, before, after)
     )
 
 
@@ -80,52 +89,57 @@ def compare_windows(
 
 NUMBER_FIELDS = ("low", "high", "limit")
 NO_ROUTE = "-"
-"""What a form says for traces that name no route."""
+"""Form value for traces without a route."""
 
 
 def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
-    """The selection that the fields of a form ask for; empty fields ask for nothing. Raises UsageError.
+    """Parse a selection from form fields; empty fields select everything. Raises UsageError.
 
     >>> found = parse_selection([("route", "-"), ("text", ""), ("since", "1970-01-01T00:01"), ("low", "0.5")])
     >>> found.route, found.text, found.since, found.low
     ('', None, 60.0, 0.5)
     """
-    found: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for name, text in fields:
         if not text.strip() or name not in TraceSelection.__struct_fields__:
             continue
         if name == "ids":
-            found[name] = (*found.get(name, ()), text)
+            selected[name] = (*selected.get(name, ()), text)
         else:
-            found[name] = _parse_time(text) if name in ("since", "until") else text
-    if found.get("route") == NO_ROUTE:
-        found["route"] = ""
+            selected[name] = _parse_time(text) if name in ("since", "until") else text
+    if "route" in selected:
+        selected["route"] = parse_route(selected["route"])
     try:
-        return msgspec.convert(found, TraceSelection, strict=False)
+        return msgspec.convert(selected, TraceSelection, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"this selection cannot be read: {error}.") from None
 
 
+def parse_route(text: str | None) -> str | None:
+    """Parse the route of a form: empty means all routes (None), "-" the traces without a route ("")."""
+    return "" if text == NO_ROUTE else text or None
+
+
 def _parse_time(text: str) -> float:
-    """Seconds since 1970 from a number, or from a day and a time of day in UTC."""
+    """Parse seconds since 1970 or an ISO time (UTC unless stated) into seconds."""
     try:
-        made = float(text)
+        seconds = float(text)
     except ValueError:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.') from None
-        made = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(made):
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(seconds):
         raise UsageError(f'"{text[:40]}" is no time. Write it as 2031-05-04T09:30, in UTC.')
-    return made
+    return seconds
 
 
 # --- runs ------------------------------------------------------------------------------------------
 
 
 def open_run(server: ServerState, name: str) -> Run:
-    """A run of the folder of the store. Raises UnknownName for a name that is none."""
+    """Open a run of the store's folder. Raises UnknownName for an unknown name."""
     known = [line.name for line in traffic_views.list_runs(server)]
     if name not in known:
         raise UnknownName("run", name, known, hint="Export traces, and it is there.")
@@ -133,11 +147,11 @@ def open_run(server: ServerState, name: str) -> Run:
 
 
 def get_latest_judge(server: ServerState) -> str | None:
-    """The judge of the trace that was judged last in time: figures of several judges do not go together."""
+    """Return the judge of the latest judged trace; scores of different judges are not comparable."""
     for line in server.store.list_traces(TraceSelection(limit=1, state="scored")).lines:
-        whole = server.store.get_trace(line.id)
-        if whole is not None and whole.verdicts is not None:
-            return whole.verdicts.judge
+        stored = server.store.get_trace(line.id)
+        if stored is not None and stored.verdicts is not None:
+            return stored.verdicts.judge
     return None
 
 
@@ -147,22 +161,22 @@ def get_latest_judge(server: ServerState) -> str | None:
 STATUS_ORDER = ("firing", "pending", "resolved")
 
 
-def sort_alerts(alarms: Iterable[Alert]) -> list[Alert]:
-    """Alerts in the order in which they are looked at: those that fire first, the most severe first."""
+def sort_alerts(alerts: Iterable[Alert]) -> list[Alert]:
+    """Sort alerts by status, firing first, then by severity."""
 
-    def order(each: Alert) -> tuple[int, int, float]:
-        return STATUS_ORDER.index(each.status), SEVERITIES.index(each.rule.severity), each.since
+    def order(alert: Alert) -> tuple[int, int, float]:
+        return STATUS_ORDER.index(alert.status), SEVERITIES.index(alert.rule.severity), alert.since
 
-    return sorted(alarms, key=order)
+    return sorted(alerts, key=order)
 
 
 def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What an event says beyond what names it, in words.
+    """Describe the fields of an event that its row does not show, as names and texts.
 
     >>> describe_event({"rule": "DROP", "value": 0.25, "since": 60.0, "layer": "retrieval", "remedies": []})
     [('value', '0.25'), ('since', '1970-01-01 00:01 UTC'), ('layer', 'retrieval')]
     """
-    found = []
+    described = []
     for name, value in body.items():
         if name in HIDDEN_FIELDS or value in (None, "", (), []):
             continue
@@ -172,8 +186,8 @@ def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
             text = format_number(value)
         else:
             text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        found.append((name, text))
-    return found
+        described.append((name, text))
+    return described
 
 
 HIDDEN_FIELDS = (
@@ -188,54 +202,54 @@ HIDDEN_FIELDS = (
     "remedies",
     "suspects",
 )
-"""What an event says that its line says already, or that stands with the alert."""
+"""Fields of an event that its row or its alert shows already."""
 
 
 def collect_messages(events: tuple[AlertEvent, ...]) -> dict[str, dict[str, Any]]:
-    """What was last told of each alert: the layer that the decision tree names, and what to do."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the latest firing notification of each alert, by alert."""
+    messages: dict[str, dict[str, Any]] = {}
     for event in events:
         if event.kind in ("firing", "reminder"):
-            found.setdefault(event.alert, event.body)
-    return found
+            messages.setdefault(event.alert, event.body)
+    return messages
 
 
 # --- clusters --------------------------------------------------------------------------------------
 
 
 class ClustersView(Struct, frozen=True, kw_only=True):
-    """The clusters of failing traces that were found last."""
+    """The latest clusters of failing traces."""
 
     install_hint: str | None = None
-    """What has to be installed first, in words; None: nothing."""
+    """The command that installs the missing extra; None: nothing is missing."""
     time: float | None = None
-    """When they were looked for; None: never."""
+    """Time of the clustering; None: never."""
     since: float | None = None
-    """Of traces since then."""
+    """Start of the clustered traffic."""
     clusters: Any = None
-    """The clusters, as `ragfault.analysis.clusters.ClusterReport`."""
+    """A `ragfault.analysis.clusters.ClusterReport`."""
     registry: Any = None
-    """What is remembered of them, as `ragfault.analysis.clusters.ClusterRegistry`."""
+    """A `ragfault.analysis.clusters.ClusterRegistry`."""
     promoted: int = 0
     """Cases in the evaluation set of the store."""
 
 
 def load_clusters(server: ServerState) -> ClustersView:
-    """The clusters that were found last."""
+    """Load the latest clusters."""
     missing = "pip install 'ragfault[cluster]'" if find_spec("sklearn") is None else None
-    kept: Mapping[str, Any] = server.store.read_setting(CLUSTERS_SETTING, {})
+    saved: Mapping[str, Any] = server.store.read_setting(CLUSTERS_SETTING, {})
     path = server.settings.data_folder / "promoted.jsonl"
-    many = path.read_bytes().count(b"\n") if path.is_file() else 0
-    if not kept:
-        return ClustersView(install_hint=missing, promoted=many)
-    found, registry = _decode_clusters(kept)
+    promoted = path.read_bytes().count(b"\n") if path.is_file() else 0
+    if not saved:
+        return ClustersView(install_hint=missing, promoted=promoted)
+    clusters, registry = _decode_clusters(saved)
     return ClustersView(
         install_hint=missing,
-        time=kept["time"],
-        since=kept["since"],
-        clusters=found,
+        time=saved["time"],
+        since=saved["since"],
+        clusters=clusters,
         registry=registry,
-        promoted=many,
+        promoted=promoted,
     )
 
 
@@ -248,30 +262,30 @@ def _decode_clusters(saved: Mapping[str, Any]) -> tuple[ClusterReport, ClusterRe
 
 
 def list_trace_clusters(server: ServerState, trace: str) -> list[tuple[str, str]]:
-    """Id and name of the clusters that a trace is in."""
-    kept: Mapping[str, Any] = server.store.read_setting(CLUSTERS_SETTING, {})
-    if not kept:
+    """List id and name of the clusters that contain a trace."""
+    saved: Mapping[str, Any] = server.store.read_setting(CLUSTERS_SETTING, {})
+    if not saved:
         return []
-    found, _ = _decode_clusters(kept)
-    return [(each.id, each.name) for each in found.clusters if trace in each.members]
+    clusters, _ = _decode_clusters(saved)
+    return [(cluster.id, cluster.name) for cluster in clusters.clusters if trace in cluster.members]
 
 
 # --- the judge -------------------------------------------------------------------------------------
 
 
 class VerdictAgreement(Struct, frozen=True, kw_only=True):
-    """How often people agreed with one kind of verdict."""
+    """Agreement of human labels with one kind of verdict."""
 
     part: str
     agreed: int
     n: int
     low: float
     high: float
-    """The ends of Wilson's 95 % interval of the share."""
+    """Limits of Wilson's 95 % interval of the share."""
 
 
 class JudgeView(Struct, frozen=True, kw_only=True):
-    """The judge of this server: its card, and what people here said of its verdicts."""
+    """The judge of this server: its card, and its agreement with human labels."""
 
     judge: str
     profile: str
@@ -282,7 +296,7 @@ class JudgeView(Struct, frozen=True, kw_only=True):
 
 
 def load_judge_view(server: ServerState) -> JudgeView:
-    """What is known of the judge of this server."""
+    """Load the card of the server's judge and its agreement with labels."""
     name = server.settings.judge.partition(":")[0]
     labels = server.store.read_labels()
     return JudgeView(
@@ -295,26 +309,28 @@ def load_judge_view(server: ServerState) -> JudgeView:
 
 
 def _measure_agreement(server: ServerState, labels: Sequence[HumanLabel]) -> Iterable[VerdictAgreement]:
-    """The share of verdicts that people agreed to, by part."""
+    """Yield the share of verdicts that labels confirm, by kind."""
     agreed: Counter[str] = Counter()
-    all_: Counter[str] = Counter()
-    for name in list(dict.fromkeys(each.trace for each in reversed(labels)))[:MAX_LABELED_TRACES]:
-        whole = server.store.get_trace(name)
-        if whole is None:
+    totals: Counter[str] = Counter()
+    for name in list(dict.fromkeys(label.trace for label in reversed(labels)))[:MAX_LABELED_TRACES]:
+        stored = server.store.get_trace(name)
+        if stored is None:
             continue
-        for (part, _), word in compare_labels(whole, [each for each in labels if each.trace == name]).items():
-            all_[part] += 1
+        for (part, _), word in compare_labels(
+            stored, [label for label in labels if label.trace == name]
+        ).items():
+            totals[part] += 1
             agreed[part] += word == "agreed"
-    for part in sorted(all_):
-        low, high = wilson_interval(agreed[part], all_[part])
-        yield VerdictAgreement(part=part, agreed=agreed[part], n=all_[part], low=low, high=high)
+    for part in sorted(totals):
+        low, high = wilson_interval(agreed[part], totals[part])
+        yield VerdictAgreement(part=part, agreed=agreed[part], n=totals[part], low=low, high=high)
 
 
 # --- settings --------------------------------------------------------------------------------------
 
 
 class TokenEntry(Struct, frozen=True, kw_only=True):
-    """A token as it may be shown."""
+    """Name and role of a token, without its hash."""
 
     name: str
     role: AccessRole
@@ -322,12 +338,12 @@ class TokenEntry(Struct, frozen=True, kw_only=True):
 
 
 class SettingsView(Struct, frozen=True, kw_only=True):
-    """What this server was told when it started, without anything secret."""
+    """Settings of the server without secrets, its counts, tokens and rules."""
 
     settings: dict[str, Any]
     totals: StoreTotals
     counts: dict[str, int]
-    """What was refused, dropped, sent since the server began."""
+    """Counts since the server started."""
     tokens: tuple[TokenEntry, ...]
     rules: tuple[AlertRule, ...]
 
@@ -341,15 +357,15 @@ SECRET_SETTINGS = (
     "token",
     "webhook",
 )
-"""What is never shown."""
+"""Settings whose values are never shown."""
 
 _URL_SECRETS = re.compile(r"(?<=://)[^/\s]*@|[?#].*")
-"""Of an address: who asks, by which password, and what else may open a door."""
+"""User, password and query of a URL, which may be secret."""
 
 
 def load_settings(server: ServerState) -> SettingsView:
-    """What this server was told."""
-    told = {
+    """Load the settings without secrets."""
+    shown = {
         name: ("set" if value else None)
         if name in SECRET_SETTINGS
         else _URL_SECRETS.sub("…", str(value))
@@ -357,15 +373,15 @@ def load_settings(server: ServerState) -> SettingsView:
         else value
         for name, value in asdict(server.settings).items()
     }
-    told["limits"] = asdict(server.settings.limits)
+    shown["limits"] = asdict(server.settings.limits)
     rules = DEFAULT_RULES if server.settings.rules is None else load_rules(server.settings.rules)
     return SettingsView(
-        settings=told,
+        settings=shown,
         totals=server.store.compute_totals(),
         counts=server.counters.totals,
         tokens=tuple(
-            TokenEntry(name=each.name, role=each.role, created=each.created)
-            for each in server.store.read_tokens()
+            TokenEntry(name=token.name, role=token.role, created=token.created)
+            for token in server.store.read_tokens()
         ),
         rules=tuple(rules),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -32,41 +31,41 @@ from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
 
 MAX_QUERIES = 1000
-"""Live queries whose words are looked at, the latest of the window."""
+"""Latest live queries of the window whose words are compared."""
 
 DRIFT_POINTS = 240
-"""Into how many stretches a window is cut at most."""
+"""Largest number of segments of a window."""
 
 LISTED_QUERY_LENGTH = 300
-"""Characters of a query that a list of traces holds; a longer one is read whole."""
+"""Characters of a query in a list of traces; longer queries are read from the trace."""
 
 
 class DriftView(Struct, frozen=True, kw_only=True):
-    """Live traffic beside the set that a system was evaluated on."""
+    """Drift of live traffic from an evaluated run."""
 
     now: float
     window: int
     """Minutes, up to now."""
     route: str | None
-    """None: all routes; the empty text: traces that name none."""
+    """None: all routes; empty: traces without a route."""
     run: str
     judges: tuple[str | None, str | None]
-    """Who judged the run, and who judged the live trace that was judged last: of two judges, figures differ."""
+    """The judge of the run and that of the latest live trace; scores of different judges are not comparable."""
     drift: TrafficDrift
 
 
 def load_drift(server: ServerState, run: str, route: str | None, window: int) -> DriftView:
-    """Hold the traffic of the last `window` minutes against a run of the folder of the store.
+    """Compare the traffic of the last `window` minutes with a run of the store.
 
-    Raises UnknownName for a run that is not there, UsageError where the two share no metric with a value.
+    Raises UnknownName for an unknown run, UsageError where the two share no metric with a value.
     """
-    now, held = server.now(), open_run(server, run)
-    until = math.floor(now / 60) + 1
+    now, opened_run = server.now(), open_run(server, run)
+    until = server.next_minute
     live = build_series(
         server.store.read_rollups(until - window, until, route=route, grain=max(1, window // DRIFT_POINTS))
     )
-    measures = {measure.name: measure for measure in server.store.read_measures()}
-    asked = _load_queries(
+    measures = server.measures
+    queries = _load_queries(
         server, TraceSelection(since=60.0 * (until - window), route=route, limit=MAX_QUERIES)
     )
     return DriftView(
@@ -74,35 +73,35 @@ def load_drift(server: ServerState, run: str, route: str | None, window: int) ->
         window=window,
         route=route,
         run=run,
-        judges=(held.manifest.judge, get_latest_judge(server)),
-        drift=measure_drift(held, live, measures, asked),
+        judges=(opened_run.manifest.judge, get_latest_judge(server)),
+        drift=measure_drift(opened_run, live, measures, queries),
     )
 
 
 def _load_queries(server: ServerState, selection: TraceSelection) -> list[str]:
-    """The queries of a page of traces, each whole."""
-    found = []
+    """Load the full queries of a page of traces."""
+    queries = []
     for line in server.store.list_traces(selection).lines:
-        whole = server.store.get_trace(line.id) if len(line.query) >= LISTED_QUERY_LENGTH else None
-        found.append(line.query if whole is None else whole.trace.query)
-    return found
+        stored = server.store.get_trace(line.id) if len(line.query) >= LISTED_QUERY_LENGTH else None
+        queries.append(line.query if stored is None else stored.trace.query)
+    return queries
 
 
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
-"""The three parts of the triad: what was found, what was said of it, and whether that answers."""
+"""The three metrics of the RAG triad."""
 
 MAX_ROUTES = 6
-"""Routes that are shown at once, those with the most traffic."""
+"""Routes that are shown, those with the most traffic."""
 
 MAX_POINTS, WINDOW_SEGMENTS = 120, 12
-"""Points of a line over time; stretches of a window, whose means say how far the mean of all can be trusted."""
+"""Points of a trend; segments of a window, whose means give the interval of the overall mean."""
 
 MAX_COHORTS = 20
-"""Cohorts of one field that are shown, those with the most traffic."""
+"""Cohorts shown per field, those with the most traffic."""
 
 
 class TriadTrend(Struct, frozen=True, kw_only=True):
-    """One part of the triad on one route over time."""
+    """Trend of one metric of the triad on one route."""
 
     metric: str
     route: str | None
@@ -110,56 +109,52 @@ class TriadTrend(Struct, frozen=True, kw_only=True):
 
 
 class InsightsView(Struct, frozen=True, kw_only=True):
-    """What goes together within a window that ends now."""
+    """Insights of a window that ends now: trends, distributions, correlations, chunks and cohorts."""
 
     now: float
     window: int
     """Minutes."""
     route: str | None
-    """None: all routes; the empty text: traces that name none."""
+    """None: all routes; empty: traces without a route."""
     grain: int
-    """Minutes to a point."""
+    """Minutes per point."""
     routes: int
-    """How many routes there were, of which those with the most traffic are here."""
+    """The number of routes, of which at most MAX_ROUTES are shown."""
     triad: tuple[TriadTrend, ...]
-    """By route, the one with the most traffic first, and by part."""
+    """By route, the one with the most traffic first, and by metric."""
     distributions: tuple[MetricDistribution, ...]
-    """Of the triad and its parts, by metric and route; of the outliers the five worst."""
+    """Of the triad and its metrics, by metric and route, with the five worst outliers."""
     correlations: tuple[MetricCorrelation, ...]
-    """Of pairs of metrics over the traces of the route, or of all routes."""
+    """Between pairs of metrics over the traces of the route."""
     insights: tuple[ChunkInsight, ...]
-    """Relevance and use of chunks by position and by the number of chunks, over all routes."""
+    """Relevance and use of chunks by position and by number of chunks, over all routes."""
     cohorts: tuple[RollingMean, ...]
-    """The triad and its parts by model, release, prompt version …, over all routes."""
+    """The triad and its metrics by model, release, prompt version …, over all routes."""
     marks: tuple[TimelineMark, ...]
 
 
 def load_insights(server: ServerState, route: str | None, window: int) -> InsightsView:
-    """What goes together within the last `window` minutes."""
+    """Load the insights of the last `window` minutes."""
     now, store = server.now(), server.store
-    until = math.floor(now / 60) + 1
+    until = server.next_minute
     since, grain = until - window, max(1, window // MAX_POINTS)
-    measures = {measure.name: measure for measure in store.read_measures()}
-    found = build_series(
-        each
+    measures = server.measures
+    series = build_series(
+        row
         for name in _select_metrics(measures)
-        for each in store.read_rollups(since, until, metric=name, route=route, grain=grain)
+        for row in store.read_rollups(since, until, metric=name, route=route, grain=grain)
     )
-    routes = _rank_routes(found)
+    routes = _rank_routes(series)
     return InsightsView(
         now=now,
         window=window,
         route=route,
         grain=grain,
         routes=len(routes),
-        triad=tuple(_build_trends(found, routes[:MAX_ROUTES])),
-        distributions=tuple(_build_distributions(server, found, routes[:MAX_ROUTES], (since, until))),
+        triad=tuple(_build_trends(series, routes[:MAX_ROUTES])),
+        distributions=tuple(_build_distributions(server, series, routes[:MAX_ROUTES], (since, until))),
         correlations=compute_correlations(
-            (
-                each
-                for each in store.read_products(since, until)
-                if route is None or (each.route or "") == route
-            ),
+            (row for row in store.read_products(since, until) if route is None or (row.route or "") == route),
             since,
             until,
         ),
@@ -170,15 +165,15 @@ def load_insights(server: ServerState, route: str | None, window: int) -> Insigh
 
 
 def _select_metrics(measures: Iterable[str]) -> list[str]:
-    """The metrics of the triad as this server keeps them: one of each name."""
-    found: dict[str, str] = {}
+    """Select one stored metric for each part of the triad, and the triad."""
+    selected: dict[str, str] = {}
     for name in measures:
-        found.setdefault(metric_name(name), name)
-    return [found[name] for name in (*TRIAD, "triad") if name in found]
+        selected.setdefault(metric_name(name), name)
+    return [selected[name] for name in (*TRIAD, "triad") if name in selected]
 
 
 def _rank_routes(all_series: Mapping[SeriesKey, MetricSeries]) -> list[str | None]:
-    """The routes, those with the most values first."""
+    """Sort the routes by their number of values, largest first."""
     sizes: Counter[str | None] = Counter()
     for (_, route, _), part in all_series.items():
         sizes[route] = max(sizes[route], part.value_count)
@@ -208,8 +203,8 @@ def _build_distributions(
     routes: Sequence[str | None],
     times: tuple[int, int],
 ) -> Iterator[MetricDistribution]:
-    """How the values lie, with the worst traces beyond the fence: roll-ups of a store name no traces."""
-    measures = {measure.name: measure for measure in server.store.read_measures()}
+    """Yield the distributions with the worst traces beyond the fence; roll-ups hold no traces."""
+    measures = server.measures
     for key, part in all_series.items():
         metric, route, _ = key
         shape = describe_distribution(key, part, measures[metric]) if route in routes else None
@@ -217,39 +212,41 @@ def _build_distributions(
             continue
         fence, worse = shape.fence, 1.0 if measures[metric].better == "higher" else -1.0
         worst = () if fence is None else server.store.read_worst_traces(metric, *times, route=route or "")
-        beyond = tuple(each for each in worst if fence is not None and worse * (each.value - fence) < 0)
+        beyond = tuple(trace for trace in worst if fence is not None and worse * (trace.value - fence) < 0)
         yield replace(shape, outliers=beyond)
 
 
 def _load_chunk_series(server: ServerState, since: int, until: int) -> dict[SeriesKey, MetricSeries]:
-    """The figures of chunks by position and by the number of chunks."""
+    """Load relevance, usage and depth of chunks by position."""
     grain = max(1, (until - since) // WINDOW_SEGMENTS)
-    found = (
-        each
+    rollups = (
+        rollup
         for name in ("relevance", "usage", "depth")
-        for each in server.store.read_rollups(since, until, metric=name, cohort="*", grain=grain, bins=False)
+        for rollup in server.store.read_rollups(
+            since, until, metric=name, cohort="*", grain=grain, bins=False
+        )
     )
-    return build_series(each for each in found if (each.cohort or "").startswith(CHUNK_COHORTS))
+    return build_series(rollup for rollup in rollups if (rollup.cohort or "").startswith(CHUNK_COHORTS))
 
 
 def _compare_cohorts(
     server: ServerState, measures: Mapping[str, MetricInfo], until: int, window: int
 ) -> Iterator[RollingMean]:
-    """The triad and its parts by cohort, against the window before; of each field the cohorts with most traffic."""
+    """Yield the triad by cohort against the window before; per field only the cohorts with the most traffic."""
     grain = next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
-    found: list[RollingMean] = []
+    means: list[RollingMean] = []
     for name in _select_metrics(measures):
         rows = server.store.read_rollups(
             until - 2 * window, until, metric=name, cohort="*", grain=grain, bins=False
         )
-        parts = build_series(each for each in rows if not (each.cohort or "").startswith(CHUNK_COHORTS))
-        found += rolling_means(parts, measures, until, [window])
+        parts = build_series(mean for mean in rows if not (mean.cohort or "").startswith(CHUNK_COHORTS))
+        means += rolling_means(parts, measures, until, [window])
     sizes: Counter[str] = Counter()
-    for each in found:
-        if each.interval is not None:
-            sizes[each.cohort or ""] = max(sizes[each.cohort or ""], each.interval.n)
+    for mean in means:
+        if mean.interval is not None:
+            sizes[mean.cohort or ""] = max(sizes[mean.cohort or ""], mean.interval.n)
     shown: Counter[str] = Counter()
     for cohort, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
         shown[cohort.partition("=")[0]] += 1
         if shown[cohort.partition("=")[0]] <= MAX_COHORTS:
-            yield from (each for each in found if each.cohort == cohort and each.interval is not None)
+            yield from (mean for mean in means if mean.cohort == cohort and mean.interval is not None)

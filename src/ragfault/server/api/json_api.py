@@ -2,208 +2,185 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import msgspec
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
-from ragfault.server.api import detail_views as seen
-from ragfault.server.api import traffic_views
-from ragfault.server.api.insight_views import load_drift, load_insights
-from ragfault.server.api.openapi import build_openapi
+from ragfault.server.api import detail_views, traffic_views
+from ragfault.server.api.insight_views import DriftView, InsightsView, load_drift, load_insights
 from ragfault.server.api.prometheus import render_metrics
+from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
+from ragfault.server.json_routes import JsonRoute, Server, build_openapi, problem_responses
 from ragfault.server.security import require_role
-from ragfault.server.state import ServerState
-from ragfault.server.storage import TraceSelection, TraceState
+from ragfault.server.storage import StoredTrace, TracePage, TraceSelection, TraceState
 
-public_router = APIRouter()
-router = APIRouter(dependencies=[Depends(require_role("read"))])
+public_router = APIRouter(route_class=JsonRoute)
+router = APIRouter(
+    route_class=JsonRoute,
+    dependencies=[Depends(require_role("read"))],
+    responses=problem_responses(401, 403, 429, 503),
+)
 
-SecondsParam = Annotated[float | None, Query(allow_inf_nan=False)]
-ValueParam = Annotated[float | None, Query(allow_inf_nan=False)]
-TextParam = Annotated[str | None, Query(max_length=1000)]
-TimeParam = Annotated[str, Query(max_length=40)]
-"""Seconds since 1970, or a day and a time of day in UTC."""
+INVALID: Any = {"responses": problem_responses(422)}
+UNKNOWN: Any = {"responses": problem_responses(404, 422)}
+
+# SkipJsonSchema: no URL can hold a null, absent is absent
+NumberParam = Annotated[float | SkipJsonSchema[None], Query(allow_inf_nan=False)]
+TextParam = Annotated[str | SkipJsonSchema[None], Query(max_length=1000)]
+TimeParam = Annotated[str, Query(max_length=40, description="Seconds since 1970, or an ISO time in UTC.")]
+NameParam = Annotated[str, Path(min_length=1)]
+WindowParam = Annotated[int, Query(ge=1, le=366 * DAY_MINUTES)]
 
 
 def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
-    since: SecondsParam = None,
-    until: SecondsParam = None,
+    since: NumberParam = None,
+    until: NumberParam = None,
     route: TextParam = None,
     model: TextParam = None,
     conversation: TextParam = None,
-    state: TraceState | None = None,
+    state: TraceState | SkipJsonSchema[None] = None,
     judge: TextParam = None,
     text: TextParam = None,
     metric: TextParam = None,
-    low: ValueParam = None,
-    high: ValueParam = None,
+    low: NumberParam = None,
+    high: NumberParam = None,
     sort: Annotated[str, Query(max_length=200)] = "time",
     order: Literal["descending", "ascending"] = "descending",
     after: TextParam = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> TraceSelection:
-    """The selection that a page's parameters ask for."""
+    """Build the selection that the query parameters ask for."""
     return TraceSelection(**locals())
 
 
-def json_response(content: Any) -> Response:
-    """A record as a response."""
-    return Response(msgspec.json.encode(content), media_type="application/json")
+Selection = Annotated[TraceSelection, Depends(read_selection)]
 
 
-@public_router.get("/healthz")
-async def get_health() -> Response:
-    """Whether the server is up."""
-    return json_response({"status": "ok"})
+@public_router.get("/healthz", responses=problem_responses(403), openapi_extra={"security": []})
+def get_health() -> dict[str, str]:
+    """Report that the server is up."""
+    return {"status": "ok"}
 
 
 @router.get("/openapi.json")
-async def get_interface(request: Request) -> Response:
-    """The description of the interface, as OpenAPI 3.1."""
-    return json_response(await run_in_threadpool(load_openapi, request.app))
-
-
-def load_openapi(app: FastAPI) -> dict[str, Any]:
-    """The description, made once for each server; whether a token is needed may change while it runs."""
+def get_interface(request: Request) -> dict[str, Any]:
+    """Describe the interface as OpenAPI 3.1."""
+    app: FastAPI = request.app
     if app.openapi_schema is None:
-        app.openapi_schema = build_openapi(app)
+        app.openapi_schema = build_openapi(app, (SentTrace, SentMark))
+    # a token may become necessary while the server runs
     return app.openapi_schema | ({"security": [{}, {"token": []}]} if app.state.access.is_open else {})
 
 
-@router.get("/metrics")
-async def get_prometheus(request: Request) -> Response:
-    """Histograms per metric and route, and how the server fares, as Prometheus reads it."""
-    text = await run_in_threadpool(render_metrics, request.app.state.server)
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+@router.get("/metrics", responses={200: {"content": {"text/plain": {}}}}, response_class=Response)
+def get_prometheus(server: Server) -> Response:
+    """Export histograms per metric and route, and the state of the server, to Prometheus."""
+    return Response(render_metrics(server), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/overview.json")
-async def get_overview(request: Request) -> Response:
-    """How everything stands now."""
-    return json_response(await run_in_threadpool(traffic_views.load_overview, request.app.state.server))
+def get_overview(server: Server) -> traffic_views.TrafficOverview:
+    """Summarize the present state of all metrics and alerts."""
+    return traffic_views.load_overview(server)
 
 
-@router.get("/metrics/{name}.json")
-async def get_metric(
-    request: Request,
-    name: str,
-    route: TextParam = None,
-    window: Annotated[int, Query(ge=1, le=366 * DAY_MINUTES)] = DAY_MINUTES,
-) -> Response:
-    """How one metric went."""
-    found = "" if route == seen.NO_ROUTE else route
-    return json_response(
-        await run_in_threadpool(traffic_views.load_metric, request.app.state.server, name, found, window)
-    )
+@router.get("/metrics/{name}.json", **UNKNOWN)
+def get_metric(
+    server: Server, name: NameParam, route: TextParam = None, window: WindowParam = DAY_MINUTES
+) -> traffic_views.MetricView:
+    """Return the trend of one metric."""
+    return traffic_views.load_metric(server, name, detail_views.parse_route(route), window)
 
 
-@router.get("/compare.json")
-async def get_comparison(
-    request: Request,
+@router.get("/compare.json", **INVALID)
+def get_comparison(
+    server: Server,
     since: TimeParam,
     until: TimeParam,
     since2: TimeParam,
     until2: TimeParam,
     route: TextParam = None,
-) -> Response:
-    """Two windows of a route beside each other: from since to until, and from since2 to until2."""
-    asked = {"since": since, "until": until, "since2": since2, "until2": until2, "route": route or ""}
-    return json_response(await run_in_threadpool(compare_requested_windows, request.app.state.server, asked))
+) -> detail_views.WindowComparison:
+    """Compare two windows of a route: from since to until, and from since2 to until2."""
+    return detail_views.compare_requested_windows(server, (since, until, since2, until2), route)
 
 
-def compare_requested_windows(server: ServerState, asked: Mapping[str, str]) -> seen.WindowComparison:
-    """The windows that parameters ask for. Raises UsageError for what is no time, and for windows without length."""
-    ends = [
-        math.floor((seen.parse_selection([("since", asked.get(name, ""))]).since or 0) / 60)
-        for name in ("since", "until", "since2", "until2")
-    ]
-    route = asked.get("route", "")
-    wanted = None if route in ("", seen.NO_ROUTE) else route
-    return seen.compare_windows(server, wanted, (ends[0], ends[1]), (ends[2], ends[3]))
-
-
-@router.get("/insights.json")
-async def get_insights(
-    request: Request,
+@router.get("/insights.json", **INVALID)
+def get_insights(
+    server: Server,
     route: TextParam = None,
     window: Annotated[int, Query(ge=1, le=7 * DAY_MINUTES)] = DAY_MINUTES,
-) -> Response:
-    """What goes together: the triad over time, how values lie, and what they go with."""
-    found = "" if route == seen.NO_ROUTE else route or None
-    return json_response(await run_in_threadpool(load_insights, request.app.state.server, found, window))
+) -> InsightsView:
+    """Return the triad over time, distributions, and correlations."""
+    return load_insights(server, detail_views.parse_route(route), window)
 
 
-@router.get("/drift.json")
-async def get_drift(
-    request: Request,
+@router.get("/drift.json", **UNKNOWN)
+def get_drift(
+    server: Server,
     run: Annotated[str, Query(max_length=400)],
     route: TextParam = None,
-    window: Annotated[int, Query(ge=1, le=366 * DAY_MINUTES)] = DAY_MINUTES,
-) -> Response:
-    """How far live traffic has moved from a run of the store."""
-    found = "" if route == seen.NO_ROUTE else route or None
-    return json_response(await run_in_threadpool(load_drift, request.app.state.server, run, found, window))
+    window: WindowParam = DAY_MINUTES,
+) -> DriftView:
+    """Measure how far live traffic has moved from a run of the store."""
+    return load_drift(server, run, detail_views.parse_route(route), window)
 
 
-@router.get("/traces.json")
-async def get_traces(
-    request: Request, selection: Annotated[TraceSelection, Depends(read_selection)]
-) -> Response:
-    """A page of traces."""
-    return json_response(
-        await run_in_threadpool(traffic_views.list_traces, request.app.state.server, selection)
-    )
+@router.get("/traces.json", **INVALID)
+def get_traces(server: Server, selection: Selection) -> TracePage:
+    """List a page of traces."""
+    return server.store.list_traces(selection)
 
 
-@router.get("/traces/{id:path}.json")
-async def get_trace(
-    request: Request, id: str, named: Annotated[TextParam, Query(alias="id")] = None
-) -> Response:
-    """One trace with all that is known of it; one whose id no path can hold is asked for as `-`, with its id behind."""
-    wanted = named if id == "-" and named is not None else id
-    return json_response(await run_in_threadpool(traffic_views.load_trace, request.app.state.server, wanted))
+@router.get("/traces/{id:path}.json", **UNKNOWN)
+def get_trace(
+    server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None
+) -> StoredTrace:
+    """Return one trace with its verdicts and scores.
+
+    A trace whose id fits in no path is requested as `-`, with its id as a query parameter.
+    """
+    return traffic_views.load_trace(server, named if id == "-" and named is not None else id)
 
 
 @router.get("/alerts.json")
-async def get_alerts(request: Request) -> Response:
-    """Alerts, and what happened to them."""
-    return json_response(await run_in_threadpool(traffic_views.load_alerts, request.app.state.server))
+def get_alerts(server: Server) -> traffic_views.AlertsView:
+    """Return the alerts and their history."""
+    return traffic_views.load_alerts(server)
 
 
 @router.get("/clusters.json")
-async def get_clusters(request: Request) -> Response:
-    """Failing traces that fail alike, as they were found last."""
-    return json_response(await run_in_threadpool(seen.load_clusters, request.app.state.server))
+def get_clusters(server: Server) -> detail_views.ClustersView:
+    """Return the latest clusters of failing traces."""
+    return detail_views.load_clusters(server)
 
 
 @router.get("/judge.json")
-async def get_judge(request: Request) -> Response:
-    """How far the judge can be trusted."""
-    return json_response(await run_in_threadpool(seen.load_judge_view, request.app.state.server))
+def get_judge(server: Server) -> detail_views.JudgeView:
+    """Return the card of the judge and its agreement with human labels."""
+    return detail_views.load_judge_view(server)
 
 
 @router.get("/settings.json")
-async def get_settings(request: Request) -> Response:
-    """What the server was told when it started, without anything secret."""
-    return json_response(await run_in_threadpool(seen.load_settings, request.app.state.server))
+def get_settings(server: Server) -> detail_views.SettingsView:
+    """Return the settings of the server without secrets."""
+    return detail_views.load_settings(server)
 
 
 @router.get("/runs.json")
-async def get_runs(request: Request) -> Response:
-    """The runs in the folder of the store."""
-    return json_response(await run_in_threadpool(traffic_views.list_runs, request.app.state.server))
+def get_runs(server: Server) -> tuple[traffic_views.RunEntry, ...]:
+    """List the runs in the folder of the store."""
+    return traffic_views.list_runs(server)
 
 
-@router.get("/export.zip")
-async def get_export(
-    request: Request, selection: Annotated[TraceSelection, Depends(read_selection)]
-) -> Response:
-    """The judged traces of a selection as a run, packed."""
-    packed = await run_in_threadpool(traffic_views.export_zip, request.app.state.server, selection)
-    return Response(packed, media_type="application/zip")
+@router.get(
+    "/export.zip",
+    responses={**problem_responses(422), 200: {"content": {"application/zip": {}}}},
+    response_class=Response,
+)
+def get_export(server: Server, selection: Selection) -> Response:
+    """Export the judged traces of a selection as a run in a ZIP file."""
+    return Response(traffic_views.export_zip(server, selection), media_type="application/zip")

@@ -11,7 +11,7 @@ from ragfault.server.state import ServerState
 
 
 def render_metrics(server: ServerState) -> str:
-    """The text that Prometheus reads. A value that stands on the border of two bins counts in the upper one."""
+    """Render all metrics in the Prometheus text format. A value on the edge of two bins counts in the upper one."""
     return "\n".join([*_render_server(server), *_render_scores(server), *_render_checks(server)]) + "\n"
 
 
@@ -50,19 +50,19 @@ def _render_head(name: str, kind: str, text: str) -> Iterator[str]:
 
 
 def _render_scores(server: ServerState) -> Iterator[str]:
-    measures = {measure.name: measure for measure in server.store.read_measures()}
-    found = server.store.read_total_rollups()
+    measures = server.measures
+    rollups = server.store.read_total_rollups()
     yield from _render_head("ragfault_score", "histogram", "The values of a metric on a route.")
-    for each in found:
-        yield from _render_histogram(each, measures[each.metric])
+    for rollup in rollups:
+        yield from _render_histogram(rollup, measures[rollup.metric])
     yield from _render_head("ragfault_score_missing_total", "counter", "Scores without a value.")
-    for each in found:
-        for state, n in (("undefined", each.undefined), ("failed", each.failed)):
-            yield f'ragfault_score_missing_total{{{_format_labels(each, measures[each.metric])},status="{state}"}} {n}'
+    for rollup in rollups:
+        for state, n in (("undefined", rollup.undefined), ("failed", rollup.failed)):
+            yield f'ragfault_score_missing_total{{{_format_labels(rollup, measures[rollup.metric])},status="{state}"}} {n}'
 
 
 def _render_checks(server: ServerState) -> Iterator[str]:
-    """What a better judge says of a sample, and what that came to; nothing where none is asked."""
+    """Yield the spot checks of today and the estimates from them; nothing without spot checks."""
     if server.ppi_estimator is None:
         return
     now = server.ppi_estimator.progress
@@ -80,12 +80,14 @@ def _render_checks(server: ServerState) -> Iterator[str]:
     if now.dollars is not None:
         yield from _render_head("ragfault_checks_dollars", "gauge", "US$ of today (UTC).")
         yield f"ragfault_checks_dollars {now.dollars:g}"
-    found = [(key, each) for key, each in server.ppi_estimator.list_daily() if each.mean is not None]
+    estimates = [
+        (key, estimate) for key, estimate in server.ppi_estimator.list_daily() if estimate.mean is not None
+    ]
     for name, text in (("", "The mean"), ("_low", "The lower"), ("_high", "The upper")):
-        told = "by the better judge over the last day." if not name else "end of its 95 % interval."
-        yield from _render_head(f"ragfault_ppi{name}", "gauge", f"{text} {told}")
-        for (metric, route), each in found:
-            value = getattr(each, name[1:] or "mean")
+        suffix = "by the better judge over the last day." if not name else "end of its 95 % interval."
+        yield from _render_head(f"ragfault_ppi{name}", "gauge", f"{text} {suffix}")
+        for (metric, route), estimate in estimates:
+            value = getattr(estimate, name[1:] or "mean")
             labels = f'metric="{_escape_label(metric)}",route="{_escape_label(route)}"'
             yield f"ragfault_ppi{name}{{{labels}}} {value:g}"
 
@@ -106,5 +108,5 @@ def _format_labels(rollup: Rollup, measure: MetricInfo) -> str:
 
 
 def _escape_label(text: str) -> str:
-    """A text as the value of a label."""
+    """Escape the value of a label."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -34,19 +34,18 @@ from ragfault.server.storage import (
     StoredTrace,
     StoreTotals,
     TimelineMark,
-    TracePage,
     TraceSelection,
     export_run,
 )
 
 OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)
-"""The windows of the overview, in minutes."""
+"""The windows of the overview in minutes."""
 WINDOW_SEGMENTS = 12
-"""Into how many stretches a window is cut: the means of each say how far the mean of all can be trusted."""
+"""Segments of a window, whose means give the interval of the overall mean."""
 
 
 class MetricTrend(Struct, frozen=True, kw_only=True):
-    """One metric on one route over one window."""
+    """Mean of one metric on one route over one window, with its change."""
 
     metric: str
     layer: Layer
@@ -60,18 +59,17 @@ class MetricTrend(Struct, frozen=True, kw_only=True):
     mean: float | None
     low: float | None
     high: float | None
-    """The 95 % interval of the mean."""
+    """Limits of the 95 % interval of the mean."""
     delta: float | None = None
-    """Against the window of the same length before."""
+    """Change against the previous window of the same length."""
     delta_low: float | None = None
     delta_high: float | None = None
     ppi: PpiEstimate | None = None
-    """The mean by a better judge on a sample; of whole routes over a day, and on the page of a metric; None: no such
-    judge is asked."""
+    """The mean estimated from spot checks, for a day or on the page of a metric; None without spot checks."""
 
 
 class TrafficOverview(Struct, frozen=True, kw_only=True):
-    """The first page: what is stored, how each metric stands on each route, which alerts burn."""
+    """The overview: the store, the trend of each metric on each route, and open alerts."""
 
     now: float
     totals: StoreTotals
@@ -79,20 +77,20 @@ class TrafficOverview(Struct, frozen=True, kw_only=True):
     """Ordered by metric, route and window."""
     routes: tuple[str, ...]
     alerts: tuple[Alert, ...]
-    """Those that are not over."""
+    """Alerts that are not resolved."""
     marks: tuple[TimelineMark, ...]
-    """Of the last day."""
+    """Marks of the last day."""
     counts: dict[str, int]
-    """What was dropped, rejected, repeated … within the last day."""
+    """Counts of traces that were dropped, rejected, repeated … within the last day."""
     scoring: dict[str, float]
-    """Traces a second, milliseconds a trace, how many wait."""
+    """Traces per second, milliseconds per trace, and traces waiting."""
     judge: str
     checking: SpotCheckProgress | None = None
-    """How the better judge fares on its sample; None: none is asked."""
+    """Progress of the spot checks; None without any."""
 
 
 class TrendPoint(Struct, frozen=True, kw_only=True):
-    """A metric on a route over one stretch of minutes."""
+    """Mean of a metric on a route over one segment of time."""
 
     minute: int
     route: str | None
@@ -103,13 +101,13 @@ class TrendPoint(Struct, frozen=True, kw_only=True):
 
 
 class MetricView(Struct, frozen=True, kw_only=True):
-    """The page of one metric: its course, how its values lie, and its worst traces."""
+    """Trend, distributions and worst traces of one metric."""
 
     now: float
     measure: MetricInfo
     window: int
     grain: int
-    """Minutes to a point."""
+    """Minutes per point."""
     points: tuple[TrendPoint, ...]
     distributions: tuple[MetricDistribution, ...]
     """By route."""
@@ -118,22 +116,22 @@ class MetricView(Struct, frozen=True, kw_only=True):
     """Trace and value, the worst first."""
     marks: tuple[TimelineMark, ...]
     cohorts: tuple[MetricTrend, ...]
-    """The same by cohort; `route` holds the cohort ("release=7")."""
+    """Trends by cohort; `route` holds the cohort ("release=7")."""
 
 
 class AlertsView(Struct, frozen=True, kw_only=True):
-    """The page of alerts: their states, and what happened."""
+    """Alerts, silences and their history."""
 
     now: float
     alarms: tuple[Alert, ...]
-    """Those that are not over, and those that resolved a while ago."""
+    """Open and recently resolved alerts."""
     silences: tuple[AlertSilence, ...]
     events: tuple[AlertEvent, ...]
-    """What happened, the latest first."""
+    """Latest first."""
 
 
 class RunEntry(Struct, frozen=True, kw_only=True):
-    """A run that lies in the folder of the store."""
+    """A run in the folder of the store."""
 
     name: str
     manifest: Manifest
@@ -143,9 +141,9 @@ class RunEntry(Struct, frozen=True, kw_only=True):
 
 
 def load_overview(server: ServerState) -> TrafficOverview:
-    """How everything stands now."""
+    """Load the overview."""
     now, store = server.now(), server.store
-    until = math.floor(now / 60) + 1
+    until = server.next_minute
     return TrafficOverview(
         now=now,
         totals=store.compute_totals(),
@@ -169,26 +167,26 @@ def load_overview(server: ServerState) -> TrafficOverview:
 def load_metric(
     server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES
 ) -> MetricView:
-    """How one metric went over a window of minutes. Raises UnknownName for one that is not kept."""
+    """Load the trend of one metric over a window of minutes. Raises UnknownName for an unknown metric."""
     measure = _get_measure(server, name)
     now = server.now()
-    until = math.floor(now / 60) + 1
+    until = server.next_minute
     grain = max(1, window // 240)
     store = server.store
-    found = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
+    rollups = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
     better = {} if server.ppi_estimator is None else server.ppi_estimator.estimate_window(name, window, route)
     points = tuple(
         TrendPoint(
-            minute=each.minute,
-            route=each.route,
-            n=each.n,
-            mean=each.sum / each.n if each.n else None,
-            undefined=each.undefined,
-            failed=each.failed,
+            minute=rollup.minute,
+            route=rollup.route,
+            n=rollup.n,
+            mean=rollup.sum / rollup.n if rollup.n else None,
+            undefined=rollup.undefined,
+            failed=rollup.failed,
         )
-        for each in found
+        for rollup in rollups
     )
-    shapes = (describe_distribution(key, part, measure) for key, part in build_series(found).items())
+    distributions = (describe_distribution(key, part, measure) for key, part in build_series(rollups).items())
     worst = store.read_worst_traces(name, until - window, until, route=route, limit=20)
     return MetricView(
         now=now,
@@ -196,32 +194,27 @@ def load_metric(
         window=window,
         grain=grain,
         points=points,
-        distributions=tuple(each for each in shapes if each is not None),
+        distributions=tuple(rollup for rollup in distributions if rollup is not None),
         trends=tuple(
-            msgspec.structs.replace(each, ppi=better.get(each.route or ""))
-            for each in _compute_trends(server, until, window, metric=name, route=route)
+            msgspec.structs.replace(rollup, ppi=better.get(rollup.route or ""))
+            for rollup in _compute_trends(server, until, window, metric=name, route=route)
         ),
-        worst=tuple((each.trace, each.value) for each in worst),
+        worst=tuple((rollup.trace, rollup.value) for rollup in worst),
         marks=store.read_marks(now - window * 60),
         cohorts=tuple(_compute_trends(server, until, window, metric=name, cohort="*")),
     )
 
 
-def list_traces(server: ServerState, selection: TraceSelection) -> TracePage:
-    """A page of traces."""
-    return server.store.list_traces(selection)
-
-
 def load_trace(server: ServerState, id: str) -> StoredTrace:
-    """One trace. Raises UnknownName where there is none."""
-    found = server.store.get_trace(id)
-    if found is None:
+    """Load one trace. Raises UnknownName for an unknown id."""
+    trace = server.store.get_trace(id)
+    if trace is None:
         raise UnknownName("trace", id, (), hint="It may have been forgotten, or never have come.")
-    return found
+    return trace
 
 
 def load_alerts(server: ServerState) -> AlertsView:
-    """The states of all alerts, and what happened to them."""
+    """Load the alerts and their history."""
     state = server.load_alert_state()
     return AlertsView(
         now=server.now(), alarms=state.alerts, silences=state.silences, events=server.store.read_events()
@@ -229,19 +222,19 @@ def load_alerts(server: ServerState) -> AlertsView:
 
 
 def list_runs(server: ServerState) -> tuple[RunEntry, ...]:
-    """The runs in the folder of the store, by name."""
-    found = []
-    for place in sorted(server.settings.runs_folder.glob("*/manifest.json")):
+    """List the readable runs in the folder of the store by name."""
+    runs = []
+    for path in sorted(server.settings.runs_folder.glob("*/manifest.json")):
         try:
-            made = msgspec.json.decode(place.read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         except (OSError, msgspec.MsgspecError):
             continue
-        found.append(RunEntry(name=place.parent.name, manifest=made))
-    return tuple(found)
+        runs.append(RunEntry(name=path.parent.name, manifest=manifest))
+    return tuple(runs)
 
 
 def export_zip(server: ServerState, selection: TraceSelection) -> bytes:
-    """The judged traces of a selection as a run, in a ZIP file. Raises what `export` raises."""
+    """Export the judged traces of a selection as a run in a ZIP file. Raises what `export_run` raises."""
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
         run = export_run(server.store, selection, Path(folder, "run"))
         file = io.BytesIO()
@@ -255,7 +248,7 @@ def export_zip(server: ServerState, selection: TraceSelection) -> bytes:
 
 
 def _get_measure(server: ServerState, name: str) -> MetricInfo:
-    known = {measure.name: measure for measure in server.store.read_measures()}
+    known = server.measures
     if name not in known:
         raise UnknownName("metric", name, known, hint="It is not kept by this server.")
     return known[name]
@@ -269,20 +262,20 @@ def _compute_trends(
     route: str | None = None,
     cohort: str | None = "",
 ) -> Sequence[MetricTrend]:
-    """How metrics stand over a window that ends at a minute, against the window before."""
+    """Compute the trends of metrics over a window that ends at a minute, against the window before."""
     grain = next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
-    found = server.store.read_rollups(
+    rollups = server.store.read_rollups(
         until - 2 * window, until, metric=metric, route=route, cohort=cohort, grain=grain, bins=False
     )
-    measures = {measure.name: measure for measure in server.store.read_measures()}
+    measures = server.measures
     return [
-        _build_trend(each, measures[each.metric])
-        for each in rolling_means(build_series(found), measures, until, [window])
+        _build_trend(rolling_mean, measures[rolling_mean.metric])
+        for rolling_mean in rolling_means(build_series(rollups), measures, until, [window])
     ]
 
 
 def _add_ppi(server: ServerState, trend: MetricTrend) -> MetricTrend:
-    """The same with the estimate of the last day, where it is over a day and there is one."""
+    """Add the daily estimate from spot checks to a trend over a day."""
     if server.ppi_estimator is None or trend.window != DAY_MINUTES:
         return trend
     return msgspec.structs.replace(trend, ppi=server.ppi_estimator.get_daily(trend.metric, trend.route))
@@ -310,8 +303,8 @@ def _build_trend(rolling_mean: RollingMean, measure: MetricInfo) -> MetricTrend:
 
 
 def _sum_counts(counts: Sequence[EventCount]) -> dict[str, int]:
-    """The counts by name, over all minutes."""
-    found: dict[str, int] = {}
+    """Sum the counts by name over all minutes."""
+    totals: dict[str, int] = {}
     for name, _, n in counts:
-        found[name] = found.get(name, 0) + n
-    return found
+        totals[name] = totals.get(name, 0) + n
+    return totals

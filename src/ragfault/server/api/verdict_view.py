@@ -23,67 +23,69 @@ from ragfault.records import Citation, ClaimSupport, RelevanceLevel, Trace, Verd
 from ragfault.server.storage import StoredTrace
 
 MAX_QUOTE_LENGTH = 2000
-"""Characters of a quote that is looked for."""
+"""Longest quote that is searched for, in characters."""
 
 SUPPORT_ORDER: tuple[ClaimSupport, ...] = ("contradicted", "unsupported", "inferred", "supported")
-"""Of claims that share words, the gravest colours them."""
+"""Where claims overlap, the worst support colours the text."""
 
 T = TypeVar("T")
 
 VerdictKey = tuple[str, int]
-"""What a stretch of text is: a claim or a citation, and its place."""
+"""Kind ("claim" or "citation") and position of a verdict."""
 
 
 class TextSegment(NamedTuple):
-    """A stretch of a text between two ends of what is marked in it."""
+    """Segment of a text between two ends of marked spans."""
 
     text: str
     keys: tuple[VerdictKey, ...]
-    """What it is part of."""
+    """Verdicts whose spans cover the segment."""
     begins: tuple[VerdictKey, ...]
-    """What begins with it."""
+    """Verdicts whose spans begin with it."""
     ends: tuple[VerdictKey, ...]
-    """What ends with it."""
+    """Verdicts whose spans end with it."""
     kind: str = ""
-    """Of a part of an answer: how the gravest of its claims is supported."""
+    """Of an answer: the worst support of its claims."""
 
 
 def split_text(text: str, spans: Iterable[tuple[int, int, VerdictKey]]) -> list[TextSegment]:
-    """A text cut at the ends of spans, which may overlap or reach beyond it; empty ones are left out.
+    """Split a text at the ends of spans, which are clipped to it and may overlap; empty spans are dropped.
 
     >>> [(piece.text, piece.keys) for piece in split_text("abcd", [(1, 3, ("claim", 0)), (2, 9, ("claim", 1))])]
     [('a', ()), ('b', (('claim', 0),)), ('c', (('claim', 0), ('claim', 1))), ('d', (('claim', 1),))]
     """
-    held = [(max(0, start), min(len(text), end), key) for start, end, key in spans]
-    held = [each for each in held if each[0] < each[1]]
-    ends = sorted({0, len(text), *(end for start, stop, _ in held for end in (start, stop))})
+    clipped = [(max(0, start), min(len(text), end), key) for start, end, key in spans]
+    clipped = [span for span in clipped if span[0] < span[1]]
+    ends = sorted({0, len(text), *(end for start, stop, _ in clipped for end in (start, stop))})
     begun: set[VerdictKey] = set()
-    found = []
+    segments = []
     for start, end in pairwise(ends):
-        keys = tuple(dict.fromkeys(key for first, last, key in held if first <= start and end <= last))
-        fresh = tuple(key for key in keys if key not in begun)
-        begun.update(fresh)
-        done = tuple(key for key in keys if any(last == end and key == one for _, last, one in held))
-        found.append(TextSegment(text[start:end], keys, fresh, done))
-    return found
+        keys = tuple(dict.fromkeys(key for first, last, key in clipped if first <= start and end <= last))
+        begins = tuple(key for key in keys if key not in begun)
+        begun.update(begins)
+        finished = tuple(
+            key for key in keys if any(last == end and key == begun_key for _, last, begun_key in clipped)
+        )
+        segments.append(TextSegment(text[start:end], keys, begins, finished))
+    return segments
 
 
 def segment_answer(trace: Trace, verdicts: Verdicts | None) -> list[TextSegment]:
-    """The answer, cut at its claims."""
+    """Split the answer at its claims."""
     claims = (verdicts.claim if verdicts else None) or ()
-    found = split_text(
-        trace.answer or "", ((each.start, each.end, ("claim", at)) for at, each in enumerate(claims))
+    segments = split_text(
+        trace.answer or "", ((claim.start, claim.end, ("claim", at)) for at, claim in enumerate(claims))
     )
 
     def kind(piece: TextSegment) -> str:
         seen = {claims[at].support for _, at in piece.keys}
-        return next((each for each in SUPPORT_ORDER if each in seen), "")
+        return next((claim for claim in SUPPORT_ORDER if claim in seen), "")
 
-    return [piece._replace(kind=kind(piece)) for piece in found]
+    return [piece._replace(kind=kind(piece)) for piece in segments]
 
 
 def segment_chunk(trace: Trace, verdicts: Verdicts | None, position: int) -> list[TextSegment]:
-    """A chunk, cut at the evidence of claims and the quotes of citations."""
+    """Split a chunk at the evidence of claims and the quotes of citations."""
     chunk = (trace.chunks or ())[position]
     spans: list[tuple[int, int, VerdictKey]] = []
     if locate_chunk(trace, chunk.id) == position:
@@ -97,26 +99,26 @@ def segment_chunk(trace: Trace, verdicts: Verdicts | None, position: int) -> lis
 
 
 def locate_chunk(trace: Trace, chunk: str) -> int | None:
-    """The place of a chunk in a trace; None where it is not there."""
-    return next((at for at, each in enumerate(trace.chunks or ()) if each.id == chunk), None)
+    """Return the position of a chunk in a trace; None where it is missing."""
+    return next((at for at, candidate in enumerate(trace.chunks or ()) if candidate.id == chunk), None)
 
 
 def locate_quote(trace: Trace, citation: Citation) -> tuple[int, int] | None:
-    """Where the quote of a citation stands in its chunk, whatever the white space; None where it does not."""
+    """Return the span of a citation's quote in its chunk, ignoring whitespace; None where it is missing."""
     place = locate_chunk(trace, citation.chunk)
-    spoken_ = (citation.quote or "")[:MAX_QUOTE_LENGTH].split()
-    if place is None or not spoken_:
+    words = (citation.quote or "")[:MAX_QUOTE_LENGTH].split()
+    if place is None or not words:
         return None
-    found = re.search(r"\s+".join(map(re.escape, spoken_)), (trace.chunks or ())[place].text)
-    return found.span() if found else None
+    match = re.search(r"\s+".join(map(re.escape, words)), (trace.chunks or ())[place].text)
+    return match.span() if match else None
 
 
 def match_claim(verdicts: Verdicts | None, citation: Citation) -> int | None:
-    """The claim that a citation stands by; None where it names none, or one that the judge did not see."""
-    told = " ".join((citation.claim or "").split())
+    """Return the position of the claim that a citation supports; None without a match."""
+    cited = " ".join((citation.claim or "").split())
     for at, claim in enumerate((verdicts.claim if verdicts else None) or ()):
         seen = " ".join(claim.claim.split())
-        if told and seen and (told in seen or seen in told):
+        if cited and seen and (cited in seen or seen in cited):
             return at
     return None
 
@@ -125,10 +127,10 @@ def match_claim(verdicts: Verdicts | None, citation: Citation) -> int | None:
 
 
 def build_labels(stored: StoredTrace, part: str, at: int, agree: bool) -> HumanVerdicts:
-    """What somebody says who agrees or disagrees with one verdict, as the verdicts of a label.
+    """Build the label of a person who agrees or disagrees with one verdict.
 
-    Who disagrees says the opposite: that a supported claim is not, that a chunk is (not at all, or highly) relevant.
-    Raises UsageError for a verdict that is not there.
+    Disagreement labels the opposite: a supported claim as unsupported, a relevant chunk as not relevant, and so on.
+    Raises UsageError for a verdict that does not exist.
     """
     if part not in LABEL_BUILDERS or stored.verdicts is None:
         raise UsageError(
@@ -198,7 +200,7 @@ LABEL_BUILDERS: dict[str, Callable[[Verdicts, int, bool], HumanVerdicts]] = {
     "aspect": _label_aspect,
     "refused": _label_refusal,
 }
-"""The verdicts that can be agreed to → what is then said."""
+"""Verdicts that can be labelled → builder of the label."""
 
 
 def _get_item(items: Sequence[T] | None, at: int) -> T:
@@ -208,21 +210,20 @@ def _get_item(items: Sequence[T] | None, at: int) -> T:
 
 
 def compare_labels(stored: StoredTrace, labels: Sequence[HumanLabel]) -> dict[VerdictKey, str]:
-    """What people said of each verdict so far: "agreed" or "disagreed", by part and place."""
-    told = resolve_labels(labels).get(stored.trace.id)
-    found: dict[VerdictKey, str] = {}
-    if told is None or stored.verdicts is None:
-        return found
+    """Compare the labels of a trace with its verdicts: "agreed" or "disagreed" by kind and position."""
+    resolved = resolve_labels(labels).get(stored.trace.id)
+    compared: dict[VerdictKey, str] = {}
+    if resolved is None or stored.verdicts is None:
+        return compared
     for part in LABEL_BUILDERS:
         for at in range(_count_verdicts(stored.verdicts, part)):
             for key, word in list_values(build_labels(stored, part, at, True)).items():
-                if key in told.values:
-                    found[part, at] = "agreed" if told.values[key] == word else "disagreed"
-    return found
+                if key in resolved.values:
+                    compared[part, at] = "agreed" if resolved.values[key] == word else "disagreed"
+    return compared
 
 
 def _count_verdicts(verdicts: Verdicts, part: str) -> int:
-    """How many verdicts of a part there are."""
     if part == "refused":
         return int(verdicts.answer is not None)
     items = (

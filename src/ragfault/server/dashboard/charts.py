@@ -16,10 +16,10 @@ from ragfault.server.storage import TimelineMark
 from ragfault.text.number_format import format_number
 
 MAX_LINES = 6
-"""Routes that one course shows; each has a colour and a dash of its own."""
+"""Largest number of lines in one chart; each has its own colour and dash."""
 
 MIN_POINT_VALUES, MIN_POINTS = 8, 24
-"""Values that a point holds on average, and stretches that a line has all the same."""
+"""Average number of values per point, and the least number of points of a line."""
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 34
 
@@ -34,12 +34,12 @@ def draw_trend(
     times: tuple[int, int],
     name: str | None = None,
 ) -> Markup | None:
-    """Means over time, a line under each name, with marks as upright lines; None without a value.
+    """Draw means over time, one line per name, with marks as vertical lines; None without a value.
 
-    `measure` gives the range, `times` are the first and the last minute, `name` is what is drawn, else the metric.
-    Before the first value nothing is drawn.
+    `measure` gives the range, `times` are the first and the last minute, `name` replaces the metric in the description.
+    The time before the first value is left out.
     """
-    known = {each: [point for point in points if point.mean is not None] for each, points in lines.items()}
+    known = {line: [point for point in points if point.mean is not None] for line, points in lines.items()}
     values = [point.mean or 0.0 for points in known.values() for point in points]
     if not values:
         return None
@@ -54,16 +54,16 @@ def draw_trend(
     def y(value: float) -> float:
         return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
 
-    drawn = [
-        _draw_line(each, [(x(p.minute), y(p.mean or 0.0), p) for p in points], at)
-        for at, (each, points) in enumerate(list(known.items())[:MAX_LINES])
+    paths = [
+        _draw_line(line, [(x(p.minute), y(p.mean or 0.0), p) for p in points], at)
+        for at, (line, points) in enumerate(list(known.items())[:MAX_LINES])
     ]
     return tag(
         "svg",
         _draw_gridlines(low, high, y),
         [_draw_time_tick(first + (last - first) * at / 4, x, at % 2 == 1) for at in range(5)],
         [_draw_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _is_within(mark, (first, last))],
-        drawn,
+        paths,
         class_="course",
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
@@ -72,17 +72,17 @@ def draw_trend(
 
 
 def group_by_route(points: Sequence[TrendPoint]) -> dict[str, list[TrendPoint]]:
-    """The points of each route, those of no route under a name that says so."""
-    found: dict[str, list[TrendPoint]] = {}
+    """Group points by route; routes without a value are left out."""
+    lines: dict[str, list[TrendPoint]] = {}
     for point in points:
-        found.setdefault(point.route or "no route", []).append(point)
-    return {name: those for name, those in found.items() if any(one.mean is not None for one in those)}
+        lines.setdefault(point.route or "no route", []).append(point)
+    return {name: those for name, those in lines.items() if any(point.mean is not None for point in those)}
 
 
 def coarsen_lines(
     lines: Mapping[str, Sequence[TrendPoint]], grain: int
 ) -> tuple[int, dict[str, list[TrendPoint]]]:
-    """Lines whose points hold eight values on average, as far as 24 stretches are left; and minutes to a point.
+    """Merge points until they hold eight values on average, down to 24 points; return minutes per point and the lines.
 
     >>> few = [TrendPoint(minute=at, route=None, n=1, mean=at % 2, undefined=0, failed=0) for at in range(96)]
     >>> found, lines = coarsen_lines({"m": few}, 1)
@@ -93,11 +93,11 @@ def coarsen_lines(
     if not all_:
         return grain, {}
     first, last = min(point.minute for point in all_), max(point.minute for point in all_)
-    found = {name: list(points) for name, points in lines.items()}
-    while (last - first) / (2 * grain) >= MIN_POINTS - 1 and _is_sparse(found):
+    merged = {name: list(points) for name, points in lines.items()}
+    while (last - first) / (2 * grain) >= MIN_POINTS - 1 and _is_sparse(merged):
         grain *= 2
-        found = {name: _merge_points(points, first, grain) for name, points in found.items()}
-    return grain, found
+        merged = {name: _merge_points(points, first, grain) for name, points in merged.items()}
+    return grain, merged
 
 
 def _is_sparse(lines: Mapping[str, Sequence[TrendPoint]]) -> bool:
@@ -106,13 +106,13 @@ def _is_sparse(lines: Mapping[str, Sequence[TrendPoint]]) -> bool:
 
 
 def _merge_points(points: Sequence[TrendPoint], first: int, grain: int) -> list[TrendPoint]:
-    """The points of each stretch as one."""
-    found: dict[int, TrendPoint] = {}
-    for each in points:
-        minute = each.minute - (each.minute - first) % grain
-        there = found.get(minute)
-        found[minute] = replace(each, minute=minute) if there is None else _merge_pair(there, each)
-    return list(found.values())
+    """Merge the points of each segment."""
+    merged: dict[int, TrendPoint] = {}
+    for point in points:
+        minute = point.minute - (point.minute - first) % grain
+        there = merged.get(minute)
+        merged[minute] = replace(point, minute=minute) if there is None else _merge_pair(there, point)
+    return list(merged.values())
 
 
 def _merge_pair(first: TrendPoint, second: TrendPoint) -> TrendPoint:
@@ -125,7 +125,7 @@ def _merge_pair(first: TrendPoint, second: TrendPoint) -> TrendPoint:
 
 
 def _axis_range(measure: MetricInfo, values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the upright axis: the range of the metric, or of its values where it is open."""
+    """Return the range of the vertical axis: that of the metric, or of the values where it is open."""
     low = min([0.0, *values]) if measure.low is None else measure.low
     high = max(values) * 1.05 if measure.high is None else measure.high
     return (low, high) if high > low else (low - 0.5, low + 0.5)
@@ -152,14 +152,14 @@ def _describe_point(name: str, point: TrendPoint) -> str:
 
 
 def _draw_gridlines(low: float, high: float, y: object) -> list[Markup]:
-    """Level lines with their values."""
+    """Draw horizontal gridlines with their values."""
     assert callable(y)
-    found = []
+    lines = []
     for at in range(5):
         value = low + (high - low) * at / 4
-        found.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 10, y1=y(value), y2=y(value)))
-        found.append(tag("text", format_number(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
-    return found
+        lines.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 10, y1=y(value), y2=y(value)))
+        lines.append(tag("text", format_number(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
+    return lines
 
 
 def _draw_time_tick(minute: float, x: object, is_between: bool) -> Markup:
@@ -192,7 +192,7 @@ def _draw_mark(index: int, mark: TimelineMark, x: object) -> Markup:
 
 
 def draw_sparkline(values: Sequence[float | None], low: float | None, high: float | None) -> Markup | None:
-    """The course of a metric in small, beside its figures; None for fewer than two values.
+    """Draw the trend of a metric without axes; None for fewer than two values.
 
     >>> draw_sparkline([0.5, None, 1.0], 0, 1).count("polyline")
     2
@@ -217,29 +217,29 @@ def draw_sparkline(values: Sequence[float | None], low: float | None, high: floa
 
 
 def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Markup:
-    """A histogram; each bar says what it holds when it is pointed at.
+    """Draw a histogram; each bin has a tooltip.
 
     >>> draw_histogram([0, 0.5, 1], [3, 1], "m").count("<rect")
     2
     """
     tallest, wide = max([1, *bins]), 240 / max(1, len(bins))
-    drawn = [
+    rects = [
         tag(
             "rect",
-            tag("title", f"{format_number(edges[at])} to {format_number(edges[at + 1])}: {found:,}"),
+            tag("title", f"{format_number(edges[at])} to {format_number(edges[at + 1])}: {n:,}"),
             x=round(at * wide + 0.5, 2),
-            y=round(60 - 58 * found / tallest, 2),
+            y=round(60 - 58 * n / tallest, 2),
             width=round(wide - 1, 2),
-            height=round(58 * found / tallest, 2),
+            height=round(58 * n / tallest, 2),
         )
-        for at, found in enumerate(bins)
+        for at, n in enumerate(bins)
     ]
     shown = f"distribution of {clean_label(name, 80)} from {format_number(edges[0])} to {format_number(edges[-1])}"
-    return tag("svg", drawn, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
+    return tag("svg", rects, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
 
 
 def draw_whisker(mean: float, low: float | None, high: float | None, ends: tuple[float, float]) -> Markup:
-    """A mean and its interval on a range."""
+    """Draw a mean and its interval on a range."""
 
     def at(value: float) -> float:
         return round(
@@ -257,9 +257,9 @@ def draw_whisker(mean: float, low: float | None, high: float | None, ends: tuple
 
 
 def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:
-    """The stages of a trace: name, begin and length in milliseconds, chunks left.
+    """List the stages of a trace: name, start and duration in milliseconds, chunks returned.
 
-    From its steps; else retrieval and generation one after the other, as far as their lengths are known.
+    From its steps; otherwise retrieval and generation in sequence, as far as their durations are known.
     """
     if trace.steps:
         return [
@@ -274,25 +274,25 @@ def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:
         ]
     if trace.latency is None:
         return []
-    found: list[tuple[str, float, float, int | None]] = []
+    stages: list[tuple[str, float, float, int | None]] = []
     at = 0.0
     for name in ("retrieval", "generation"):
         took = getattr(trace.latency, name)
         if took is not None:
-            found.append((name, at, took, None))
+            stages.append((name, at, took, None))
             at += took
     if trace.latency.total is not None:
-        found.append(("total", 0.0, trace.latency.total, None))
-    return found
+        stages.append(("total", 0.0, trace.latency.total, None))
+    return stages
 
 
 def draw_waterfall(trace: Trace) -> Markup | None:
-    """The stages of a trace as bars over time, each with its figures in words; None where none was recorded."""
-    found = [each for each in list_stages(trace) if math.isfinite(each[1]) and math.isfinite(each[2])]
-    if not found:
+    """Draw the stages of a trace over time with their figures in words; None where none was recorded."""
+    stages = [stage for stage in list_stages(trace) if math.isfinite(stage[1]) and math.isfinite(stage[2])]
+    if not stages:
         return None
-    first = min(start for _, start, _, _ in found)
-    reach = max(start + took for _, start, took, _ in found) - first or 1.0
+    first = min(start for _, start, _, _ in stages)
+    reach = max(start + took for _, start, took, _ in stages) - first or 1.0
     rows = [
         tag(
             "li",
@@ -314,7 +314,7 @@ def draw_waterfall(trace: Trace) -> Markup | None:
             ),
             tag("span", _describe_stage(start - first, took, chunks), class_="figure note"),
         )
-        for name, start, took, chunks in found
+        for name, start, took, chunks in stages
     ]
     return tag("ol", rows, class_="waterfall")
 

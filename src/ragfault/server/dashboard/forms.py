@@ -38,12 +38,12 @@ from ragfault.server.state import ALERTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent, TraceSelection, export_run, import_run
 
 FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)
-"""What a form may weigh."""
+"""Limits on form bodies."""
 
 MAX_VIEWS = 50
 
 MAX_SILENCE_MINUTES = 30 * 24 * 60
-"""Minutes for which an alert may be silenced."""
+"""Longest silence in minutes."""
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -53,30 +53,30 @@ FormFields = dict[str, str]
 
 
 async def read_admin_form(request: Request) -> FormFields:
-    """The fields of a form that a page of this server showed, from somebody who may write. Raises 401, 403, 413."""
-    found = await _read_form(request)
+    """Return the fields of a form of this server, sent by an admin. Raises 401, 403, 413."""
+    fields = await _read_form(request)
     request.app.state.access.check_role(request, "admin")
-    return found
+    return fields
 
 
 async def _read_form(request: Request) -> FormFields:
     body = await read_body(request, FORM_LIMITS)
-    found = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100))
-    request.app.state.access.check_csrf_token(request, found.get("csrf_token", ""))
-    return found
+    fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100))
+    request.app.state.access.check_csrf_token(request, fields.get("csrf_token", ""))
+    return fields
 
 
 AdminForm = Depends(read_admin_form)
 
 
 async def _apply_and_redirect(request: Request, action: Callable[[ServerState], Any], back: str) -> Response:
-    """Do something beside the loop, and go back to a page that shows it."""
+    """Run an action in a thread, and redirect to the page that shows its result."""
     await run_in_threadpool(action, request.app.state.server)
     return RedirectResponse(back, 303)
 
 
 def _author_name(request: Request, fields: FormFields) -> str:
-    """Whose word a form is: the name of the token, else what somebody calls themselves."""
+    """Return the author of a form: the name of the token, otherwise the name that the form states."""
     token = request.app.state.access.read_token(request)
     return token.name if token is not None else fields.get("by", "").strip()[:80] or "dashboard"
 
@@ -86,7 +86,7 @@ def _author_name(request: Request, fields: FormFields) -> str:
 
 @forms_router.post("/sign-in")
 async def post_sign_in(request: Request) -> Response:
-    """Put a token that counts into a cookie that no script can read."""
+    """Store a valid token in a cookie that scripts cannot read."""
     fields = await _read_form(request)
     there = local_path(fields.get("next", "/"))
     given = fields.get("token", "").strip()
@@ -101,7 +101,7 @@ async def post_sign_in(request: Request) -> Response:
 
 @forms_router.post("/sign-out")
 async def post_sign_out(request: Request) -> Response:
-    """Forget the token."""
+    """Delete the token cookie."""
     await _read_form(request)
     answer = RedirectResponse("/sign-in", 303)
     answer.delete_cookie(TOKEN_COOKIE, path="/", httponly=True, samesite="strict")
@@ -113,23 +113,22 @@ async def post_sign_out(request: Request) -> Response:
 
 @forms_router.post("/views")
 async def post_view(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Keep a selection of traces under a name, or forget one."""
+    """Save a selection of traces under a name, or delete one."""
     name, query = fields.get("name", "").strip()[:80], fields.get("query", "")
     if not name:
         raise UsageError("a view needs a name. Write one beside the button.")
-    wanted = (
-        None if fields.get("action") == "delete" else parse_selection(parse_qsl(query, max_num_fields=100))
-    )
+    deleting = fields.get("action") == "delete"
+    selection = None if deleting else parse_selection(parse_qsl(query, max_num_fields=100))
 
-    def action(desk: ServerState) -> None:
-        with desk.registry_lock:
-            kept = dict(desk.store.read_setting(VIEWS_SETTING, {}))
-            kept.pop(name, None)
-            if wanted is not None:
-                kept[name] = msgspec.to_builtins(msgspec.structs.replace(wanted, after=None))
-            if len(kept) > MAX_VIEWS:
+    def action(server: ServerState) -> None:
+        with server.registry_lock:
+            views = dict(server.store.read_setting(VIEWS_SETTING, {}))
+            views.pop(name, None)
+            if selection is not None:
+                views[name] = msgspec.to_builtins(msgspec.structs.replace(selection, after=None))
+            if len(views) > MAX_VIEWS:
                 raise UsageError(f"there are {MAX_VIEWS} views. Forget one first.")
-            desk.store.save_setting(VIEWS_SETTING, kept).result()
+            server.store.save_setting(VIEWS_SETTING, views).result()
 
     return await _apply_and_redirect(request, action, local_path(f"/traces?{query}"))
 
@@ -139,21 +138,21 @@ async def post_view(request: Request, fields: FormFields = AdminForm) -> Respons
 
 @forms_router.post("/labels")
 async def post_label(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Keep whether somebody agrees with a verdict."""
+    """Store a label that agrees or disagrees with a verdict."""
     part, name, say = (fields.get(key, "") for key in ("part", "trace", "opinion"))
     at = fields.get("index", "0")
     if say not in ("agree", "disagree") or not at.isascii() or not at.isdigit():
         raise UsageError('a label says "agree" or "disagree" of one verdict. Use the buttons of the trace.')
 
-    def action(desk: ServerState) -> None:
-        whole = traffic_views.load_trace(desk, name)
-        desk.store.add_label(
+    def action(server: ServerState) -> None:
+        stored = traffic_views.load_trace(server, name)
+        server.store.add_label(
             HumanLabel(
                 trace=name,
-                verdicts=build_labels(whole, part, int(at[:9]), say == "agree"),
+                verdicts=build_labels(stored, part, int(at[:9]), say == "agree"),
                 by=_author_name(request, fields),
-                time=datetime.fromtimestamp(desk.now(), UTC),
-                answer=fingerprint_answer(whole.trace),
+                time=datetime.fromtimestamp(server.now(), UTC),
+                answer=fingerprint_answer(stored.trace),
             )
         ).result()
 
@@ -166,14 +165,14 @@ async def post_label(request: Request, fields: FormFields = AdminForm) -> Respon
 
 @forms_router.post("/alerts")
 async def post_alert(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Acknowledge an alert, silence it for a while, or end all silences."""
+    """Acknowledge an alert, silence it, or end all silences."""
     action, rule = fields.get("action"), fields.get("rule", "")
     names = {"metric": fields.get("metric") or None, "route": fields.get("route") or None}
     who = _author_name(request, fields)
 
-    def work(desk: ServerState) -> None:
-        with desk.alert_lock:
-            state, now = desk.load_alert_state(), desk.now()
+    def work(server: ServerState) -> None:
+        with server.alert_lock:
+            state, now = server.load_alert_state(), server.now()
             if action == "acknowledge":
                 state, kind = alerts.acknowledge_alert(state, who, rule=rule, **names), "acknowledged"
             elif action == "silence":
@@ -185,7 +184,7 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
                 raise UsageError("an alert can be acknowledged or silenced, and silences can be ended.")
             key = f"{rule or '*'}/{names['metric'] or '*'}/{names['route'] or ''}"
             event = AlertEvent(alert=key, time=now, kind=kind, body={"by": who})
-            desk.store.add_events([event], {ALERTS_SETTING: msgspec.to_builtins(state)}).result()
+            server.store.add_events([event], {ALERTS_SETTING: msgspec.to_builtins(state)}).result()
 
     return await _apply_and_redirect(request, work, "/alerts")
 
@@ -201,11 +200,13 @@ def _parse_minutes(text: str) -> int:
 
 @forms_router.post("/clusters")
 async def post_clusters(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Look for clusters among the failing traces of the last hours."""
+    """Cluster the failing traces of the last hours."""
     hours = fields.get("hours", "24")
     if not hours.isascii() or not hours.isdigit() or not 1 <= int(hours[:9]) <= 24 * 366:
         raise UsageError(f'clusters are made of the last 1 to {24 * 366:,} hours, got "{hours[:40]}".')
-    return await _apply_and_redirect(request, lambda desk: _cluster_failures(desk, int(hours)), "/clusters")
+    return await _apply_and_redirect(
+        request, lambda server: _cluster_failures(server, int(hours)), "/clusters"
+    )
 
 
 def _cluster_failures(server: ServerState, hours: int) -> None:
@@ -215,14 +216,16 @@ def _cluster_failures(server: ServerState, hours: int) -> None:
     since = now - 3600 * hours
     moment = datetime.fromtimestamp(now, UTC)
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
-        wanted = TraceSelection(since=since, judge=get_latest_judge(server))
-        run = export_run(server.store, wanted, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
-        found = cluster_runs([run])
+        selection = TraceSelection(since=since, judge=get_latest_judge(server))
+        run = export_run(server.store, selection, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
+        clusters = cluster_runs([run])
         with server.registry_lock:
-            kept = server.store.read_setting(CLUSTERS_SETTING, {})
-            registry = msgspec.convert(kept["registry"], ClusterRegistry) if kept else ClusterRegistry()
-            registry, found = record_clusters(registry, found, [load_population(run)], moment.isoformat())
-            _save_clusters(server, {"time": now, "since": since, "found": found, "registry": registry})
+            saved = server.store.read_setting(CLUSTERS_SETTING, {})
+            registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
+            registry, clusters = record_clusters(
+                registry, clusters, [load_population(run)], moment.isoformat()
+            )
+            _save_clusters(server, {"time": now, "since": since, "found": clusters, "registry": registry})
 
 
 def _save_clusters(server: ServerState, content: dict[str, Any]) -> None:
@@ -231,15 +234,19 @@ def _save_clusters(server: ServerState, content: dict[str, Any]) -> None:
 
 @forms_router.post("/clusters/{id}")
 async def post_cluster_change(request: Request, id: str, fields: FormFields = AdminForm) -> Response:
-    """Give a cluster to somebody, mute it, call it mended, or promote its traces."""
+    """Assign, mute or resolve a cluster, or promote its traces."""
     action = fields.get("action", "")
     changes = {"assign": _assign_cluster, "mute": _mute_cluster, "resolve": _resolve_cluster}
     if action == "promote":
-        return await _apply_and_redirect(request, lambda desk: _promote_cluster(desk, id), f"/clusters#{id}")
+        return await _apply_and_redirect(
+            request, lambda server: _promote_cluster(server, id), f"/clusters#{id}"
+        )
     if action not in changes:
         raise UsageError("a cluster can be assigned, muted, resolved, or promoted.")
     to = fields.get("to", "").strip()[:80]
-    return await _apply_and_redirect(request, lambda desk: changes[action](desk, id, to), f"/clusters#{id}")
+    return await _apply_and_redirect(
+        request, lambda server: changes[action](server, id, to), f"/clusters#{id}"
+    )
 
 
 def _assign_cluster(server: ServerState, id: str, person: str) -> None:
@@ -261,32 +268,32 @@ def _resolve_cluster(server: ServerState, id: str, _: str) -> None:
 
 
 def _update_registry(server: ServerState, change: Callable[[Any, str], Any]) -> None:
-    """Change what is remembered of clusters."""
+    """Update the registry of clusters."""
     from ragfault.analysis.clusters import ClusterRegistry
 
     with server.registry_lock:
-        kept = server.store.read_setting(CLUSTERS_SETTING, {})
-        registry = msgspec.convert(kept["registry"], ClusterRegistry) if kept else ClusterRegistry()
+        saved = server.store.read_setting(CLUSTERS_SETTING, {})
+        registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
         time = datetime.fromtimestamp(server.now(), UTC).isoformat()
-        _save_clusters(server, {**kept, "registry": change(registry, time)})
+        _save_clusters(server, {**saved, "registry": change(registry, time)})
 
 
 def _promote_cluster(server: ServerState, id: str) -> None:
     """Add the traces of a cluster to the evaluation set of the store."""
     from ragfault.analysis.clusters import ClusterReport, build_cases, promote_cases
 
-    kept = server.store.read_setting(CLUSTERS_SETTING, {})
-    found = msgspec.convert(kept["found"], ClusterReport) if kept else None
-    all_ = [*found.clusters, *filter(None, [found.ungrouped])] if found else []
-    one = next((each for each in all_ if each.id == id), None)
-    if one is None:
-        raise UnknownName("cluster", id, [each.id for each in all_])
+    saved = server.store.read_setting(CLUSTERS_SETTING, {})
+    clusters = msgspec.convert(saved["found"], ClusterReport) if saved else None
+    all_ = [*clusters.clusters, *filter(None, [clusters.ungrouped])] if clusters else []
+    cluster = next((candidate for candidate in all_ if candidate.id == id), None)
+    if cluster is None:
+        raise UnknownName("cluster", id, [candidate.id for candidate in all_])
     time = datetime.fromtimestamp(server.now(), UTC).isoformat()
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
-        run = export_run(server.store, TraceSelection(ids=one.members), Path(folder, "live"))
+        run = export_run(server.store, TraceSelection(ids=cluster.members), Path(folder, "live"))
         there = [trace.id for trace in run.traces()]
-        made = build_cases(run, there, time, {"id": one.id, "name": one.name})
-        promote_cases(made, server.settings.data_folder / "promoted.jsonl")
+        cases = build_cases(run, there, time, {"id": cluster.id, "name": cluster.name})
+        promote_cases(cases, server.settings.data_folder / "promoted.jsonl")
 
 
 # --- runs ------------------------------------------------------------------------------------------
@@ -294,21 +301,23 @@ def _promote_cluster(server: ServerState, id: str) -> None:
 
 @forms_router.post("/runs")
 async def post_run(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Export a selection as a run of the folder, or take a run of the folder into the store."""
+    """Export a selection as a run, or import a run into the store."""
     name, action = fields.get("name", ""), fields.get("action")
     if not _RUN_NAME.fullmatch(name):
         raise UsageError(
             f'"{name[:60]}" cannot be the name of a run. Use letters, digits, dots, dashes, underlines.'
         )
 
-    def work(desk: ServerState) -> None:
+    def work(server: ServerState) -> None:
         if action == "export":
-            export_run(desk.store, parse_selection(list(fields.items())), desk.settings.runs_folder / name)
+            export_run(
+                server.store, parse_selection(list(fields.items())), server.settings.runs_folder / name
+            )
         elif action == "import":
             import_run(
-                desk.store,
-                open_run(desk, name),
-                cohort_fields=desk.settings.cohort_fields,
+                server.store,
+                open_run(server, name),
+                cohort_fields=server.settings.cohort_fields,
                 prefix=fields.get("prefix", "")[:80],
             )
         else:

@@ -17,8 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ragfault.errors import OutputError, RagfaultError, UnknownName
+from ragfault.errors import RagfaultError
 from ragfault.reports.html import elements
+from ragfault.server.problem_details import error_status
 from ragfault.server.security import TOKEN_COOKIE
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
@@ -36,20 +37,20 @@ NAVIGATION = (
     ("/settings", "Settings"),
     ("/help", "Help"),
 )
-"""The pages that every page links to."""
+"""Pages of the navigation."""
 
 PAGE_HEADERS = {"referrer-policy": "same-origin"}
-"""Browsers say where a form comes from only to the server that the page came from."""
+"""Headers of pages: browsers send the origin of a form only to the server of its page."""
 
 PAGES_WITHOUT_JSON = ("sign-in", "help")
-"""Pages without a JSON twin."""
+"""Pages without a JSON view."""
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 _BIDI_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def show_controls(text: str) -> str:
-    """A text from outside with its control characters and bidirectional overrides as signs; lines stay lines.
+    """Make control characters and bidirectional overrides of untrusted text visible; line breaks stay.
 
     >>> show_controls("fine\\x1b[31m\\n\\u202etxt")
     'fine␛[31m\\n�txt'
@@ -61,7 +62,7 @@ def show_controls(text: str) -> str:
 
 
 def trace_url(id: str) -> str:
-    """The page of a trace, whatever its id.
+    """Return the URL of the page of a trace, whatever its id.
 
     >>> trace_url("a/b?"), trace_url("notes.json")
     ('/traces/a%2Fb%3F', '/traces/-?id=notes.json')
@@ -71,20 +72,20 @@ def trace_url(id: str) -> str:
 
 
 def selection_query(selection: TraceSelection, **other: Any) -> str:
-    """A selection as the part of an address behind the question mark, with some fields changed.
+    """Encode a selection as a query string, with some fields changed.
 
     >>> selection_query(TraceSelection(route="help", limit=9), sort="triad")
     'route=help&sort=triad&limit=9'
     """
-    asked = msgspec.structs.replace(selection, **other)
+    changed = msgspec.structs.replace(selection, **other)
     plain = TraceSelection()
-    found = {name: getattr(asked, name) for name in TraceSelection.__struct_fields__}
-    kept = {name: value for name, value in found.items() if value != getattr(plain, name)}
-    return urlencode(kept, doseq=True, errors="replace")
+    fields = {name: getattr(changed, name) for name in TraceSelection.__struct_fields__}
+    given = {name: value for name, value in fields.items() if value != getattr(plain, name)}
+    return urlencode(given, doseq=True, errors="replace")
 
 
 def local_path(path: str) -> str:
-    """A path of this server, or the first page for anything else.
+    """Return a path of this server; "/" for anything else.
 
     >>> local_path("/traces?sort=triad"), local_path("//example.org"), local_path("https://example.org")
     ('/traces?sort=triad', '/', '/')
@@ -93,16 +94,15 @@ def local_path(path: str) -> str:
 
 
 def get_server(request: Request) -> ServerState:
-    """The desk of the server that was asked."""
-    desk: ServerState = request.app.state.server
-    return desk
+    server: ServerState = request.app.state.server
+    return server
 
 
 # --- what stands in templates -----------------------------------------------------------------------
 
 
 def _finalize(value: Any) -> Any:
-    """What stands for a value in a page: nothing for None, texts made visible, drawings as they are."""
+    """Convert a value for a template: nothing for None, control characters visible, charts unescaped."""
     if value is None:
         return ""
     if isinstance(value, elements.Markup):
@@ -111,18 +111,18 @@ def _finalize(value: Any) -> Any:
 
 
 def _format_time(seconds: float | None, short: bool = False) -> str:
-    """A time in UTC, to the second; short: to the minute, without the day where it is of no use."""
+    """Format a time in UTC to the second; short: to the minute."""
     if seconds is None:
         return "–"
     try:
-        made = datetime.fromtimestamp(seconds, UTC)
+        moment = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return "–"
-    return f"{made:%Y-%m-%d %H:%M}" if short else f"{made:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{moment:%Y-%m-%d %H:%M}" if short else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _format_minutes(minutes: float) -> str:
-    """A length of time in words.
+    """Format a duration in minutes.
 
     >>> _format_minutes(30), _format_minutes(90), _format_minutes(1440)
     ('30 min', '90 min', '24 h')
@@ -131,7 +131,7 @@ def _format_minutes(minutes: float) -> str:
 
 
 def _format_signed(value: float | None) -> str:
-    """A difference with its sign."""
+    """Format a difference with its sign."""
     if value is None:
         return "–"
     text = elements.format_decimal(abs(value)) if abs(value) >= 100 else f"{abs(value):.3f}"
@@ -139,13 +139,13 @@ def _format_signed(value: float | None) -> str:
 
 
 def _format_bytes(bytes: int) -> str:
-    """A number of bytes for people."""
+    """Format a size in bytes."""
     return f"{bytes / 1e6:,.1f} MB" if bytes >= 1e5 else f"{bytes / 1e3:,.1f} kB"
 
 
 @lru_cache(maxsize=1)
 def _build_environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("ragfault.server.dashboard", "templates"),
         autoescape=True,
         finalize=_finalize,
@@ -153,7 +153,7 @@ def _build_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "number": elements.format_decimal,
         "signed": _format_signed,
         "moment": _format_time,
@@ -164,17 +164,17 @@ def _build_environment() -> Environment:
         "label": _format_label,
         "plain": _format_plain,
     }
-    made.globals |= {"pages": NAVIGATION, "version": __version__, "query": selection_query}
-    return made
+    environment.globals |= {"pages": NAVIGATION, "version": __version__, "query": selection_query}
+    return environment
 
 
 def _format_label(text: str | None, limit: int = 200) -> str:
-    """A text on one line, cut; nothing for None."""
+    """Format a text on one line, truncated; empty for None."""
     return "" if text is None else elements.clean_label(text, limit)
 
 
 def _format_plain(value: Any) -> str:
-    """Any value as one short text."""
+    """Format any value as one short text."""
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return text if len(text) <= 400 else f"{text[:400]}…"
 
@@ -182,9 +182,9 @@ def _format_plain(value: Any) -> str:
 def render_page(
     request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any
 ) -> Response:
-    """A page of this server; `content` is what its template asks for, `alone` says that it has no JSON twin.
+    """Render a page; `content` is for its template, `without_json` hides the link to its JSON view.
 
-    A page that is given `renew` fetches itself anew every so many seconds, where scripts run.
+    A page with `refresh_seconds` reloads its content at that interval, where scripts run.
     """
     access = request.app.state.access
     around = {
@@ -201,24 +201,24 @@ def render_page(
 
 
 def _json_url(request: Request) -> str:
-    """The address of what a page shows, as JSON."""
+    """Return the URL of the JSON view of a page."""
     path = (
         "/overview"
         if request.url.path == "/"
         else quote(request.url.path.removesuffix("/"), errors="replace")
     )
-    kept: Iterable[tuple[str, str]] = [
+    parameters: Iterable[tuple[str, str]] = [
         (key, text) for key, text in request.query_params.multi_items() if text
     ]
-    asked = urlencode(list(kept), errors="replace")
-    return f"{path}.json" + (f"?{asked}" if asked else "")
+    query = urlencode(list(parameters), errors="replace")
+    return f"{path}.json" + (f"?{query}" if query else "")
 
 
 # --- errors ----------------------------------------------------------------------------------------
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages: what was asked, what there is, what to do; who needs a token is asked for it."""
+    """Route that renders errors as pages, and redirects to the sign-in page where a token is needed."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         inner = super().get_route_handler()
@@ -231,24 +231,21 @@ class PageRoute(APIRoute):
                     return RedirectResponse(_sign_in_url(request), 303)
                 return render_error(request, error.status_code, str(error.detail), error.headers)
             except RagfaultError as error:
-                status = (
-                    404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
-                )
-                return render_error(request, status, str(error))
+                return render_error(request, error_status(error), str(error))
 
         return handler
 
 
 def _sign_in_url(request: Request) -> str:
     there = request.url.path if request.method == "GET" else "/"
-    asked = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
-    return f"/sign-in?next={quote(quote(there, errors='replace') + asked, safe='')}"
+    query = f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
+    return f"/sign-in?next={quote(quote(there, errors='replace') + query, safe='')}"
 
 
 def render_error(
     request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A page that says what was wrong."""
+    """Render an error page."""
     page = render_page(request, "error", status, code=status, detail=detail)
     page.headers.update(headers or {})
     return page

@@ -33,13 +33,13 @@ STATIC_FILES = {
     "auto-refresh.js": ("server/dashboard/static", "text/javascript; charset=utf-8"),
     "icon.svg": ("server/dashboard/static", "image/svg+xml"),
 }
-"""The files that pages load: name → where they lie in the package, and what they are."""
+"""Static files by name: place in the package and media type."""
 
 LISTED_METRICS = ("triad", "context_relevance", "groundedness", "answer_relevance")
-"""The metrics that a list of traces shows, as far as they are kept."""
+"""Metrics that a list of traces shows where they are stored."""
 
 REPORT_POLICY = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-"""The policy around a report that is a page of its own: it carries a stricter one, of its own script and style."""
+"""Content policy of reports, which carry a stricter one for their own script and style."""
 
 router = APIRouter(
     route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False
@@ -48,11 +48,11 @@ public_router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 def build_router() -> APIRouter:
-    """All routes of the dashboard: its files, its forms, its pages."""
-    made = APIRouter()
+    """Combine all routes of the dashboard."""
+    combined = APIRouter()
     for part in (public_router, forms_router, traffic_router, router):
-        made.include_router(part)
-    return made
+        combined.include_router(part)
+    return combined
 
 
 # --- for everybody ---------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def build_router() -> APIRouter:
 
 @public_router.get("/static/{name}")
 def serve_static(name: str) -> Response:
-    """A file of the pages."""
+    """Serve a static file."""
     if name not in STATIC_FILES:
         raise UnknownName("file", name, STATIC_FILES)
     folder, kind = STATIC_FILES[name]
@@ -70,7 +70,7 @@ def serve_static(name: str) -> Response:
 
 @public_router.get("/sign-in")
 def show_sign_in(request: Request) -> Response:
-    """Where a token is given, once, for a browser."""
+    """Show the sign-in form."""
     return render_page(
         request, "sign-in", next=local_path(request.query_params.get("next", "/")), wrong=False
     )
@@ -81,45 +81,44 @@ def show_sign_in(request: Request) -> Response:
 
 @router.get("/traces")
 def show_traces(request: Request) -> Response:
-    """Traces, searched, filtered, sorted, by the page."""
-    desk = get_server(request)
-    wanted = seen.parse_selection(request.query_params.multi_items())
-    measures = [measure.name for measure in desk.store.read_measures()]
-    extra = [name for name in (wanted.sort, wanted.metric) if name in measures]
+    """Show a page of traces, with search and filters."""
+    server = get_server(request)
+    selection = seen.parse_selection(request.query_params.multi_items())
+    measures = list(server.measures)
+    extra = [name for name in (selection.sort, selection.metric) if name in measures]
     return render_page(
         request,
         "traces",
         refresh_seconds=10,
-        selection=wanted,
+        selection=selection,
         asked=request.query_params,
-        page=traffic_views.list_traces(desk, wanted),
-        count=None if wanted.text else desk.store.count_traces(wanted),
-        routes=desk.store.list_routes(),
+        page=server.store.list_traces(selection),
+        count=None if selection.text else server.store.count_traces(selection),
+        routes=server.store.list_routes(),
         states=TRACE_STATES,
         measures=measures,
         listed_metrics=list(dict.fromkeys([*extra, *(name for name in LISTED_METRICS if name in measures)]))[
             :5
         ],
-        preset_views=_list_preset_views(desk),
+        preset_views=_list_preset_views(server),
         saved_views=msgspec.convert(
-            desk.store.read_setting(seen.VIEWS_SETTING, {}), dict[str, TraceSelection]
+            server.store.read_setting(seen.VIEWS_SETTING, {}), dict[str, TraceSelection]
         ),
-        labels=len(desk.store.read_labels()),
+        labels=len(server.store.read_labels()),
     )
 
 
 def _list_preset_views(server: ServerState) -> list[tuple[str, TraceSelection]]:
-    """Views that are of use anywhere."""
-    known = {measure.name for measure in server.store.read_measures()}
-    found = [
+    """List selections that are useful on any server."""
+    known = set(server.measures)
+    presets = [
         ("least grounded first", TraceSelection(sort="groundedness", order="ascending")),
         ("least relevant context first", TraceSelection(sort="context_relevance", order="ascending")),
         ("slowest first", TraceSelection(sort="latency")),
     ]
-    kept = [(name, wanted) for name, wanted in found if wanted.sort in known]
     return [
         ("the last hour", TraceSelection(since=math.floor(server.now() / 60) * 60.0 - 3600)),
-        *kept,
+        *((name, selection) for name, selection in presets if selection.sort in known),
         ("the pipeline failed", TraceSelection(state="error")),
         ("some part was not judged", TraceSelection(state="failed")),
         ("waiting to be judged", TraceSelection(state="waiting")),
@@ -128,36 +127,38 @@ def _list_preset_views(server: ServerState) -> list[tuple[str, TraceSelection]]:
 
 @router.get("/traces/{id:path}")
 def show_trace(request: Request, id: str) -> Response:
-    """One trace with all that is known of it."""
-    desk = get_server(request)
-    whole = traffic_views.load_trace(desk, request.query_params.get("id", id) if id == "-" else id)
-    held = whole.trace
-    labels = desk.store.read_labels(held.id)
+    """Show one trace with its verdicts and scores."""
+    server = get_server(request)
+    stored = traffic_views.load_trace(server, request.query_params.get("id", id) if id == "-" else id)
+    trace = stored.trace
+    labels = server.store.read_labels(trace.id)
     return render_page(
         request,
         "trace",
-        refresh_seconds=None if whole.verdicts else 5,
-        stored=whole,
-        trace=held,
-        verdicts=whole.verdicts,
-        answer=reading.segment_answer(held, whole.verdicts),
-        chunks=[reading.segment_chunk(held, whole.verdicts, at) for at in range(len(held.chunks or ()))],
+        refresh_seconds=None if stored.verdicts else 5,
+        stored=stored,
+        trace=trace,
+        verdicts=stored.verdicts,
+        answer=reading.segment_answer(trace, stored.verdicts),
+        chunks=[reading.segment_chunk(trace, stored.verdicts, at) for at in range(len(trace.chunks or ()))],
         citations=[
             (
-                each,
-                reading.locate_chunk(held, each.chunk),
-                reading.locate_quote(held, each),
-                reading.match_claim(whole.verdicts, each),
+                citation,
+                reading.locate_chunk(trace, citation.chunk),
+                reading.locate_quote(trace, citation),
+                reading.match_claim(stored.verdicts, citation),
             )
-            for each in held.citations or ()
+            for citation in trace.citations or ()
         ],
-        waterfall=drawing.draw_waterfall(held),
-        checks=() if desk.store.spot_checks is None else desk.store.spot_checks.read_trace_checks(held.id),
-        place=lambda chunk: reading.locate_chunk(held, chunk),
-        label_states=reading.compare_labels(whole, labels),
+        waterfall=drawing.draw_waterfall(trace),
+        checks=()
+        if server.store.spot_checks is None
+        else server.store.spot_checks.read_trace_checks(trace.id),
+        place=lambda chunk: reading.locate_chunk(trace, chunk),
+        label_states=reading.compare_labels(stored, labels),
         labels=labels,
-        clusters=seen.list_trace_clusters(desk, held.id),
-        measures={measure.name for measure in desk.store.read_measures()},
+        clusters=seen.list_trace_clusters(server, trace.id),
+        measures=set(server.measures),
     )
 
 
@@ -166,10 +167,10 @@ def show_trace(request: Request, id: str) -> Response:
 
 @router.get("/alerts")
 def show_alerts(request: Request) -> Response:
-    """Alerts, and what happened to them."""
-    desk = get_server(request)
-    view = traffic_views.load_alerts(desk)
-    known = desk.store.read_measures()
+    """Show the alerts and their history."""
+    server = get_server(request)
+    view = traffic_views.load_alerts(server)
+    known = server.store.read_measures()
     return render_page(
         request,
         "alerts",
@@ -185,42 +186,42 @@ def show_alerts(request: Request) -> Response:
 
 @router.get("/clusters")
 def show_clusters(request: Request) -> Response:
-    """Failing traces that fail alike."""
+    """Show the latest clusters of failing traces."""
     return render_page(request, "clusters", refresh_seconds=30, view=seen.load_clusters(get_server(request)))
 
 
 @router.get("/runs")
 def show_runs(request: Request) -> Response:
-    """Runs that were exported or imported."""
-    desk = get_server(request)
+    """Show the exported and imported runs."""
+    server = get_server(request)
     return render_page(
         request,
         "runs",
-        runs=traffic_views.list_runs(desk),
-        folder=str(desk.settings.runs_folder),
-        routes=desk.store.list_routes(),
+        runs=traffic_views.list_runs(server),
+        folder=str(server.settings.runs_folder),
+        routes=server.store.list_routes(),
         asked=request.query_params,
     )
 
 
 @router.get("/runs/{name}/report")
 def show_report(request: Request, name: str) -> Response:
-    """The report of a run, as the page that `ragfault report` writes."""
+    """Show the report of a run as `ragfault report` writes it."""
     return _report_response(render_run_html(open_run(get_server(request), name)))
 
 
 @router.get("/bisect")
 def show_bisection(request: Request) -> Response:
-    """Which layer broke between two runs, as the page that `ragfault bisect` writes."""
+    """Show the bisection of two runs as `ragfault bisect` writes it."""
     from ragfault.analysis import bisect
 
-    asked, desk = request.query_params, get_server(request)
-    old, new = (open_run(desk, asked.get(side, "")) for side in ("baseline", "candidate"))
+    query, server = request.query_params, get_server(request)
+    old, new = (open_run(server, query.get(side, "")) for side in ("baseline", "candidate"))
     return _report_response(render_bisection_html(bisect(old, new)))
 
 
 def _report_response(page: str) -> Response:
-    """A page that carries its script, its style and the policy that allows only these."""
+    """Return a page that carries its own script, style and content policy."""
     return Response(
         page, media_type="text/html; charset=utf-8", headers={"content-security-policy": REPORT_POLICY}
     )
@@ -228,17 +229,17 @@ def _report_response(page: str) -> Response:
 
 @router.get("/judge")
 def show_judge(request: Request) -> Response:
-    """How far the judge can be trusted."""
+    """Show the card of the judge and its agreement with labels."""
     return render_page(request, "judge", view=seen.load_judge_view(get_server(request)))
 
 
 @router.get("/settings")
 def show_settings(request: Request) -> Response:
-    """What the server was told when it started."""
+    """Show the settings of the server."""
     return render_page(request, "settings", view=seen.load_settings(get_server(request)))
 
 
 @router.get("/help")
 def show_help(request: Request) -> Response:
-    """Keys, and what the words mean."""
+    """Show keyboard shortcuts and the meaning of terms."""
     return render_page(request, "help")

@@ -20,7 +20,6 @@ from ragfault.reports.html.elements import LAYER_QUESTIONS
 from ragfault.server.api import detail_views as seen
 from ragfault.server.api import traffic_views
 from ragfault.server.api.insight_views import MAX_QUERIES, InsightsView, load_drift, load_insights
-from ragfault.server.api.json_api import compare_requested_windows
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
 from ragfault.server.dashboard import charts as drawing
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, render_page
@@ -32,11 +31,11 @@ LAYER_METRICS: dict[Layer, tuple[str, ...]] = {
     "crosscut": ("triad",),
     "operation": ("latency",),
 }
-"""What stands for each layer on the first page; the first two have a health made of them."""
+"""Metrics that represent each layer on the overview; the first two layers have a health score of them."""
 
 
 class LayerMean(Struct, frozen=True, kw_only=True):
-    """A mean over all routes, and how it moved."""
+    """Mean over all routes and its change."""
 
     mean: float
     low: float | None
@@ -48,43 +47,43 @@ class LayerMean(Struct, frozen=True, kw_only=True):
 
 
 def pool_metrics(trends: Iterable[MetricTrend], metrics: Sequence[str], window: int) -> LayerMean | None:
-    """The mean of some metrics' means over all routes in a window; None where no one has a value.
+    """Pool the means of some metrics over all routes in a window; None without a value.
 
-    Routes count by their values and are taken as independent; the metrics count alike and are taken as moving
-    together, so that the interval is, if anything, too wide.
+    Routes are weighted by their values and taken as independent. The metrics have equal weights and are taken as perfectly
+    correlated, so that the interval is conservative.
     """
-    found = [each for each in trends if each.window == window and each.mean is not None and each.n]
-    parts = [_pool_routes([each for each in found if each.metric == name]) for name in metrics]
-    known = [each for each in parts if each is not None]
+    selected = [part for part in trends if part.window == window and part.mean is not None and part.n]
+    parts = [_pool_routes([part for part in selected if part.metric == name]) for name in metrics]
+    known = [part for part in parts if part is not None]
     if not known:
         return None
     return LayerMean(
-        mean=_average_known([each.mean for each in known]) or 0.0,
-        low=_average_known([each.low for each in known]),
-        high=_average_known([each.high for each in known]),
-        n=max(each.n for each in known),
-        delta=_average_known([each.delta for each in known]),
-        delta_low=_average_known([each.delta_low for each in known]),
-        delta_high=_average_known([each.delta_high for each in known]),
+        mean=_average_known([part.mean for part in known]) or 0.0,
+        low=_average_known([part.low for part in known]),
+        high=_average_known([part.high for part in known]),
+        n=max(part.n for part in known),
+        delta=_average_known([part.delta for part in known]),
+        delta_low=_average_known([part.delta_low for part in known]),
+        delta_high=_average_known([part.delta_high for part in known]),
     )
 
 
 def _pool_routes(trends: Sequence[MetricTrend]) -> LayerMean | None:
-    """One metric over its routes."""
+    """Pool one metric over its routes."""
     if not trends:
         return None
-    n = sum(each.n for each in trends)
-    share = [each.n / n for each in trends]
-    mean = sum(part * (each.mean or 0.0) for part, each in zip(share, trends, strict=True))
-    low, high = _pool_intervals(mean, share, [(each.mean, each.low, each.high) for each in trends])
-    there = [each for each in trends if each.delta is not None]
-    size = sum(each.n for each in there)
-    parts = [each.n / size for each in there]
+    n = sum(trend.n for trend in trends)
+    share = [trend.n / n for trend in trends]
+    mean = sum(part * (trend.mean or 0.0) for part, trend in zip(share, trends, strict=True))
+    low, high = _pool_intervals(mean, share, [(trend.mean, trend.low, trend.high) for trend in trends])
+    there = [trend for trend in trends if trend.delta is not None]
+    size = sum(trend.n for trend in there)
+    parts = [trend.n / size for trend in there]
     delta = (
-        sum(part * (each.delta or 0.0) for part, each in zip(parts, there, strict=True)) if there else None
+        sum(part * (trend.delta or 0.0) for part, trend in zip(parts, there, strict=True)) if there else None
     )
     ends = _pool_intervals(
-        delta or 0.0, parts, [(each.delta, each.delta_low, each.delta_high) for each in there]
+        delta or 0.0, parts, [(trend.delta, trend.delta_low, trend.delta_high) for trend in there]
     )
     known = delta is not None
     return LayerMean(
@@ -96,7 +95,7 @@ def _pool_routes(trends: Sequence[MetricTrend]) -> LayerMean | None:
 def _pool_intervals(
     mean: float, weights: Sequence[float], parts: Sequence[tuple[float | None, float | None, float | None]]
 ) -> tuple[float | None, float | None]:
-    """The ends of the interval of a weighted mean of independent parts; unknown where that of a part is."""
+    """Return the interval of a weighted mean of independent parts; None where that of a part is unknown."""
     if any(low is None or high is None for _, low, high in parts):
         return None, None
     down = math.sqrt(
@@ -109,26 +108,26 @@ def _pool_intervals(
 
 
 def _average_known(values: Sequence[float | None]) -> float | None:
-    """The mean; None where a value is unknown."""
+    """Return the mean; None where a value is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def select_changes(trends: Iterable[MetricTrend], limit: int = 8) -> list[MetricTrend]:
-    """What certainly moved: differences whose interval leaves out zero, for the worse first, the surest first."""
+    """Select significant changes: intervals without zero, deteriorations first, the most certain first."""
 
-    def sure(each: MetricTrend) -> float:
-        half = ((each.delta_high or 0.0) - (each.delta_low or 0.0)) / 2
-        return abs(each.delta or 0.0) / half if half else math.inf
+    def sure(trend: MetricTrend) -> float:
+        half = ((trend.delta_high or 0.0) - (trend.delta_low or 0.0)) / 2
+        return abs(trend.delta or 0.0) / half if half else math.inf
 
-    found = [
-        each
-        for each in trends
-        if each.delta_low is not None
-        and each.delta_high is not None
-        and (each.delta_low > 0 or each.delta_high < 0)
+    certain = [
+        trend
+        for trend in trends
+        if trend.delta_low is not None
+        and trend.delta_high is not None
+        and (trend.delta_low > 0 or trend.delta_high < 0)
     ]
-    return sorted(found, key=lambda each: (not _is_worse(each), -sure(each), each.metric))[:limit]
+    return sorted(certain, key=lambda trend: (not _is_worse(trend), -sure(trend), trend.metric))[:limit]
 
 
 def _is_worse(trend: MetricTrend) -> bool:
@@ -136,7 +135,7 @@ def _is_worse(trend: MetricTrend) -> bool:
 
 
 METRIC_WINDOWS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
-"""The windows that the page of a metric offers, in minutes."""
+"""Windows of the page of a metric in minutes."""
 
 traffic_router = APIRouter(
     route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False
@@ -145,10 +144,10 @@ traffic_router = APIRouter(
 
 @traffic_router.get("/")
 def show_overview(request: Request) -> Response:
-    """How each layer stands."""
-    desk = get_server(request)
-    view = traffic_views.load_overview(desk)
-    shown = [_build_layer(desk, view, layer) for layer in LAYER_QUESTIONS]
+    """Show the state of each layer."""
+    server = get_server(request)
+    view = traffic_views.load_overview(server)
+    shown = [_build_layer(server, view, layer) for layer in LAYER_QUESTIONS]
     return render_page(
         request,
         "overview",
@@ -157,16 +156,18 @@ def show_overview(request: Request) -> Response:
         alerts=seen.sort_alerts(view.alerts),
         layers=shown,
         certain_changes=select_changes(view.trends),
-        last_messages=seen.collect_messages(desk.store.read_events()),
+        last_messages=seen.collect_messages(server.store.read_events()),
         windows=traffic_views.OVERVIEW_WINDOWS,
         url=str(request.base_url).rstrip("/"),
     )
 
 
 def _build_layer(server: ServerState, view: traffic_views.TrafficOverview, layer: Layer) -> dict[str, Any]:
-    """One layer of the first page: how it stands, and the metrics that lead it before the others."""
+    """Build one layer of the overview: its state, its leading metrics and the others."""
     leading = LAYER_METRICS[layer]
-    rows = _group_by_metric([each for each in view.trends if each.layer == layer and each.mean is not None])
+    rows = _group_by_metric(
+        [trend for trend in view.trends if trend.layer == layer and trend.mean is not None]
+    )
     title, question = LAYER_QUESTIONS[layer]
     return {
         "name": layer,
@@ -187,11 +188,11 @@ def _build_layer(server: ServerState, view: traffic_views.TrafficOverview, layer
 def _group_by_metric(
     trends: list[traffic_views.MetricTrend],
 ) -> dict[tuple[str, str | None], dict[int, traffic_views.MetricTrend]]:
-    """The windows of each metric and route."""
-    found: dict[tuple[str, str | None], dict[int, traffic_views.MetricTrend]] = {}
-    for each in trends:
-        found.setdefault((each.metric, each.route), {})[each.window] = each
-    return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or "")))
+    """Group the windows of each metric and route."""
+    groups: dict[tuple[str, str | None], dict[int, traffic_views.MetricTrend]] = {}
+    for trend in trends:
+        groups.setdefault((trend.metric, trend.route), {})[trend.window] = trend
+    return dict(sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] or "")))
 
 
 def _draw_row_whisker(row: traffic_views.MetricTrend, measures: dict[str, Any]) -> Any:
@@ -202,25 +203,25 @@ def _draw_row_whisker(row: traffic_views.MetricTrend, measures: dict[str, Any]) 
 
 
 def _draw_metric_sparkline(server: ServerState, metric: str) -> Any:
-    """The last day of a metric over all routes, in stretches of half an hour."""
+    """Draw the last day of a metric over all routes in segments of half an hour."""
     until = math.floor(server.now() / 1800) * 30 + 30
     sums: dict[int, tuple[float, int]] = {}
-    for each in server.store.read_rollups(until - DAY_MINUTES, until, metric=metric, grain=30):
-        total, n = sums.get(each.minute, (0.0, 0))
-        sums[each.minute] = (total + each.sum, n + each.n)
+    for rollup in server.store.read_rollups(until - DAY_MINUTES, until, metric=metric, grain=30):
+        total, n = sums.get(rollup.minute, (0.0, 0))
+        sums[rollup.minute] = (total + rollup.sum, n + rollup.n)
     values = [sums.get(minute, (0.0, 0)) for minute in range(until - DAY_MINUTES, until, 30)]
-    measure = next((one for one in server.store.read_measures() if one.name == metric), None)
+    measure = server.measures.get(metric)
     ends = (None, None) if measure is None else (measure.low, measure.high)
     return drawing.draw_sparkline([total / n if n else None for total, n in values], *ends)
 
 
 @traffic_router.get("/metrics/{name:path}")
 def show_metric(request: Request, name: str) -> Response:
-    """How one metric went."""
-    desk, asked = get_server(request), request.query_params
-    window = _parse_window(asked.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
-    route = asked.get("route") or None
-    view = traffic_views.load_metric(desk, name, "" if route == seen.NO_ROUTE else route, window)
+    """Show the trend of one metric."""
+    server, query = get_server(request), request.query_params
+    window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
+    route = query.get("route") or None
+    view = traffic_views.load_metric(server, name, seen.parse_route(route), window)
     until = math.floor(view.now / 60) + 1
     grain, lines = drawing.coarsen_lines(drawing.group_by_route(view.points), view.grain)
     return render_page(
@@ -230,7 +231,7 @@ def show_metric(request: Request, name: str) -> Response:
         view=view,
         title=LAYER_QUESTIONS[view.measure.layer][0],
         route=route,
-        routes=desk.store.list_routes(),
+        routes=server.store.list_routes(),
         windows=METRIC_WINDOWS,
         chart=drawing.draw_trend(lines, view.measure, view.marks, (until - window, until)),
         lines=list(lines),
@@ -244,13 +245,13 @@ def show_metric(request: Request, name: str) -> Response:
 
 @traffic_router.get("/insights")
 def show_insights(request: Request) -> Response:
-    """What goes together: the triad over time, how values lie, and what they go with."""
-    desk, asked = get_server(request), request.query_params
-    window = _parse_window(asked.get("window") or str(DAY_MINUTES), 1, METRIC_WINDOWS[3])
-    route = asked.get("route") or None
-    view = load_insights(desk, "" if route == seen.NO_ROUTE else route, window)
+    """Show the triad over time, distributions, correlations and cohorts."""
+    server, query = get_server(request), request.query_params
+    window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, METRIC_WINDOWS[3])
+    route = query.get("route") or None
+    view = load_insights(server, seen.parse_route(route), window)
     until = math.floor(view.now / 60) + 1
-    measures = {measure.name: measure for measure in desk.store.read_measures()}
+    measures = server.measures
     grain, courses = _draw_triad(view, measures, (until - window, until))
     return render_page(
         request,
@@ -258,7 +259,7 @@ def show_insights(request: Request) -> Response:
         refresh_seconds=30,
         view=view,
         route=route,
-        routes=desk.store.list_routes(),
+        routes=server.store.list_routes(),
         windows=METRIC_WINDOWS[:4],
         trend_panels=courses,
         grain=grain,
@@ -272,13 +273,13 @@ def show_insights(request: Request) -> Response:
 def _draw_triad(
     view: InsightsView, measures: dict[str, MetricInfo], times: tuple[int, int]
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Minutes to a point, and a drawing of the three parts of the triad for each route."""
+    """Draw the triad for each route; return minutes per point and the charts."""
     grain, points = drawing.coarsen_lines(
-        {str(at): each.points for at, each in enumerate(view.triad)}, view.grain
+        {str(at): trend.points for at, trend in enumerate(view.triad)}, view.grain
     )
-    found: dict[str | None, dict[str, list[TrendPoint]]] = {}
-    for each, line in zip(view.triad, points.values(), strict=True):
-        found.setdefault(each.route, {})[each.metric] = line
+    lines_by_route: dict[str | None, dict[str, list[TrendPoint]]] = {}
+    for trend, line in zip(view.triad, points.values(), strict=True):
+        lines_by_route.setdefault(trend.route, {})[trend.metric] = line
     return grain, [
         {
             "route": route,
@@ -287,39 +288,39 @@ def _draw_triad(
                 lines, measures[next(iter(lines))], view.marks, times, f"the triad on {route or 'no route'}"
             ),
         }
-        for route, lines in found.items()
+        for route, lines in lines_by_route.items()
     ]
 
 
 def _group_cohorts(cohorts: Iterable[RollingMean]) -> dict[str, dict[str, dict[str, RollingMean]]]:
-    """Cohorts by the field that makes them, by its value, and by metric."""
-    found: dict[str, dict[str, dict[str, RollingMean]]] = {}
-    for each in cohorts:
-        field, _, value = (each.cohort or "").partition("=")
-        found.setdefault(field, {}).setdefault(value, {})[each.metric] = each
-    return dict(sorted(found.items()))
+    """Group cohorts by field, value and metric."""
+    groups: dict[str, dict[str, dict[str, RollingMean]]] = {}
+    for cohort in cohorts:
+        field, _, value = (cohort.cohort or "").partition("=")
+        groups.setdefault(field, {}).setdefault(value, {})[cohort.metric] = cohort
+    return dict(sorted(groups.items()))
 
 
 @traffic_router.get("/drift")
 def show_drift(request: Request) -> Response:
-    """How far live traffic has moved from a run."""
-    desk, asked = get_server(request), request.query_params
-    window = _parse_window(asked.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
-    run, route = asked.get("run"), asked.get("route") or None
-    found = load_drift(desk, run, "" if route == seen.NO_ROUTE else route, window) if run else None
+    """Show the drift of live traffic from a run."""
+    server, query = get_server(request), request.query_params
+    window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
+    run, route = query.get("run"), query.get("route") or None
+    drift = load_drift(server, run, seen.parse_route(route), window) if run else None
     return render_page(
         request,
         "drift",
-        without_json=found is None,
-        drift_view=found,
-        runs=[line.name for line in traffic_views.list_runs(desk)],
-        folder=str(desk.settings.runs_folder),
+        without_json=drift is None,
+        drift_view=drift,
+        runs=[line.name for line in traffic_views.list_runs(server)],
+        folder=str(server.settings.runs_folder),
         latest=MAX_QUERIES,
         window=window,
         windows=METRIC_WINDOWS,
         route=route,
-        routes=desk.store.list_routes(),
-        measures={measure.name: measure for measure in desk.store.read_measures()},
+        routes=server.store.list_routes(),
+        measures=server.measures,
         whisker=drawing.draw_whisker,
     )
 
@@ -332,16 +333,24 @@ def _parse_window(text: str, low: int, high: int) -> int:
 
 @traffic_router.get("/compare")
 def show_comparison(request: Request) -> Response:
-    """Two windows of a route beside each other."""
-    desk, asked = get_server(request), request.query_params
-    found = compare_requested_windows(desk, dict(asked)) if asked.get("since") else None
+    """Show the comparison of two windows of a route."""
+    server, query = get_server(request), request.query_params
+    comparison = (
+        seen.compare_requested_windows(
+            server,
+            [query.get(name, "") for name in ("since", "until", "since2", "until2")],
+            query.get("route"),
+        )
+        if query.get("since")
+        else None
+    )
     return render_page(
         request,
         "compare",
-        without_json=found is None,
-        comparison=found,
-        query_params=asked,
-        routes=desk.store.list_routes(),
-        now=math.floor(desk.now() / 60) + 1,
-        forest=draw_forest_plot(found.blame.changes, "Second window less first") if found else None,
+        without_json=comparison is None,
+        comparison=comparison,
+        query_params=query,
+        routes=server.store.list_routes(),
+        now=server.next_minute,
+        forest=draw_forest_plot(comparison.blame.changes, "Second window less first") if comparison else None,
     )

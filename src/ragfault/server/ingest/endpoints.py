@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
@@ -13,163 +13,241 @@ from starlette.responses import Response
 
 from ragfault.errors import InputError, MissingExtra
 from ragfault.io.otel import DecodedRequest, decode_request
-from ragfault.server.ingest.incoming_traces import ParsedTraces, read_marks, read_traces
+from ragfault.server.ingest.incoming_traces import ParsedTraces, RejectedRecord, read_marks, read_traces
+from ragfault.server.json_routes import (
+    JSON,
+    SCHEMA_PREFIX,
+    JsonRoute,
+    Server,
+    json_response,
+    problem_responses,
+)
 from ragfault.server.problem_details import problem_response
 from ragfault.server.request_limits import read_body
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 
-router = APIRouter(dependencies=[Depends(require_role("ingest"))])
+PROTOBUF = "application/x-protobuf"
+WRITE_ERRORS = (400, 401, 403, 408, 413, 415, 429, 503)
+
+router = APIRouter(
+    route_class=JsonRoute,
+    dependencies=[Depends(require_role("ingest"))],
+    responses=problem_responses(*WRITE_ERRORS),
+)
 
 RETRY_AFTER = "2"
-"""Seconds after which one that was refused for now may come again."""
+"""Seconds after which a client that was refused for load may retry."""
+MAX_LISTED = 100
+"""Rejected records that a response lists."""
 
-JSON = "application/json"
-PROTOBUF = "application/x-protobuf"
+
+class MarksReceipt(msgspec.Struct):
+    """Counts of accepted marks."""
+
+    taken: int
+    repeated: int
 
 
-async def _receive_body(request: Request) -> bytes:
-    """The body of a request that may be taken now."""
-    desk: ServerState = request.app.state.server
+class TracesReceipt(msgspec.Struct):
+    """Counts of accepted and rejected traces."""
+
+    taken: int
+    repeated: int
+    """Traces whose id was stored before."""
+    rejected: int
+    refused: list[RejectedRecord]
+    """The first hundred of the rejected."""
+
+
+class OtlpPartialSuccess(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """How much of an export request was rejected, and why."""
+
+    rejected_spans: str = ""
+    rejected_log_records: str = ""
+    error_message: str = ""
+
+
+class OtlpResponse(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """The answer of OTLP to an export request: empty where everything was accepted."""
+
+    partial_success: OtlpPartialSuccess | None = None
+
+
+async def _receive_body(request: Request, server: ServerState) -> bytes:
+    """Read the body of a request, unless its client sends too much. Raises 429 and what `read_body` raises."""
     try:
-        desk.rate_limiter.check(request.client.host if request.client else "")
-        if desk.store.queued_writes >= desk.settings.limits.pending_writes or desk.scoring_workers.is_full:
+        server.rate_limiter.check(request.client.host if request.client else "")
+        if (
+            server.store.queued_writes >= server.settings.limits.pending_writes
+            or server.scoring_workers.is_full
+        ):
             raise HTTPException(
                 429,
-                "more comes than can be stored and scored. Send it again later.",
+                "more traces arrive than can be stored and scored. Send them again later.",
                 {"Retry-After": RETRY_AFTER},
             )
-        return await read_body(request, desk.settings.limits)
+        return await read_body(request, server.settings.limits)
     except HTTPException as error:
-        desk.counters.add("dropped" if error.status_code == 429 else "rejected")
+        server.counters.add("dropped" if error.status_code == 429 else "rejected")
         raise
 
 
-def _json_response(content: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type=JSON)
+def _describe_body(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Describe a request body for OpenAPI, by media type, with the encodings it may have."""
+    return {
+        "requestBody": {"required": True, "content": {kind: {"schema": content[kind]} for kind in content}},
+        "parameters": [
+            {
+                "name": "Content-Encoding",
+                "in": "header",
+                "required": False,
+                "description": "Compression of the body.",
+                "schema": {"type": "string", "enum": ["gzip", "deflate", "identity"]},
+            }
+        ],
+    }
+
+
+def _one_or_list(name: str) -> dict[str, Any]:
+    record = {"$ref": SCHEMA_PREFIX + name}
+    return {"anyOf": [record, {"type": "array", "items": record, "minItems": 1}]}
 
 
 # --- native ----------------------------------------------------------------------------------------
 
 
-@router.post("/v1/ragfault/traces", openapi_extra={"requestBody": {"content": {JSON: {"schema": {}}}}})
-async def post_traces(request: Request) -> Response:
-    """Take traces as JSON: one, several in a list, or one a line. Each is taken once, by its id."""
-    desk: ServerState = request.app.state.server
-    body = await _receive_body(request)
+@router.post(
+    "/v1/ragfault/traces",
+    openapi_extra=_describe_body(
+        {JSON: _one_or_list("SentTrace"), "application/x-ndjson": {"type": "string"}}
+    ),
+)
+async def post_traces(request: Request, server: Server) -> Annotated[Response, TracesReceipt]:
+    """Store traces sent as JSON: one, several in a list, or one per line; an id is stored once."""
+    body = await _receive_body(request, server)
     try:
-        read: ParsedTraces = await run_in_threadpool(_parse_traces, desk, body)
+        parsed = await run_in_threadpool(_parse_traces, server, body)
     except InputError as error:
-        desk.counters.add("rejected")
+        server.counters.add("rejected")
         return problem_response(400, str(error))
-    desk.counters.add("rejected", len(read.rejected))
-    faults = [each._asdict() for each in read.rejected[:100]]
-    if not read.traces:
+    server.counters.add("rejected", len(parsed.rejected))
+    listed = list(parsed.rejected[:MAX_LISTED])
+    if not parsed.traces:
         return problem_response(
-            400, f"none of {len(read.rejected):,} is a trace: {faults[0]['problem']}", refused=faults
+            400, f"none of {len(parsed.rejected):,} is a trace: {listed[0].problem}", refused=listed
         )
-    found = await asyncio.wrap_future(desk.store.append_traces(read.traces))
-    desk.counters.add("taken", found.added)
-    desk.counters.add("repeated", found.duplicates)
-    desk.scoring_workers.add_waiting(found.added)
-    return _json_response(
-        {
-            "taken": found.added,
-            "repeated": found.duplicates,
-            "rejected": len(read.rejected),
-            "refused": faults,
-        }
-    )
+    appended = await asyncio.wrap_future(server.store.append_traces(parsed.traces))
+    server.counters.add("taken", appended.added)
+    server.counters.add("repeated", appended.duplicates)
+    server.scoring_workers.add_waiting(appended.added)
+    return json_response(TracesReceipt(appended.added, appended.duplicates, len(parsed.rejected), listed))
 
 
 def _parse_traces(server: ServerState, body: bytes) -> ParsedTraces:
-    """The traces of a body as they may be kept."""
-    found = read_traces(body, server.settings.limits)
-    return found._replace(traces=server.redaction.redact_traces(found.traces))
+    parsed = read_traces(body, server.settings.limits)
+    return parsed._replace(traces=server.redaction.redact_traces(parsed.traces))
 
 
-@router.post("/v1/ragfault/marks", openapi_extra={"requestBody": {"content": {JSON: {"schema": {}}}}})
-async def post_marks(request: Request) -> Response:
-    """Take marks: deployments, new indexes, changed prompts."""
-    desk: ServerState = request.app.state.server
+@router.post("/v1/ragfault/marks", openapi_extra=_describe_body({JSON: _one_or_list("SentMark")}))
+async def post_marks(request: Request, server: Server) -> Annotated[Response, MarksReceipt]:
+    """Store marks of deployments, new indexes and changed prompts."""
     try:
-        found = read_marks(await _receive_body(request))
+        marks = read_marks(await _receive_body(request, server))
     except InputError as error:
         return problem_response(400, str(error))
-    added = await asyncio.wrap_future(desk.store.add_marks(found, desk.now()))
-    return _json_response({"taken": added, "repeated": len(found) - added})
+    added = await asyncio.wrap_future(server.store.add_marks(marks, server.now()))
+    return json_response(MarksReceipt(added, len(marks) - added))
 
 
 # --- OTLP ------------------------------------------------------------------------------------------
 
 
-@router.post("/v1/traces", openapi_extra={"requestBody": {"content": {JSON: {"schema": {}}}}})
-async def post_spans(request: Request) -> Response:
-    """Take spans by OTLP/HTTP: protobuf or JSON, gzip or not."""
-    return await _take_otlp(request, "traces")
+def _describe_otlp(resources: str, scopes: str, items: str) -> dict[str, Any]:
+    """Describe an OTLP endpoint; its JSON schema is as deep as faults fail the whole request, not one item."""
+
+    def list_of(name: str, **inner: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": {name: {"type": ["array", "null"], **inner}}}
+
+    body = list_of(resources, items=list_of(scopes, items=list_of(items)))
+    return {
+        "responses": {
+            200: {"content": {PROTOBUF: {}}},
+            **problem_responses(*WRITE_ERRORS, 501, media_types=(PROTOBUF,)),
+        },
+        "openapi_extra": _describe_body({JSON: body, PROTOBUF: {"type": "string", "format": "binary"}}),
+    }
 
 
-@router.post("/v1/logs", openapi_extra={"requestBody": {"content": {JSON: {"schema": {}}}}})
-async def post_logs(request: Request) -> Response:
-    """Take the records of a log by OTLP/HTTP; those that name a trace are joined to it."""
-    return await _take_otlp(request, "logs")
+@router.post("/v1/traces", **_describe_otlp("resourceSpans", "scopeSpans", "spans"))
+async def post_spans(request: Request, server: Server) -> Annotated[Response, OtlpResponse]:
+    """Store spans sent by OTLP/HTTP as protobuf or JSON."""
+    return await _store_otlp(request, server, "traces")
 
 
-async def _take_otlp(request: Request, signal: Any) -> Response:
-    desk: ServerState = request.app.state.server
-    content = request.headers.get("content-type", PROTOBUF)
-    kind = JSON if content.split(";")[0].strip().lower() == JSON else PROTOBUF
+@router.post("/v1/logs", **_describe_otlp("resourceLogs", "scopeLogs", "logRecords"))
+async def post_logs(request: Request, server: Server) -> Annotated[Response, OtlpResponse]:
+    """Store log records sent by OTLP/HTTP; those that name a trace are added to it."""
+    return await _store_otlp(request, server, "logs")
+
+
+async def _store_otlp(request: Request, server: ServerState, signal: Literal["traces", "logs"]) -> Response:
+    content_type = request.headers.get("content-type", PROTOBUF)
+    kind = JSON if content_type.split(";")[0].strip().lower() == JSON else PROTOBUF
     try:
-        body = await _receive_body(request)
-        found = await run_in_threadpool(_decode_otlp, desk, body, signal, content)
+        body = await _receive_body(request, server)
+        decoded = await run_in_threadpool(_decode_otlp, server, body, signal, content_type)
     except InputError as error:
-        desk.counters.add("rejected")
+        server.counters.add("rejected")
         return _otlp_error(400, str(error), kind)
     except MissingExtra as error:
         return _otlp_error(501, str(error), kind)
     except HTTPException as error:
         return _otlp_error(error.status_code, str(error.detail), kind, dict(error.headers or {}))
-    desk.counters.add("rejected", found.rejected_count)
-    if found.spans or found.events:
-        await asyncio.wrap_future(desk.trace_assembler.add_spans(found.spans, found.events))
-    return _otlp_success(found.rejected_count, found.message, signal, kind)
+    server.counters.add("rejected", decoded.rejected_count)
+    if decoded.spans or decoded.events:
+        await asyncio.wrap_future(server.trace_assembler.add_spans(decoded.spans, decoded.events))
+    return _otlp_success(decoded.rejected_count, decoded.message, signal, kind)
 
 
-def _decode_otlp(server: ServerState, body: bytes, signal: Any, content: str) -> DecodedRequest:
-    """What an export request holds, as it may be held."""
-    return server.redaction.redact_spans(decode_request(body, signal, content_type=content))
+def _decode_otlp(
+    server: ServerState, body: bytes, signal: Literal["traces", "logs"], content_type: str
+) -> DecodedRequest:
+    return server.redaction.redact_spans(decode_request(body, signal, content_type=content_type))
 
 
-def _otlp_success(refused: int, message: str, signal: str, kind: str) -> Response:
-    """The answer that OTLP has for a request that was taken, or taken in part."""
+def _otlp_success(rejected: int, message: str, signal: str, kind: str) -> Response:
+    """Answer an OTLP request that was accepted, or accepted in part."""
     if kind == JSON:
-        name = "rejectedSpans" if signal == "traces" else "rejectedLogRecords"
-        said = {"partialSuccess": {name: str(refused), "errorMessage": message}} if message else {}
-        return _json_response(said)
-    inner = (b"\x08" + _encode_varint(refused) if refused else b"") + _encode_field(0x12, message.encode())
-    return Response(_encode_field(0x0A, inner) if message else b"", media_type=PROTOBUF)
+        counted = "rejected_spans" if signal == "traces" else "rejected_log_records"
+        partial = OtlpPartialSuccess(error_message=message, **{counted: str(rejected)}) if message else None
+        return json_response(OtlpResponse(partial))
+    count = b"\x08" + _encode_varint(rejected) if rejected else b""
+    partial_success = count + _encode_field(0x12, message.encode())
+    return Response(_encode_field(0x0A, partial_success) if message else b"", media_type=PROTOBUF)
 
 
 def _otlp_error(status: int, message: str, kind: str, headers: dict[str, str] | None = None) -> Response:
-    """The answer that OTLP has for a request that was refused: a `google.rpc.Status`."""
+    """Answer an OTLP request that was rejected, with a `google.rpc.Status`."""
     if kind == JSON:
         return problem_response(status, message, headers, message=message)
     return Response(_encode_field(0x12, message.encode()), status, headers, PROTOBUF)
 
 
+# opentelemetry-proto is optional here: OTLP as JSON works without it
 def _encode_field(tag: int, value: bytes) -> bytes:
-    """A field of a protobuf message that has a length; nothing where it is empty."""
+    """Encode a length-delimited protobuf field; nothing where it is empty."""
     return bytes([tag]) + _encode_varint(len(value)) + value if value else b""
 
 
 def _encode_varint(number: int) -> bytes:
-    """A whole number as protobuf writes it.
+    """Encode a whole number as protobuf does.
 
     >>> _encode_varint(300)
     b'\\xac\\x02'
     """
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])

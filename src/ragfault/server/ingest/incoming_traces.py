@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from ragfault.errors import InputError
 from ragfault.io.decoder import ReadOptions, TraceDecoder
@@ -15,55 +16,90 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE
 from ragfault.io.otel import DecodedRequest
 from ragfault.io.redaction import Redactor
-from ragfault.records import Trace
+from ragfault.records import Chunk, Trace
 from ragfault.server.counters import EventCounters
 from ragfault.server.settings import RequestLimits, ServerSettings
 from ragfault.server.storage import TimelineMark
 
 EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""Between which times traffic is."""
+"""The range of times that traces may have."""
 
 MAX_ID_LENGTH = 512
-"""Characters of an id, at most."""
+"""Longest id in characters."""
+
+SentTime = Annotated[
+    str,
+    Meta(
+        pattern=r"^(19[7-9][0-9]|20[0-9]{2}|21[0-9]{2})-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T"
+        r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$",
+        description="Between 1970 and 2200; every ISO form is accepted.",
+    ),
+]
+SentMetadata = Annotated[
+    dict[str, str | bool | float | None], Meta(description="Any JSON; nested values are stored unchanged.")
+]
+
+
+class SentChunk(Chunk, frozen=True):
+    """A chunk as clients send it; for the OpenAPI document."""
+
+    metadata: SentMetadata = msgspec.field(default_factory=dict)
+
+
+class SentTrace(Trace, frozen=True, kw_only=True):
+    """A trace as clients send it, with the limits of its fields; for the OpenAPI document."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
+    query: str
+    chunks: tuple[SentChunk, ...] | None = None
+    time: SentTime | None = None  # type: ignore[assignment]
+    metadata: SentMetadata = msgspec.field(default_factory=dict)
+
+
+class SentMark(TimelineMark, frozen=True, kw_only=True):
+    """A deployment mark as clients send it; for the OpenAPI document."""
+
+    time: SentTime | None = None  # type: ignore[assignment]
+    metadata: SentMetadata = msgspec.field(default_factory=dict)
 
 
 class RejectedRecord(NamedTuple):
-    """One thing of a body that is no trace."""
+    """A record of a request body that is rejected."""
 
     place: int
-    """Its place in the body, from 1."""
+    """Its position in the body, from 1."""
     problem: str
 
 
 class ParsedTraces(NamedTuple):
-    """What a body holds."""
+    """The traces of a request body and its rejected records."""
 
     traces: tuple[Trace, ...]
     rejected: tuple[RejectedRecord, ...]
 
 
 def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
-    """The traces of a body, and what in it is none.
+    """Parse the traces of a request body.
 
-    Raises InputError where there is nothing in it, or too much.
+    Raises InputError for an empty body and for one with too many traces.
 
     >>> body = b'{"id": "a", "query": "When?"}\\n{"id": "b"}'
     >>> found = read_traces(body, RequestLimits())
     >>> found.traces[0].id, found.refused
     ('a', (Refused(place=2, problem='field `query` is missing'),))
     """
-    mould = TraceDecoder("the body", ReadOptions({}, NATIVE_SHAPE, None, limits.body))
-    traces, refused = [], []
+    decoder = TraceDecoder("the body", ReadOptions({}, NATIVE_SHAPE, None, limits.body))
+    traces, rejected = [], []
     for place, raw in enumerate(_split_records(body), start=1):
         if place > limits.traces:
             raise InputError(f"more than {limits.traces:,} traces. Send fewer at once.")
         try:
-            traces.append(_parse_trace(mould, raw, limits))
+            traces.append(_parse_trace(decoder, raw, limits))
         except InvalidRecord as wrong:
-            refused.append(RejectedRecord(place, str(wrong)[:500]))
-    if not traces and not refused:
+            rejected.append(RejectedRecord(place, str(wrong)[:500]))
+    if not traces and not rejected:
         raise InputError("the body is empty: send a trace as JSON, several in a list, or one a line.")
-    return ParsedTraces(tuple(traces), tuple(refused))
+    return ParsedTraces(tuple(traces), tuple(rejected))
 
 
 def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Trace:
@@ -80,7 +116,7 @@ def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Tr
 
 
 def validate_trace(trace: Trace) -> str | None:
-    """Why a trace cannot go on its way to the store and to the workers, if it cannot.
+    """Return why a trace cannot be stored and passed to workers; None where it can.
 
     >>> validate_trace(Trace(id="a", query="q", time=datetime(1066, 10, 14, tzinfo=UTC)))
     'field `time` is not between 1970 and 2200'
@@ -96,7 +132,7 @@ def validate_trace(trace: Trace) -> str | None:
 
 
 def _split_records(body: bytes) -> Iterator[bytes]:
-    """The records of a body, each as JSON by itself."""
+    """Split a body into its records, each as JSON."""
     if body.lstrip()[:1] == b"[":
         try:
             yield from map(bytes, msgspec.json.decode(body, type=list[msgspec.Raw]))
@@ -110,16 +146,16 @@ def _split_records(body: bytes) -> Iterator[bytes]:
 
 
 def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
-    """The marks of a body: one, or several in a list. Raises InputError where it is none.
+    """Parse the marks of a request body: one, or several in a list. Raises InputError for an invalid body.
 
     >>> read_marks(b'{"text": "release 7"}')[0].kind
     'deployment'
     """
     try:
-        found = msgspec.json.decode(body, type=TimelineMark | list[TimelineMark])
+        decoded = msgspec.json.decode(body, type=TimelineMark | list[TimelineMark])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the body is no mark: {error}.") from None
-    marks = tuple(found) if isinstance(found, list) else (found,)
+    marks = tuple(decoded) if isinstance(decoded, list) else (decoded,)
     for mark in marks:
         if fault := validate_trace(Trace(id="mark", query=mark.text, time=mark.time, metadata=mark.metadata)):
             raise InputError(fault.replace("the trace", "the mark"))
@@ -127,31 +163,30 @@ def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
 
 
 class IncomingRedactor:
-    """Redacts what the settings ask for, and counts it by kind; where they ask for nothing, nothing is touched."""
+    """Redacts traces and spans as the settings ask, and counts the redactions by kind."""
 
     def __init__(self, settings: ServerSettings, counters: EventCounters) -> None:
         self._redactor = Redactor(settings.redact, settings.redact_key) if settings.redact else None
         self._counters = counters
 
     def redact_trace(self, trace: Trace) -> Trace:
-        """A trace as it may be kept."""
         if self._redactor is None:
             return trace
-        made = self._redactor.redact_trace(trace)
-        self._count(made.counts)
-        return made.trace
+        redacted = self._redactor.redact_trace(trace)
+        self._count(redacted.counts)
+        return redacted.trace
 
     def redact_traces(self, traces: Iterable[Trace]) -> tuple[Trace, ...]:
-        """Traces as they may be kept."""
+        """Redact traces before storage."""
         return tuple(map(self.redact_trace, traces))
 
     def redact_spans(self, spans: DecodedRequest) -> DecodedRequest:
-        """Spans and records of a log as they may be held until their trace is whole."""
+        """Redact spans and log records before storage."""
         if self._redactor is None:
             return spans
-        made = self._redactor.mask_spans(spans.spans, spans.events)
-        self._count(made.counts)
-        return spans._replace(spans=made.spans, events=made.events)
+        redacted = self._redactor.mask_spans(spans.spans, spans.events)
+        self._count(redacted.counts)
+        return spans._replace(spans=redacted.spans, events=redacted.events)
 
     def _count(self, counts: Counter[str]) -> None:
         for kind, n in counts.items():

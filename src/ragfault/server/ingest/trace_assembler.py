@@ -28,19 +28,19 @@ log = logging.getLogger("ragfault.server")
 
 SPANS_KIND = "spans"
 SETTLE_SECONDS = 2.0
-"""Seconds after the root of a trace has come after which the trace is whole."""
+"""Seconds after the arrival of the root span after which a trace is complete."""
 MAX_WAIT_SECONDS = 120.0
-"""Seconds after the first of its spans after which a trace is taken as it is."""
+"""Seconds after the arrival of the first span after which a trace is stored as it is."""
 POLL_SECONDS = 0.25
-"""Seconds between looks at what is whole."""
+"""Seconds between checks for complete traces."""
 BATCH_SIZE = 512
-"""Traces that are stored at once, at most."""
+"""Traces stored at once."""
 RETRY_SECONDS = 2.0
-"""Seconds until a store that did not answer is asked again."""
+"""Seconds before a failed write is retried."""
 
 
 class SpanBatch(msgspec.Struct, frozen=True):
-    """What one request says of one trace."""
+    """The spans and log events of one trace in one request."""
 
     trace: str
     operations: tuple[OtelSpan, ...] = ()
@@ -48,7 +48,7 @@ class SpanBatch(msgspec.Struct, frozen=True):
 
 
 class TraceAssembler:
-    """Keeps spans until their trace is whole, then brings the trace to the store."""
+    """Collects spans until their trace is complete, then stores the trace."""
 
     def __init__(
         self,
@@ -66,32 +66,34 @@ class TraceAssembler:
         self._poll_seconds = min(POLL_SECONDS, settle_seconds)
         self._incoming: SimpleQueue[tuple[int, SpanBatch]] = SimpleQueue()
         self._pending_numbers: dict[str, list[int]] = {}
-        """The numbers under which the store holds what is known of a trace."""
+        """Numbers of the pending bodies of a trace in the store."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ragfault-assembler", daemon=True)
 
     def start(self) -> None:
-        """Begin with what was held when the server last ended."""
+        """Resume with the spans that were pending at the last stop, and start the thread."""
         after = 0
-        while found := self._store.list_pending(SPANS_KIND, after):
-            for held in found:
-                self._incoming.put((held.number, msgspec.msgpack.decode(held.body, type=SpanBatch)))
-                after = held.number
+        while bodies := self._store.list_pending(SPANS_KIND, after):
+            for pending in bodies:
+                self._incoming.put((pending.number, msgspec.msgpack.decode(pending.body, type=SpanBatch)))
+                after = pending.number
             self._release_pending(self._add_incoming(time.monotonic()))
         self._thread.start()
 
     def add_spans(
         self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()
     ) -> Future[tuple[int, ...]]:
-        """Hold spans and events of logs; the Future is done when they would survive a kill."""
+        """Store spans and log events as pending; the Future resolves when they would survive a kill."""
         parts: dict[str, tuple[list[OtelSpan], list[SpanEvent]]] = {}
         for operation in operations:
             parts.setdefault(operation.trace, ([], []))[0].append(operation)
         for event in events:
             if event.trace:
                 parts.setdefault(event.trace, ([], []))[1].append(event)
-        packed = [SpanBatch(name, tuple(ops), tuple(said)) for name, (ops, said) in parts.items()]
-        future = self._store.add_pending(SPANS_KIND, [msgspec.msgpack.encode(each) for each in packed])
+        packed = [
+            SpanBatch(name, tuple(spans), tuple(log_events)) for name, (spans, log_events) in parts.items()
+        ]
+        future = self._store.add_pending(SPANS_KIND, [msgspec.msgpack.encode(batch) for batch in packed])
         future.add_done_callback(lambda done: self._enqueue(done, packed))
         return future
 
@@ -102,11 +104,11 @@ class TraceAssembler:
 
     @property
     def incomplete(self) -> int:
-        """Traces that are not whole yet."""
+        """The number of incomplete traces."""
         return len(self._window)
 
     def close(self) -> None:
-        """End; what is not whole is held in the store for the next time."""
+        """Stop the thread; incomplete traces stay pending in the store."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -123,7 +125,7 @@ class TraceAssembler:
                 log.exception("spans cannot be joined")
 
     def _run_round(self, now: float) -> None:
-        """Let in what has come, and bring what is whole to the store."""
+        """Take in what arrived, and store complete traces."""
         spare = self._add_incoming(now)
         joined = self._window.pop_finished(now)
         for first in range(0, len(joined), BATCH_SIZE):
@@ -131,7 +133,7 @@ class TraceAssembler:
         self._release_pending(spare)
 
     def _add_incoming(self, now: float) -> list[int]:
-        """Let in what has come; the numbers of what was held for nothing, because its trace has gone out."""
+        """Take in what arrived; return the numbers of pending bodies whose trace was stored already."""
         counts, spare = self._window.counts, []
         late, over = counts.late, counts.over_limit
         while True:
@@ -149,20 +151,22 @@ class TraceAssembler:
         return spare
 
     def _store_traces(self, joined: list[CollectedTrace]) -> None:
-        """Bring what is whole to the store, and let go of what was held for it."""
-        traces = [trace for each in joined if (trace := self._build_trace(each)) is not None]
-        numbers = [number for each in joined for number in self._pending_numbers.pop(each.trace, ())]
-        found = self._append_with_retry(traces, numbers)
-        self._counters.add("late", found.duplicates)
-        self._counters.add("taken", found.added)
-        self._on_stored(found.added)
+        """Store complete traces and release their pending bodies."""
+        traces = [trace for collected in joined if (trace := self._build_trace(collected)) is not None]
+        numbers = [
+            number for collected in joined for number in self._pending_numbers.pop(collected.trace, ())
+        ]
+        appended = self._append_with_retry(traces, numbers)
+        self._counters.add("late", appended.duplicates)
+        self._counters.add("taken", appended.added)
+        self._on_stored(appended.added)
 
     def _release_pending(self, numbers: list[int]) -> None:
         if numbers:
             self._append_with_retry([], numbers)
 
     def _append_with_retry(self, traces: list[Trace], numbers: list[int]) -> AppendResult:
-        """What became of traces; while the store does not answer it is asked again, once more at the end."""
+        """Append traces, retrying while the store does not answer; at shutdown only once."""
         while True:
             try:
                 return self._store.append_traces(traces, numbers).result()
@@ -173,7 +177,7 @@ class TraceAssembler:
                 self._stopping.wait(RETRY_SECONDS)
 
     def _build_trace(self, joined: CollectedTrace) -> Trace | None:
-        """The trace of some spans; None, and counted, where they are not of a RAG system or hold what no trace may."""
+        """Build a trace from spans; None, and counted, where it is not of a RAG system or is invalid."""
         try:
             return self._convert_spans(joined)
         except InvalidRecord:
@@ -184,15 +188,14 @@ class TraceAssembler:
         return None
 
     def _convert_spans(self, joined: CollectedTrace) -> Trace | None:
-        """The same, where nothing is wrong with them."""
         trace = build_trace(joined.spans, joined.events)
         trace = trace and normalize_trace(trace, check=True)
         if trace is None:
             self._counters.add("not_rag")
             return None
         if self._keep_origins:
-            held = {ORIGIN_KEY: msgspec.to_builtins(locate_origin(joined.spans))}
-            trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **held})
+            origin = {ORIGIN_KEY: msgspec.to_builtins(locate_origin(joined.spans))}
+            trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **origin})
         if fault := validate_trace(trace):
             raise InvalidRecord(fault)
         return self._redact(trace)

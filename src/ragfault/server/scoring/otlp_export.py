@@ -27,7 +27,7 @@ from ragfault.server.settings import ServerSettings
 from ragfault.version import __version__
 
 ORIGIN_KEY = "otlp"
-"""The key of the metadata under which a trace that came as spans keeps where it came from."""
+"""Metadata key that holds the origin of a trace received as spans."""
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_SPAN = "ragfault.evaluate"
 TRACE_ID_PATTERN, SPAN_ID_PATTERN = re.compile(r"(?!0{32})[0-9a-f]{32}"), re.compile(r"(?!0{16})[0-9a-f]{16}")
@@ -37,23 +37,23 @@ MeasuresByMetric = Mapping[str, MetricInfo]
 
 
 def read_origin(trace: Trace) -> TraceOrigin | None:
-    """Where the scores of a trace go back to; None where it did not come as spans."""
+    """Return the span that the scores of a trace refer to; None where the trace was not received as spans."""
     try:
-        found = msgspec.convert(trace.metadata.get(ORIGIN_KEY), TraceOrigin)
+        origin = msgspec.convert(trace.metadata.get(ORIGIN_KEY), TraceOrigin)
     except msgspec.ValidationError:
         return None
-    return found if TRACE_ID_PATTERN.fullmatch(trace.id) and SPAN_ID_PATTERN.fullmatch(found.span) else None
+    return origin if TRACE_ID_PATTERN.fullmatch(trace.id) and SPAN_ID_PATTERN.fullmatch(origin.span) else None
 
 
 def select_scores(scored: ScoredTrace) -> Iterator[Score]:
-    """The scores that say something: those with a value, and those that were lost."""
+    """Return the scores that have a value or failed."""
     return (score for score in scored.scores if score.status != "undefined")
 
 
 def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now: int) -> bytes:
-    """An `ExportLogsServiceRequest` with an event for each score, on the span that wrote the answer.
+    """Encode an `ExportLogsServiceRequest` with one event per score, on the span that wrote the answer.
 
-    Names and attributes are those of OpenTelemetry's semantic conventions for generative AI.
+    Names and attributes follow OpenTelemetry's semantic conventions for generative AI.
     """
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
@@ -64,9 +64,9 @@ def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now
         scope = part.scope_logs.add()
         scope.scope.name, scope.scope.version = "ragfault", __version__
         for scored in group:
-            found = read_origin(scored.trace)
+            origin = read_origin(scored.trace)
             for score in select_scores(scored):
-                if found is None:
+                if origin is None:
                     break
                 record = scope.log_records.add(
                     time_unix_nano=now,
@@ -74,17 +74,17 @@ def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now
                     severity_number=SEVERITY_INFO,
                     event_name=EVALUATION_EVENT,
                     trace_id=bytes.fromhex(scored.trace.id),
-                    span_id=bytes.fromhex(found.span),
+                    span_id=bytes.fromhex(origin.span),
                 )
-                _set_attributes(record, _event_attributes(score, found, measures.get(score.metric)))
+                _set_attributes(record, _event_attributes(score, origin, measures.get(score.metric)))
     return bytes(request.SerializeToString())
 
 
 def encode_spans(outcomes: Iterable[ScoredTrace], now: int) -> bytes:
-    """An `ExportTraceServiceRequest` with a span for each trace, beneath the one that wrote the answer.
+    """Encode an `ExportTraceServiceRequest` with one span per trace, below the one that wrote the answer.
 
-    A span that was sent cannot be changed; so the scores stand on one of their own, whose id follows from that of the
-    trace and the judge: sent twice, it is there once.
+    A span that was sent cannot be changed, so the scores get a span of their own. Its id is derived from trace and judge,
+    so that sending it twice creates one span.
     """
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -95,9 +95,9 @@ def encode_spans(outcomes: Iterable[ScoredTrace], now: int) -> bytes:
         scope = part.scope_spans.add()
         scope.scope.name, scope.scope.version = "ragfault", __version__
         for scored in group:
-            found = read_origin(scored.trace)
-            if found is not None:
-                trace, about = bytes.fromhex(scored.trace.id), bytes.fromhex(found.span)
+            origin = read_origin(scored.trace)
+            if origin is not None:
+                trace, about = bytes.fromhex(scored.trace.id), bytes.fromhex(origin.span)
                 name = f"{scored.trace.id} {scored.verdicts.judge}".encode()
                 span = scope.spans.add(
                     trace_id=trace,
@@ -114,7 +114,7 @@ def encode_spans(outcomes: Iterable[ScoredTrace], now: int) -> bytes:
 
 
 def count_rejected(body: bytes, signal: str) -> int:
-    """How many records or spans an answer says were not taken."""
+    """Return how many records or spans a response reports as rejected."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -130,7 +130,7 @@ def count_rejected(body: bytes, signal: str) -> int:
 
 
 def require_otlp() -> None:
-    """Raise MissingExtra where the package that knows the messages is not installed."""
+    """Raise MissingExtra where opentelemetry-proto is not installed."""
     try:
         import opentelemetry.proto.logs.v1.logs_pb2  # noqa: F401
     except ImportError:
@@ -141,16 +141,16 @@ def require_otlp() -> None:
 
 
 def _group_by_service(outcomes: Iterable[ScoredTrace]) -> dict[str, list[ScoredTrace]]:
-    """The outcomes by the service whose spans they are about."""
-    found: dict[str, list[ScoredTrace]] = defaultdict(list)
+    """Group outcomes by the service that sent their spans."""
+    groups: dict[str, list[ScoredTrace]] = defaultdict(list)
     for scored in outcomes:
         service = scored.trace.metadata.get("service")
-        found[service if isinstance(service, str) and service else "ragfault"].append(scored)
-    return found
+        groups[service if isinstance(service, str) and service else "ragfault"].append(scored)
+    return groups
 
 
 def _event_attributes(score: Score, source: TraceOrigin, measure: MetricInfo | None) -> dict[str, Any]:
-    """The attributes of one event; those that are not known are None."""
+    """Return the attributes of one event; unknown ones are None."""
     share = measure is not None and (measure.low, measure.high) == (0.0, 1.0)
     return {
         "gen_ai.evaluation.name": score.metric,
@@ -166,13 +166,16 @@ def _event_attributes(score: Score, source: TraceOrigin, measure: MetricInfo | N
 
 
 def _span_attributes(scored: ScoredTrace) -> dict[str, Any]:
-    """The attributes of the span of one trace."""
-    made: dict[str, Any] = {"openinference.span.kind": "EVALUATOR", "ragfault.judge": scored.verdicts.judge}
-    return made | {f"ragfault.score.{score.metric}": score.value for score in select_scores(scored)}
+    """Return the attributes of the span of one trace."""
+    attributes: dict[str, Any] = {
+        "openinference.span.kind": "EVALUATOR",
+        "ragfault.judge": scored.verdicts.judge,
+    }
+    return attributes | {f"ragfault.score.{score.metric}": score.value for score in select_scores(scored)}
 
 
 def _set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
-    """Add those attributes that have a value."""
+    """Set the attributes that have a value."""
     for key, value in attributes.items():
         if value is None:
             continue
@@ -188,16 +191,16 @@ RETRY_DELAYS = (0.0, 1.0, 5.0, 15.0, 30.0)
 QUEUE_SIZE = 10_000
 """Traces whose scores may wait."""
 BATCH_SIZE = 256
-"""Traces whose scores are sent at once, at most."""
+"""Traces whose scores are sent at once."""
 GATHER_SECONDS = 1.0
-"""Seconds for which scores are gathered."""
+"""Seconds for which scores are collected into a batch."""
 RETRY_STATUSES = (429, 502, 503, 504)
-"""Answers after which OTLP has a request sent again."""
+"""Statuses after which OTLP asks for a retry."""
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check_otlp_settings(settings: ServerSettings) -> None:
-    """Raise UsageError where an endpoint or a header is none, MissingExtra where OTLP cannot be written."""
+    """Raise UsageError for an invalid endpoint or header, MissingExtra where OTLP cannot be encoded."""
     if settings.otlp is None:
         if settings.otlp_headers or settings.otlp_spans:
             raise UsageError("scores go nowhere: name an endpoint with --otlp-endpoint URL.")
@@ -211,7 +214,7 @@ def check_otlp_settings(settings: ServerSettings) -> None:
 
 
 class ScoreExporter:
-    """A thread that sends scores in batches; where too many wait they are dropped, and counted."""
+    """Thread that sends scores in batches; beyond QUEUE_SIZE they are dropped and counted."""
 
     def __init__(
         self,
@@ -231,17 +234,17 @@ class ScoreExporter:
         self._measures: Mapping[str, MetricInfo] = {measure.name: measure for measure in measures}
         self._queue: Queue[ScoredTrace] = Queue(queue_size)
         self._unreachable = False
-        """Whether nobody was there the last time."""
+        """The last request reached nobody."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ragfault-export", daemon=True)
 
     def start(self) -> None:
-        """Begin, where there is somebody to send to."""
+        """Start the thread where an endpoint is set."""
         if self._url is not None:
             self._thread.start()
 
     def enqueue_scores(self, outcomes: Sequence[ScoredTrace]) -> None:
-        """Take scores to be sent; at once, whatever becomes of them. Those of traces that came otherwise stay here."""
+        """Enqueue the scores of traces that were received as spans; returns at once."""
         if self._url is None:
             return
         for scored in outcomes:
@@ -252,7 +255,7 @@ class ScoreExporter:
                     self._counters.add("scores_unreturned", sum(1 for _ in select_scores(scored)))
 
     def close(self) -> None:
-        """Try once more what waits, as long as somebody is there, and end."""
+        """Send what waits, trying once more, and stop."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -268,7 +271,7 @@ class ScoreExporter:
                 return
 
     def _collect_batch(self) -> list[ScoredTrace]:
-        """What has come within a moment."""
+        """Collect what arrives within GATHER_SECONDS."""
         batch: list[ScoredTrace] = []
         until = time.monotonic() + GATHER_SECONDS
         while len(batch) < BATCH_SIZE:
@@ -288,27 +291,27 @@ class ScoreExporter:
             self._send_signal("traces", encode_spans(batch, now), len(batch), "spans")
 
     def _send_signal(self, signal: str, body: bytes, size: int, unit: str) -> None:
-        """Send one request until it came through, or that is no use; count what became of what is in it."""
-        found = self._deliver(f"{_strip_signal_path(self._url or '')}/v1/{signal}", gzip.compress(body, 3))
-        lost = size if found.error is not None else min(size, max(0, count_rejected(found.body, signal)))
+        """Send one request with retries, and count its outcome."""
+        attempt = self._deliver(f"{_strip_signal_path(self._url or '')}/v1/{signal}", gzip.compress(body, 3))
+        lost = size if attempt.error is not None else min(size, max(0, count_rejected(attempt.body, signal)))
         self._counters.add(f"{unit}_returned", size - lost)
         self._counters.add(f"{unit}_unreturned", lost)
 
     def _deliver(self, url: str, body: bytes) -> DeliveryAttempt:
-        found = DeliveryAttempt("the OTLP endpoint is away", retryable=True)
+        attempt = DeliveryAttempt("the OTLP endpoint is away", retryable=True)
         for pause in self._retry_delays:
-            wait = max(pause, found.retry_after)
+            wait = max(pause, attempt.retry_after)
             if (wait or self._unreachable) and self._stopping.wait(wait):
-                return found
-            found = post(url, body, self._headers, "the OTLP endpoint")
-            self._unreachable = found.error is not None and not found.status
-            if not found.retryable or (found.status and found.status not in RETRY_STATUSES):
-                return found
-        return found
+                return attempt
+            attempt = post(url, body, self._headers, "the OTLP endpoint")
+            self._unreachable = attempt.error is not None and not attempt.status
+            if not attempt.retryable or (attempt.status and attempt.status not in RETRY_STATUSES):
+                return attempt
+        return attempt
 
 
 def _strip_signal_path(url: str) -> str:
-    """An endpoint without the paths of the signals.
+    """Remove the path of a signal from an endpoint.
 
     >>> _strip_signal_path("http://127.0.0.1:4318/"), _strip_signal_path("https://otel.example.org/otlp/v1/logs")
     ('http://127.0.0.1:4318', 'https://otel.example.org/otlp')

@@ -1,14 +1,12 @@
 """Prediction-powered estimates of metric means from the spot checks of a sample.
 
-The mean of the judge of every trace is put right by the better one (`stats.rectified_mean`): each check counts by the
-inverse of the chance with which its trace was drawn, and the turns of a conversation go together.
+The mean of the judge of every trace is corrected by the stronger one (`stats.ppi`): each check is weighted by the
+inverse of the probability with which its trace was drawn, and the turns of a conversation are one cluster.
 
-Traces that were drawn and not asked about, as the money of the day was spent or the judge is behind, must not bend the
-figure: what is missing then is not missing at random (it is the evening, or the long ones). So an estimate speaks only
-of the traffic in which every draw is settled: of each day (UTC, by arrival) the traces before the first draw that is
-not. Whether a trace is before it follows from the traces before that one, not from what the better judge says of it,
-so that within this part the chances are what they were; `covered` says how large a part of the traffic it is. Nothing
-is said of the rest.
+Traces that were drawn but not checked, because the budget of the day was spent or the judge is behind, are not missing
+at random (the evening, or the long ones). An estimate therefore covers only traffic in which every draw is settled: of
+each day (UTC, by arrival) the traces before the first unsettled draw. That a trace is before it depends on the traces
+before that one and not on its own check, so that the probabilities hold; `covered` is the share of this traffic.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
@@ -32,82 +31,77 @@ from ragfault.stats import UnlabeledSums
 log = logging.getLogger("ragfault.server")
 
 POLL_SECONDS = 1.0
-"""Seconds between two looks at how checking goes, at the least."""
+"""Least seconds between two readings of the progress."""
 REFRESH_SECONDS = 10.0
-"""Seconds between two times that all estimates are made, at the least …"""
+"""Least seconds between two refreshes of all estimates."""
 MAX_TIME_SHARE = 0.1
-"""… and no more of the time than this."""
+"""Largest share of the time that refreshes may take."""
 CACHE_SECONDS = 30.0
-"""Seconds for which an estimate over another window is as good as new."""
+"""Seconds for which an estimate over another window is cached."""
 
 
 class PpiEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The mean of a metric on a route by a better judge, from its checks on a sample, or why there is none."""
+    """Mean of a metric on a route by the stronger judge, estimated from its sample, or the reason why there is none."""
 
     judge: str
-    """The fingerprint of the better judge."""
+    """The fingerprint of the stronger judge."""
     checks: int = 0
     """Traces with a value by both judges."""
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    """The 95 % interval of the mean."""
+    """Limits of the 95 % interval of the mean."""
     gain: float | None = None
-    """The width of the interval against that of the checks alone, below 1 where the judge of every trace helps."""
+    """Width of the interval relative to that of the checks alone; below 1 where the judge of every trace helps."""
     covered: float = 0.0
-    """The share of the scored traces that it speaks of: those before the first draw of a day that is not settled."""
+    """Share of the scored traces that the estimate covers: those before the first unsettled draw of a day."""
     failed: int = 0
-    """Checks that gave no value, as the better judge failed or found none."""
+    """Checks without a value."""
     dollars: float | None = None
-    """US$ that the checks came to; None: their price is not known."""
+    """US$ spent on the checks; None: the price is unknown."""
     reason: str | None = None
     """Why there is no mean."""
 
 
 def estimate_ppi(sample: SpotCheckSample, measure: MetricInfo, judge: str) -> PpiEstimate:
-    """The estimate from a sample."""
+    """Estimate a mean from a sample."""
     known = np.isfinite(sample.reference_values)
     costs = sample.cost[known]
-    told = PpiEstimate(
+    estimate = PpiEstimate(
         judge=judge,
         checks=int(known.sum()),
         covered=round(sample.covered / sample.scored, 4) if sample.scored else 0.0,
         failed=sample.failed,
         dollars=None if np.isnan(costs).any() else round(float(costs.sum()), 9),
     )
-    said = LabelValues(sample.reference_values, sample.chance)
-    found = correct_mean(
+    corrected = correct_mean(
         sample.base_values,
-        said,
+        LabelValues(sample.reference_values, sample.chance),
         _number_conversations(sample.conversation),
         measure,
         UnlabeledSums(*sample.remainder),
     )
-    if found is None or found.interval is None:
-        reason = "no checks yet" if found is None else str(found.reason).replace("label", "check")
-        return _replace_fields(told, reason=reason)
-    mean = found.interval
-    return _replace_fields(told, mean=mean.mean, low=mean.low, high=mean.high, gain=found.width_ratio)
-
-
-def _replace_fields(estimate: PpiEstimate, **more: object) -> PpiEstimate:
-    return PpiEstimate(**({name: getattr(estimate, name) for name in estimate.__struct_fields__} | more))
+    if corrected is None or corrected.interval is None:
+        reason = "no checks yet" if corrected is None else str(corrected.reason).replace("label", "check")
+        return replace(estimate, reason=reason)
+    mean = corrected.interval
+    return replace(estimate, mean=mean.mean, low=mean.low, high=mean.high, gain=corrected.width_ratio)
 
 
 def _number_conversations(codes: NDArray[np.uint64]) -> NDArray[np.int64] | None:
-    """Numbers that the turns of a conversation share and all other traces have alone; None where there are no turns."""
+    """Number traces so that turns of a conversation share a number; None without turns."""
     inside = codes != 0
     if not inside.any():
         return None
-    made = np.arange(codes.size, dtype=np.int64)
-    _, found = np.unique(codes[inside], return_inverse=True)
-    made[inside] = codes.size + found
-    _, dense = np.unique(made, return_inverse=True)
+    numbers = np.arange(codes.size, dtype=np.int64)
+    _, inverse = np.unique(codes[inside], return_inverse=True)
+    numbers[inside] = codes.size + inverse
+    _, dense = np.unique(numbers, return_inverse=True)
     return dense.astype(np.int64)
 
 
 class PpiEstimator:
-    """A thread that makes the estimates of the last day ever anew, so that nobody who looks waits for them."""
+    """Thread that refreshes the estimates of the last day, so that readers never wait for them."""
 
     def __init__(self, store: TraceStore, checker: SpotChecker, now: Callable[[], float]) -> None:
         self._store, self._checker, self._clock = store, checker, now
@@ -118,42 +112,48 @@ class PpiEstimator:
         self._thread = threading.Thread(target=self._run, name="ragfault-estimates", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End after what is under way."""
+        """Stop after the refresh in progress."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @property
     def progress(self) -> SpotCheckProgress:
-        """How checking went a moment ago."""
+        """The progress of the spot checks at the last poll."""
         return self._progress or self._checker.progress()
 
     def get_daily(self, metric: str, route: str | None) -> PpiEstimate | None:
-        """The estimate over the last day, as it was made last; None for a metric that the better judge does not see."""
+        """Return the latest estimate over a day; None for a metric without verdicts."""
         return self._daily.get((metric, route or ""))
 
     def list_daily(self) -> Sequence[tuple[tuple[str, str], PpiEstimate]]:
-        """All estimates of the last day by metric and route, as they were made last."""
+        """List the latest estimates over a day by metric and route."""
         return sorted(self._daily.items())
 
     def estimate_window(
         self, metric: str, window: int, route: str | None = None
     ) -> Mapping[str, PpiEstimate]:
-        """The estimates of a metric by route over the last minutes, made now or a moment ago."""
+        """Estimate a metric by route over the last minutes; cached for CACHE_SECONDS."""
         key, now = (metric, window, route), time.monotonic()
-        made, found = self._window_cache.get(key, (-CACHE_SECONDS, {}))
-        if now - made >= CACHE_SECONDS:
-            found = {name: each for (_, name), each in self._compute(window, metric, route).items()}
-            kept = {name: each for name, each in self._window_cache.items() if now - each[0] < CACHE_SECONDS}
-            self._window_cache = kept | {key: (now, found)}
-        return found
+        computed_at, estimates = self._window_cache.get(key, (-CACHE_SECONDS, {}))
+        if now - computed_at >= CACHE_SECONDS:
+            estimates = {
+                name: estimate for (_, name), estimate in self._compute(window, metric, route).items()
+            }
+            recent = {
+                name: estimate
+                for name, estimate in self._window_cache.items()
+                if now - estimate[0] < CACHE_SECONDS
+            }
+            self._window_cache = recent | {key: (now, estimates)}
+        return estimates
 
     def refresh_daily(self) -> None:
-        """Make all estimates of the last day."""
+        """Recompute all estimates of the last day."""
         self._daily = self._compute(DAY_MINUTES)
 
     def _compute(
@@ -162,11 +162,11 @@ class PpiEstimator:
         judge, until = self._checker.fingerprint, 60.0 * (self._clock() // 60 + 1)
         known = {measure.name: measure for measure in self._store.read_measures()}
         return {
-            (each.metric, each.route): estimate_ppi(each, known[each.metric], judge)
-            for each in self._checker.check_store.read_samples(
+            (sample.metric, sample.route): estimate_ppi(sample, known[sample.metric], judge)
+            for sample in self._checker.check_store.read_samples(
                 judge, until - 60 * window, until, metric, route
             )
-            if each.metric in self._checker.metrics
+            if sample.metric in self._checker.metrics
         }
 
     def _run(self) -> None:

@@ -2,9 +2,6 @@
 
 A trace is acknowledged when it is stored and scored afterwards; the queue is read from the store, so that a killed
 server resumes where it was.
-
-A trace is acknowledged when it is stored, and judged afterwards. What waits is read from the store, never held in
-memory alone, so that a server that was killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -27,21 +24,21 @@ from ragfault.server.storage import TraceStore
 log = logging.getLogger("ragfault.server")
 
 WORKER_QUEUE_SIZE = 256
-"""Traces that a worker may have before it."""
+"""Traces queued per worker."""
 BATCH_SIZE = 128
-"""Outcomes that are stored at once, at most."""
+"""Outcomes stored at once."""
 GATHER_SECONDS = 0.5
-"""Seconds for which outcomes are gathered: to store a hundred at once costs little more than to store one."""
+"""Seconds for which outcomes are collected: storing a hundred costs little more than storing one."""
 POLL_SECONDS = 0.5
-"""Seconds between looks at whether it is time to end."""
+"""Seconds between checks for shutdown."""
 IDLE_SECONDS = 30.0
-"""Seconds between looks at the store where nobody calls."""
+"""Seconds between polls of the store without a notification."""
 RETRY_SECONDS = 2.0
-"""Seconds until a store that did not answer is asked again."""
+"""Seconds before a failed write is retried."""
 
 
 class ScoringWorkers:
-    """Worker processes between the store and the store."""
+    """Worker processes with the threads that feed them and store their outcomes."""
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class ScoringWorkers:
         self._settings, self._store, self._draw_sample = settings, store, draw_sample
         self.measures = tuple(map(describe_metric, select_metrics(settings.metrics)))
         self.on_scored: Callable[[Sequence[ScoredTrace]], None] = lambda _: None
-        """Is told of outcomes that are stored, and returns at once."""
+        """Called with the outcomes that were stored; must return at once."""
         self._outcomes: SimpleQueue[ScoredTrace | None] = SimpleQueue()
         self._wake = threading.Event()
         self._capacity = threading.Semaphore(WORKER_QUEUE_SIZE * max(1, settings.workers))
@@ -64,10 +61,10 @@ class ScoringWorkers:
         self._scored_count, self._started_at = 0, time.monotonic()
         self._received_at: dict[str, float] = {}
         self.latency = LatencyHistogram()
-        """From being stored to having scores that are stored, in seconds of the machine's clock."""
+        """Delay from storing a trace to storing its scores, in seconds."""
 
     def start(self) -> None:
-        """Begin with what waits in the store."""
+        """Start workers and threads with what waits in the store."""
         self._waiting = self._store.compute_totals().waiting
         for _ in range(self._settings.workers):
             self._workers.append(
@@ -86,29 +83,29 @@ class ScoringWorkers:
                 self._threads.append(thread)
 
     def add_waiting(self, n: int) -> None:
-        """So many traces have come into the store."""
+        """Notify the workers of new traces in the store."""
         with self._lock:
             self._waiting += n
         self._wake.set()
 
     def recount(self) -> None:
-        """See in the store how many wait, where some were forgotten."""
+        """Recount the waiting traces after a deletion."""
         waiting = self._store.compute_totals().waiting
         with self._lock:
             self._waiting = waiting
 
     @property
     def is_full(self) -> bool:
-        """Whether more wait than may."""
+        """More traces wait than the limit allows."""
         return bool(self._workers) and self._waiting >= self._settings.limits.unscored
 
     @property
     def rate(self) -> float:
-        """Traces that were scored in a second, since the server began."""
+        """Traces scored per second since the start."""
         return self._scored_count / max(1e-9, time.monotonic() - self._started_at)
 
     def summarize(self) -> dict[str, float]:
-        """How scoring goes."""
+        """Return throughput, latency and backlog."""
         return {
             "waiting": float(max(0, self._waiting)),
             "scored": float(self._scored_count),
@@ -119,7 +116,7 @@ class ScoringWorkers:
         }
 
     def close(self) -> None:
-        """Wait for what the workers have, store it, and end them; what they were not given waits for the next time."""
+        """Store the outcomes of traces in progress and stop; the other traces wait in the store."""
         self._stopping.set()
         self._wake.set()
         for thread in self._threads[:1]:
@@ -133,49 +130,49 @@ class ScoringWorkers:
     # --- on the threads ----------------------------------------------------------------------------
 
     def _feed_workers(self) -> None:
-        """Give the workers what waits, as far as they keep up."""
+        """Pass waiting traces to the workers as fast as they take them."""
         after = turn = 0
         while not self._stopping.is_set():
             self._wake.clear()
             try:
-                found = self._store.list_unscored(after)
+                batch = self._store.list_unscored(after)
             except Exception:  # a store that does not answer is told, and asked again
                 log.exception("what waits to be judged cannot be read")
                 self._stopping.wait(RETRY_SECONDS)
                 continue
-            for kept in found:
+            for received in batch:
                 while not self._capacity.acquire(timeout=POLL_SECONDS):
                     if self._stopping.is_set():
                         return
                 if self._stopping.is_set():
                     return
-                self._received_at[kept.trace.id] = kept.received
-                self._workers[turn % len(self._workers)].submit(kept.trace)
-                turn, after = turn + 1, kept.number
-            if not found:
+                self._received_at[received.trace.id] = received.received
+                self._workers[turn % len(self._workers)].submit(received.trace)
+                turn, after = turn + 1, received.number
+            if not batch:
                 self._wake.wait(IDLE_SECONDS)
 
     def _store_outcomes(self) -> None:
-        """Bring outcomes to the store, until None says that no more come."""
+        """Store outcomes in batches until None arrives."""
         open_ = True
         while open_ and (first := self._outcomes.get()) is not None:
             outcomes, open_ = self._collect_batch(first)
             stored = self._store_with_retry(outcomes)
             self.on_scored(stored)
             now = time.time()
-            came = {each.trace.id: self._received_at.pop(each.trace.id, now) for each in outcomes}
-            for each in stored:
-                self.latency.add(now - came[each.trace.id])
+            came = {outcome.trace.id: self._received_at.pop(outcome.trace.id, now) for outcome in outcomes}
+            for outcome in stored:
+                self.latency.add(now - came[outcome.trace.id])
             self._capacity.release(len(outcomes))
             with self._lock:
                 self._waiting -= len(stored)
                 self._scored_count += len(stored)
 
     def _store_with_retry(self, outcomes: list[ScoredTrace]) -> list[ScoredTrace]:
-        """Store outcomes; those that were.
+        """Store outcomes; return those that were stored.
 
-        While the store does not answer it is asked again. What it does not take is told; so is what there is no time
-        for at the end: these traces wait in the store for the next start.
+        While the store does not answer the write is retried. A batch that it rejects is logged; so is one that there is no
+        time for at shutdown: these traces wait in the store for the next start.
         """
         while True:
             try:
@@ -186,21 +183,21 @@ class ScoringWorkers:
                     return []
             except Exception:
                 if len(outcomes) > 1:
-                    return [one for each in outcomes for one in self._store_with_retry([each])]
+                    return [lost for outcome in outcomes for lost in self._store_with_retry([outcome])]
                 log.exception("an outcome cannot be stored")
                 return []
             else:
                 return outcomes
 
     def _store_batch(self, outcomes: list[ScoredTrace]) -> None:
-        """Store outcomes and what became of them in the draw; what was stored before stays as it is."""
-        kept = self._store.add_outcomes(outcomes, self.measures, self._settings.cohort_fields)
+        """Store outcomes and draw a sample from them; stored scores are never overwritten."""
+        stored = self._store.add_outcomes(outcomes, self.measures, self._settings.cohort_fields)
         if self._draw_sample is not None:
             self._draw_sample(outcomes).result()
-        kept.result()
+        stored.result()
 
     def _collect_batch(self, first: ScoredTrace) -> tuple[list[ScoredTrace], bool]:
-        """An outcome and those that come soon after it; and whether more may come."""
+        """Collect outcomes for a batch; return it, and whether more may follow."""
         outcomes, until = [first], time.monotonic() + GATHER_SECONDS
         while len(outcomes) < BATCH_SIZE:
             try:

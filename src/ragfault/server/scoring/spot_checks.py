@@ -1,9 +1,7 @@
 """Spot checks: a stronger, paid judge scores a sample of the traces within a daily budget.
 
-The queue, the replies and the amount spent are stored, so that a killed server resumes and pays for nothing twice.
-
-A trace is drawn when it is scored, and asked about afterwards. What waits is read from the store, replies are kept in a
-file beside it, and so is what was spent: a server that was killed goes on where it was, and pays for nothing twice.
+A trace is drawn when it is scored and checked afterwards. The queue, the replies and the amount spent are stored, so
+that a killed server resumes and pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -30,32 +28,32 @@ from ragfault.server.settings import ServerSettings
 from ragfault.server.storage import ReceivedTrace, SpotCheck, SpotCheckStore, TraceStore
 
 REPLY_CACHE = "replies.sqlite"
-"""The file in the folder of the store that keeps replies and what was spent, where no other is named."""
+"""The file that caches replies and the amount spent, unless the options name another."""
 
 JudgeReply = tuple[Verdicts, Usage] | JudgeStopped
-"""What came of asking: verdicts and what they came to, or what stopped the judge."""
+"""Verdicts and their usage, or what stopped the judge."""
 
 
 class FailedCheck(NamedTuple):
-    """A trace that the judge failed on."""
+    """Failures of the judge on one trace."""
 
     answers_before: int
-    """How often the judge had answered before."""
+    """Answers of the judge before the first failure."""
     tries: int = 0
     retry_at: float = 0.0
-    """It is not asked about before this, by the monotonic clock."""
+    """Earliest time of the next attempt, by the monotonic clock."""
 
     def add_failure(self, first_pause: float, max_pause: float) -> FailedCheck:
-        """The same after one more failure: asked about again after `first` seconds, and twice as many each time."""
+        """Return the record after one more failure; the pause doubles each time."""
         pause = min(max_pause, first_pause * 2.0**self.tries)
         return FailedCheck(self.answers_before, self.tries + 1, time.monotonic() + pause)
 
 
 def load_check_judge(settings: ServerSettings) -> LLMJudge:
-    """The judge that checks, with its file of replies beside the store.
+    """Load the judge of the spot checks with its cache of replies.
 
-    It is opened once, so that a key that lacks is told here. Raises what that and `load_judge` raise, and UsageError
-    for a judge that costs nothing.
+    The judge is opened once, so that a missing key is reported here. Raises what that and `load_judge` raise, and
+    UsageError for a judge without a price.
     """
     name = settings.check or ""
     if name.partition(":")[0] != "llm":
@@ -70,60 +68,60 @@ def load_check_judge(settings: ServerSettings) -> LLMJudge:
 
 
 def require_check_store(store: TraceStore) -> SpotCheckStore:
-    """Where a store keeps checks. Raises UsageError where it keeps none."""
-    found = store.spot_checks
-    if found is None:
+    """Return the spot checks of a store. Raises UsageError where it has none."""
+    checks = store.spot_checks
+    if checks is None:
         raise UsageError("this store keeps no checks. Leave out --check, or name a folder with --store.")
-    return found
+    return checks
 
 
 log = logging.getLogger("ragfault.server")
 
 SALT_SETTING, SPENT_SETTING = "checks.salt", "checks.spent"
-"""The settings that hold the salt of the draw, and the day whose money is spent."""
+"""The settings that hold the salt of the draw, and the day whose budget is spent."""
 POLL_SECONDS = 0.5
-"""Seconds between looks at what waits."""
+"""Seconds between polls of the queue."""
 MAX_SKIPPED = 1000
-"""Traces that the judge failed on behind which others are looked for, at most: their answers tell whose fault it is."""
+"""Failed traces that are skipped at most to find others: answers for these tell whether trace or judge is at fault."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
-"""Seconds until a judge that could not be asked is asked again: the first time, and at the most."""
+"""Seconds before the first retry of an unreachable judge, and before any."""
 
 
 class SpotCheckProgress(Struct, frozen=True, kw_only=True):
-    """How checking goes; days are those of UTC."""
+    """Progress of the spot checks; days are in UTC."""
 
     judge: str
     """The fingerprint."""
     share: float
-    """The chance of a trace that nothing speaks for."""
+    """The probability that an unsuspicious trace is drawn."""
     checked: int
-    """Today, as are the next five."""
+    """Today, as are the next five fields."""
     failed: int
     left: int
-    """Drawn and left out, as the money was spent."""
+    """Drawn but skipped, because the budget was spent."""
     dollars: float | None
-    """What was spent, what is set aside for calls under way among it; None: no price is known."""
+    """US$ spent, including what is reserved for calls in progress; None: the price is unknown."""
     tokens: int
-    """The same in tokens, sent and received."""
+    """Tokens spent, sent and received."""
     spent: bool
-    """Whether the rest of the day is left out."""
+    """The budget of the day is spent."""
     budget: float | None
-    """US$ a day."""
+    """US$ per day."""
     budget_tokens: int | None
-    """Tokens a day."""
+    """Tokens per day."""
     waiting: int
-    """Drawn and not asked about yet, since whenever."""
+    """Drawn but not checked, on any day."""
     errors: int
-    """How often the judge could not be asked, since the server began."""
+    """Failed attempts to reach the judge since the start."""
     fault: str | None
-    """Why it could not the last time, where it has not answered since."""
+    """The last failure, where the judge has not answered since."""
 
 
 class SpotChecker:
-    """A thread that asks about what was drawn, several traces at once.
+    """Thread that checks drawn traces, several at once.
 
-    `clock` tells the time by which money is spent: the real one, also where the demo's runs faster. Raises UsageError
-    where the judge is none that is paid for or the store keeps no checks, and what `load_judge` raises.
+    `clock` is the time of budgets: the real one, even where the demo's clock runs faster. Raises UsageError where the judge
+    has no price or the store keeps no checks, and what `load_judge` raises.
     """
 
     def __init__(
@@ -132,9 +130,11 @@ class SpotChecker:
         self._settings, self._store, self._clock = settings, store, clock
         self.check_store, self._judge = require_check_store(store), load_check_judge(settings)
         self.fingerprint = self._judge.fingerprint
-        self._metrics = tuple(one for one in select_metrics(settings.metrics) if one.definition.verdicts)
+        self._metrics = tuple(
+            metric for metric in select_metrics(settings.metrics) if metric.definition.verdicts
+        )
         self.metrics = frozenset(map(str, self._metrics))
-        """Those that the judge has a part in."""
+        """Metrics that need verdicts."""
         self._sampler: TraceSampler | None = None
         self._day, self._budget_spent = "", False
         self._in_flight: dict[int, tuple[ReceivedTrace, Future[JudgeReply]]] = {}
@@ -147,7 +147,7 @@ class SpotChecker:
         self._thread = threading.Thread(target=self._run, name="ragfault-checks", daemon=True)
 
     def start(self) -> None:
-        """Begin with what was drawn before and waits."""
+        """Start with the traces drawn before."""
         salt = self._store.read_setting(SALT_SETTING)
         if salt is None:
             salt = secrets.token_hex(16)
@@ -158,14 +158,14 @@ class SpotChecker:
         self._thread.start()
 
     def draw_sample(self, outcomes: Sequence[ScoredTrace]) -> Future[None]:
-        """Draw from traces that were scored; done when it is on the disk."""
+        """Draw a sample of scored traces; the Future resolves when it is stored."""
         assert self._sampler is not None
-        return self.check_store.add_draws([self._sampler.draw(each) for each in outcomes])
+        return self.check_store.add_draws([self._sampler.draw(outcome) for outcome in outcomes])
 
     def progress(self) -> SpotCheckProgress:
-        """How checking goes today."""
+        """Return the progress of today."""
         today = self.check_store.count_checks(self.fingerprint, 86400 * (self._clock() // 86400))
-        usage, asked = self._judge.usage, self._judge.settings
+        usage, judge_settings = self._judge.usage, self._judge.settings
         return SpotCheckProgress(
             judge=self.fingerprint,
             share=self._settings.share,
@@ -175,15 +175,15 @@ class SpotChecker:
             dollars=usage.cost,
             tokens=usage.prompt + usage.completion,
             spent=self._budget_spent,
-            budget=asked.budget,
-            budget_tokens=asked.budget_tokens,
+            budget=judge_settings.budget,
+            budget_tokens=judge_settings.budget_tokens,
             waiting=today.waiting,
             errors=self._error_count,
             fault=self._last_error,
         )
 
     def close(self) -> None:
-        """Wait for the replies to what was sent, store what came of them, and end; the rest waits for the next time."""
+        """Store the replies to requests in progress and stop; other traces wait for the next start."""
         self._stopping.set()
         self._judge.end()
         if self._thread.is_alive():
@@ -203,7 +203,7 @@ class SpotChecker:
         self._finish_in_flight()
 
     def _run_round(self) -> None:
-        """Ask about what waits, as far as there is room, and store what came back meanwhile."""
+        """Submit waiting traces as far as there is room, and store finished checks."""
         self._start_day()
         if not self._budget_spent:
             self._submit_waiting()
@@ -218,7 +218,7 @@ class SpotChecker:
             self._handle_stop(stopped)
 
     def _start_day(self) -> None:
-        """Open the purse of the day, where another day has begun, or the judge was out of reach."""
+        """Open the budget of the day, on a new day or after the judge was unreachable."""
         day = f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}"
         if day != self._day:
             self._finish_in_flight()
@@ -229,22 +229,22 @@ class SpotChecker:
             )
 
     def _budget_key(self, day: str) -> list[object]:
-        """What is remembered of a day whose money is spent; with another budget it goes on."""
+        """Return the stored marker of a spent budget; with another budget, checking resumes."""
         return [day, self._judge.settings.budget, self._judge.settings.budget_tokens]
 
     def _submit_waiting(self) -> None:
-        """Fill what room there is with traces that wait, the oldest first."""
+        """Submit the oldest waiting traces as far as there is room."""
         now = time.monotonic()
         behind = min(len(self._failed_checks), MAX_SKIPPED)
-        for kept in self.check_store.list_waiting(self.fingerprint, 2 * self._concurrency + behind):
+        for queued in self.check_store.list_waiting(self.fingerprint, 2 * self._concurrency + behind):
             if len(self._in_flight) >= self._concurrency:
                 return
-            lost = self._failed_checks.get(kept.number)
-            if kept.number not in self._in_flight and (lost is None or now >= lost.retry_at):
-                self._in_flight[kept.number] = kept, self._pool.submit(self._judge_trace, kept)
+            lost = self._failed_checks.get(queued.number)
+            if queued.number not in self._in_flight and (lost is None or now >= lost.retry_at):
+                self._in_flight[queued.number] = queued, self._pool.submit(self._judge_trace, queued)
 
     def _judge_trace(self, queued: ReceivedTrace) -> JudgeReply:
-        """The verdicts on a trace and what they came to, or what stopped the judge; on a thread of the pool."""
+        """Return verdicts and usage for a trace, or what stopped the judge; runs on the pool."""
         if self._stopping.is_set():
             return JudgeStopped("the server ends")
         try:
@@ -257,34 +257,34 @@ class SpotChecker:
             return Verdicts(trace=queued.trace.id, judge=self.fingerprint, failures={"*": reason}), Usage()
 
     def _finish_in_flight(self) -> JudgeStopped | None:
-        """Wait for all that is under way, and store it."""
+        """Wait for all requests in progress and store them."""
         wait([future for _, future in self._in_flight.values()])
         return self._store_finished()
 
     def _store_finished(self) -> JudgeStopped | None:
-        """Store what came back; what stopped the judge, if anything did."""
+        """Store finished checks; return what stopped the judge, if anything."""
         done = [number for number, (_, future) in self._in_flight.items() if future.done()]
-        made, numbers, stopped = [], [], None
+        checks, numbers, stopped = [], [], None
         for number in done:
-            kept, future = self._in_flight.pop(number)
-            found = future.result()
-            if isinstance(found, JudgeStopped):
-                stopped = stopped or found
-            elif (check := self._build_check(kept, *found)) is not None:
-                made.append(check)
+            queued, future = self._in_flight.pop(number)
+            reply = future.result()
+            if isinstance(reply, JudgeStopped):
+                stopped = stopped or reply
+            elif (check := self._build_check(queued, *reply)) is not None:
+                checks.append(check)
                 numbers.append(number)
-        if made:
-            self.check_store.add_checks(made, numbers).result()
+        if checks:
+            self.check_store.add_checks(checks, numbers).result()
         return stopped
 
     def _build_check(self, queued: ReceivedTrace, verdicts: Verdicts, usage: Usage) -> SpotCheck | None:
-        """What is stored of an answer; None where the trace is asked about once more.
+        """Build the stored check; None where the trace is retried.
 
-        A trace fails for good when the judge fails on it again and answered for others meanwhile; else it is the judge
-        that is out of order, and the trace waits.
+        A trace fails for good when the judge fails on it again after answering for others; otherwise the judge is at fault and
+        the trace waits.
         """
         scores = tuple(compute_score(metric, queued.trace, verdicts) for metric in self._metrics)
-        lost = bool(verdicts.failures) and all(one.value is None for one in scores)
+        lost = bool(verdicts.failures) and all(score.value is None for score in scores)
         if lost:
             before = self._failed_checks.get(queued.number, FailedCheck(self._answer_count))
             if self._answer_count <= before.answers_before:
@@ -310,7 +310,7 @@ class SpotChecker:
     # --- when it cannot go on ------------------------------------------------------------------------
 
     def _handle_stop(self, stopped: JudgeStopped) -> None:
-        """End the day where its money is spent, else rest a while; nothing that waits is lost."""
+        """End the day where the budget is spent, otherwise back off; waiting traces are kept."""
         also = self._finish_in_flight()
         self._judge.end()
         if isinstance(stopped, BudgetExceeded) or isinstance(also, BudgetExceeded):
@@ -320,7 +320,7 @@ class SpotChecker:
             self._back_off(str(stopped))
 
     def _back_off(self, error: str) -> None:
-        """Wait, twice as long each time, and open the purse anew."""
+        """Pause, twice as long each time, and open the budget again."""
         self._record_error(error)
         self._day = ""
         self._stopping.wait(min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2**self._pause_count))
