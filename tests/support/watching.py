@@ -70,7 +70,7 @@ class Server:
         """Wait until so many traces are there, and none waits to be judged."""
         for _ in range(600):
             totals = self.ask("/overview.json").json["totals"]
-            if totals["traces"] >= count and not totals["waiting"] and not totals["held"]:
+            if totals["traces"] >= count and not totals["waiting"] and not totals["pending"]:
                 return
             time.sleep(0.1)
         raise AssertionError(totals)
