@@ -174,7 +174,7 @@ def test_compare_and_gate_take_the_flakiness_of_their_judge(
     capsys.readouterr()
     path.write_text(encode_report(replace(made, judge="other/1")), encoding="utf-8")
     assert command(["bisect", *runs, "--flakiness", str(path)]) == 2
-    assert "the flakiness is that of other/1" in capsys.readouterr().err
+    assert "the flakiness was measured for other/1" in capsys.readouterr().err
     path.write_text("{}", encoding="utf-8")
     assert command(["compare", *runs, "--flakiness", str(path)]) == 2
-    assert "is not what ragfault judge repeat -o writes" in capsys.readouterr().err
+    assert "is not the output of ragfault judge repeat -o" in capsys.readouterr().err

@@ -511,7 +511,7 @@ def test_cohorts_are_by_model_release_and_any_key(live: Run):
 
 def test_traffic_that_cannot_be_watched_says_so(calm: Run):
     """Nothing at all, and a reference that leaves nothing, are refused."""
-    with pytest.raises(UsageError, match="nothing to watch"):
+    with pytest.raises(UsageError, match="nothing to monitor"):
         monitor([], ())
     known = collect_measures([calm])
     with pytest.raises(UsageError, match="Name a shorter one"):

@@ -433,7 +433,7 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
     assert json.loads(written.encode_comparison(found))["rectification"][0]["traces"] == 40
     held = gate(runs[1], baseline=runs[0], labels=said, metrics=["groundedness"])
     assert held.result == "fail"
-    assert "put right by 40 labelled pairs" in gated.render_gate_terminal(held, width=300)
+    assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(held, width=300)
     assert "rectified by ann, 40 traces" in gated.render_gate_markdown(held)
 
 

@@ -185,7 +185,7 @@ def test_a_bar_outside_the_range_is_an_error(tmp_path, bar):
 def test_no_bars_and_no_share_are_errors(tmp_path):
     """A gate without bars would pass everything."""
     run = ran(tmp_path, signs("s"), ["groundedness"])
-    with pytest.raises(UsageError, match="no bar"):
+    with pytest.raises(UsageError, match="no threshold"):
         gate(run, [])
     with pytest.raises(UsageError, match="coverage"):
         gate(run, ["groundedness>0"], coverage=50)
@@ -334,7 +334,7 @@ def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):
     """Retrieval is not doubted where both runs retrieved the very same chunks, however few."""
     found = beside(tmp_path, "ss", "su", ["context_relevance", "groundedness"])
     assert [each.result for each in found.regression_decisions] == ["pass", "cannot tell"]
-    assert "is the very same in both runs" in found.regression_decisions[0].reason
+    assert "are the same in both runs" in found.regression_decisions[0].reason
 
 
 def test_void_labels_decide_nothing(tmp_path):
@@ -435,7 +435,7 @@ def test_junit_counts_and_tells(decided):
     cases = root.findall("testsuite/testcase")
     assert [case.get("name") for case in cases] == ["groundedness>=0.85", "groundedness<0.5", "refusal<0.01"]
     assert [[child.tag for child in case] for case in cases] == [["system-out"], ["failure"], ["error"]]
-    assert "the whole interval misses the bar" in cases[1][0].get("message")
+    assert "the whole interval misses the threshold" in cases[1][0].get("message")
     assert cases[0].get("classname") == "ragfault.generation"
 
 

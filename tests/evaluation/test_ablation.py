@@ -455,7 +455,7 @@ def test_impossible_questions_are_refused():
         ablate(steps, steps, [])
     with pytest.raises(InputError, match='two queries have the id "Albadorn"'):
         ablate(steps, steps, [QUERIES[0], QUERIES[0]])
-    for wrong in ({"threads": 0}, {"confidence": 1.0}, {"margin": 0.0}, {"orders": 0}):
+    for wrong in ({"threads": 0}, {"confidence": 1.0}, {"margin": 0.0}, {"permutations": 0}):
         with pytest.raises(UsageError):
             ablate(steps, steps, ["When?"], **wrong)
 

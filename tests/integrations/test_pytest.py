@@ -92,7 +92,7 @@ def test_a_bar_passes_fails_or_is_unsure(session, options, outcomes):
     result = session(BARS, *options)
     result.assert_outcomes(**outcomes)
     text = result.stdout.str()
-    assert "the whole interval misses the bar" in text
+    assert "the whole interval misses the threshold" in text
     assert ("--ragfault-unsure=skip" in text) == (not options)
 
 

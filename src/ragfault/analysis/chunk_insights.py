@@ -80,8 +80,8 @@ def _match_verdicts(counts: Ints, verdicts: Ints, trace: Ints) -> tuple[Mask, Ma
 
 
 def _concatenate(parts: Iterator[Columns]) -> Columns:
-    held = list(parts)
-    return {name: np.concatenate([part[name] for part in held]) for name in held[0]}
+    batches = list(parts)
+    return {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}
 
 
 def _list_sizes(column: pa.Array) -> Ints:
@@ -120,13 +120,13 @@ def _updated_times(metadata: pa.Array) -> Floats:
     """Return the `updated_at` of each chunk in epoch seconds; NaN where unknown."""
     import pyarrow.compute as pc
 
-    found = np.full(len(metadata), np.nan)
+    times = np.full(len(metadata), np.nan)
     hits = pc.fill_null(pc.match_substring(metadata, '"updated_at"'), False)
     codes = pc.dictionary_encode(metadata.filter(hits))
     seconds = np.array([_parse_seconds(text) for text in codes.dictionary.to_pylist()], dtype=np.float64)
     if len(seconds):
-        found[hits.to_numpy(zero_copy_only=False)] = seconds[codes.indices.to_numpy()]
-    return found
+        times[hits.to_numpy(zero_copy_only=False)] = seconds[codes.indices.to_numpy()]
+    return times
 
 
 def _parse_seconds(metadata: str) -> float:
@@ -174,7 +174,7 @@ def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkI
     are empty, and properties that no chunk has, are left out.
     """
     seen = chunks or load_chunks(run)
-    found = []
+    insights = []
     for by, (codes, names) in _chunk_properties(run, seen):
         for measure, values, there in (
             ("relevance", seen.relevance, seen.judged),
@@ -183,8 +183,8 @@ def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkI
             buckets = tuple(_fill_buckets(seen, codes, names, values, there))
             if buckets:
                 unknown = int((there & (codes == NO_CODE)).sum())
-                found.append(ChunkInsight(measure=measure, by=by, buckets=buckets, unknown=unknown))  # type: ignore[arg-type]
-    return tuple(found)
+                insights.append(ChunkInsight(measure=measure, by=by, buckets=buckets, unknown=unknown))  # type: ignore[arg-type]
+    return tuple(insights)
 
 
 def _fill_buckets(

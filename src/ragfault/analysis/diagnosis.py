@@ -101,7 +101,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
         "claims that the chunks support and the answer key contradicts",
         "crosscut",
         (
-            "mend or withdraw the source documents they come from",
+            "fix or withdraw the source documents they come from",
             "filter chunks by their dates of validity",
             "index again",
         ),
@@ -147,16 +147,16 @@ def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     >>> [(p.kind, p.chunk) for p in diagnose(trace, Verdicts(trace="1", chunk=(bad, good))).problems]
     [('irrelevant_chunk', 'a')]
     """
-    found = [
+    problems = [
         *_pipeline_problems(trace),
         *_retrieval_problems(trace, verdicts),
         *_claim_problems(verdicts),
         *_answer_problems(trace, verdicts),
         *_citation_problems(trace, verdicts),
     ]
-    found.sort(key=lambda problem: KIND_ORDER[problem.kind])
+    problems.sort(key=lambda problem: KIND_ORDER[problem.kind])
     return Diagnosis(
-        trace=trace.id, query=trace.query, problems=tuple(found), checked=_count_checked(trace, verdicts)
+        trace=trace.id, query=trace.query, problems=tuple(problems), checked=_count_checked(trace, verdicts)
     )
 
 

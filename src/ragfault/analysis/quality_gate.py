@@ -19,13 +19,13 @@ from ragfault.analysis.records import (
 )
 from ragfault.analysis.score_matrix import ScoreMatrix, open_matrix
 from ragfault.analysis.scorecard import aggregate_metric
-from ragfault.analysis.thresholds import Threshold, check_threshold, parse_threshold
+from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import Interval, PpiMean
 
 MIN_COVERAGE = 0.5
-"""The least share of traces that must be scored for a bar to be passed."""
+"""Least share of scored traces for a threshold to pass."""
 
 
 def gate(
@@ -39,34 +39,33 @@ def gate(
 ) -> GateResult:
     """Check a run against thresholds on the 95 % interval of each mean, and against a baseline for regressions.
 
-    A bar is passed where all of the interval reaches it, failed where none of it does; otherwise the run
+    A threshold passes where all of the interval reaches it and fails where none of it does; otherwise the run
     cannot tell, and the decision says about how many scored traces would, at the present mean and spread.
-    A bar is not passed where scores of its metric were lost to failures: traces on which a judge fails are
-    not like the others. Nor is it where less than `coverage` of the traces are scored; a bar that fails still
-    fails.
+    A threshold does not pass where scores of its metric were lost to failures, since traces on which a judge fails
+    are not like the others, nor where less than `coverage` of the traces are scored; one that fails still fails.
 
     Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
-    one is ruled out; `terms` are those of `guard`: metrics, max_drop, margins, alpha, power, anyway, seed. The
-    gate fails where any bar or metric fails, else cannot tell where any cannot. With what `people` said of some
-    traces (of the baseline, of the run) all of this is decided on figures put right by it, where there are any.
+    one is ruled out; `options` are those of `check_regression`: metrics, max_drop, margins, alpha, power, anyway,
+    seed. The gate fails where any threshold or metric fails, else cannot tell where any cannot. With human `labels`
+    of some traces (of the baseline, of the run) decisions use label-corrected figures where there are any.
 
-    Raises UsageError for a bar that cannot be read, neither bars nor baseline, or a bar outside the metric's
-    range; UnknownName for a metric that is not in the run; beside a baseline what `guard` raises.
+    Raises UsageError for an unreadable threshold, one outside the metric's range, or neither thresholds nor baseline;
+    UnknownName for a metric that is not in the run; with a baseline what `check_regression` raises.
     """
     if not 0 <= coverage <= 1:
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
-    read = [parse_threshold(bar) if isinstance(bar, str) else bar for bar in thresholds]
-    if not read and baseline is None:
-        raise UsageError('no bar was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
+    parsed = parse_thresholds(thresholds)
+    if not parsed and baseline is None:
+        raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
     if options and baseline is None:
-        raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to hold this against.")
-    grid = open_matrix(source, labels[1])
+        raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
+    matrix = open_matrix(source, labels[1])
     return GateResult(
-        run=grid.run.path.name,
-        traces=grid.traces,
-        decisions=tuple(_decide_threshold(grid, bar, coverage) for bar in read),
-        regression=None if baseline is None else _check_baseline(baseline, grid, coverage, labels, options),
-        label_source=None if grid.labels is None else grid.labels.source,
+        run=matrix.run.path.name,
+        traces=matrix.traces,
+        decisions=tuple(_decide_threshold(matrix, threshold, coverage) for threshold in parsed),
+        regression=None if baseline is None else _check_baseline(baseline, matrix, coverage, labels, options),
+        label_source=None if matrix.labels is None else matrix.labels.source,
     )
 
 
@@ -81,33 +80,35 @@ def _check_baseline(
 def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float) -> ThresholdDecision:
     at = _metric_column(matrix, threshold)
     threshold = Threshold(matrix.metric_names[at], threshold.sign, threshold.value)
-    found = aggregate_metric(matrix, at, target=threshold)
-    _check_range(threshold, found)
-    share = found.scored / matrix.traces
-    told = found.decision_interval
-    if told is None:
+    aggregate = aggregate_metric(matrix, at, target=threshold)
+    _check_range(threshold, aggregate)
+    share = aggregate.scored / matrix.traces
+    interval = aggregate.decision_interval
+    if interval is None:
         return _build_decision(
-            threshold, found, share, "cannot tell", f"no trace is scored{_reason_text(found)}"
+            threshold, aggregate, share, "cannot tell", f"no trace is scored{_reason_text(aggregate)}"
         )
-    result = check_threshold(threshold, told)
-    right = found.ppi if found.ppi and found.ppi.interval else None
-    reason, needed = _interval_text(result, told, right), None
+    result = check_threshold(threshold, interval)
+    right = aggregate.ppi if aggregate.ppi and aggregate.ppi.interval else None
+    reason, needed = _interval_text(result, interval, right), None
     if result == "cannot tell":
-        needed = _needed_traces(threshold, told if right is None else replace(told, n=right.labelled), found)
+        needed = _needed_traces(
+            threshold, interval if right is None else replace(interval, n=right.labelled), aggregate
+        )
         reason = f"{reason}; {_advice_text(needed, 'labels' if right else 'scored traces')}"
-    if found.failed and result == "pass":
+    if aggregate.failed and result == "pass":
         result = "cannot tell"
         reason = (
-            f"{found.failed:,} scores were lost to failures{_reason_text(found)}, and what they would have been is not "
-            f"known; of the others: {reason}"
+            f"{aggregate.failed:,} scores were lost to failures{_reason_text(aggregate)}, and their values are "
+            f"unknown; of the others: {reason}"
         )
     if share < coverage and result != "fail":
         result = "cannot tell"
         reason = (
-            f"only {found.scored:,} of {matrix.traces:,} traces are scored ({share:.0%}, and {coverage:.0%} are "
-            f"asked for){_reason_text(found)}; of these: {reason}"
+            f"only {aggregate.scored:,} of {matrix.traces:,} traces are scored ({share:.0%}, and {coverage:.0%} are "
+            f"asked for){_reason_text(aggregate)}; of these: {reason}"
         )
-    return _build_decision(threshold, found, share, result, reason, needed)
+    return _build_decision(threshold, aggregate, share, result, reason, needed)
 
 
 def _build_decision(
@@ -125,9 +126,9 @@ def _build_decision(
 
 def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
     """Return the column of the threshold's metric, ignoring white space."""
-    wanted = "".join(threshold.metric.split())
+    name_text = "".join(threshold.metric.split())
     for at, name in enumerate(matrix.metric_names):
-        if "".join(name.split()) == wanted:
+        if "".join(name.split()) == name_text:
             return at
     raise UnknownName(
         f"metric of {matrix.run.path.name}",
@@ -143,16 +144,16 @@ def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:
     high = math.inf if aggregate.high is None else aggregate.high
     if not low <= threshold.value <= high:
         raise UsageError(
-            f"{threshold}: {threshold.metric} lies between {low:g} and {high:g}, so that the bar says nothing. "
+            f"{threshold}: {threshold.metric} lies between {low:g} and {high:g}, so the threshold decides nothing. "
             "Write a share as 0.85, not as 85."
         )
 
 
 def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None) -> str:
     where = {
-        "pass": "the whole interval reaches the bar",
-        "fail": "the whole interval misses the bar",
-        "cannot tell": "the interval holds the bar",
+        "pass": "the whole interval reaches the threshold",
+        "fail": "the whole interval misses the threshold",
+        "cannot tell": "the interval contains the threshold",
     }[result]
     return (
         f"mean {_format_value(interval.mean)} [{_format_value(interval.low)}, {_format_value(interval.high)}] "
@@ -182,11 +183,11 @@ def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAg
     if interval.clusters < 2 or gap == 0 or not math.isfinite(reach):
         return None
     power = 1 if interval.mean in (aggregate.low, aggregate.high) else 2
-    wanted = interval.n * (reach / gap) ** power
-    return max(interval.n + 1, math.ceil(wanted)) if wanted <= MAX_NEEDED else None
+    estimate = interval.n * (reach / gap) ** power
+    return max(interval.n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
 
 
 def _advice_text(needed: int | None, unit: str) -> str:
     if needed is None:
-        return f"no number of {unit} that can be named would tell"
+        return f"no realistic number of {unit} would tell"
     return f"about {needed:,} {unit} would tell, if mean and spread stay as they are"

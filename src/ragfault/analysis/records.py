@@ -15,7 +15,7 @@ from ragfault.records import Evidence, Layer
 from ragfault.stats import CorrectedShare, Interval, PpiMean
 
 GateOutcome = Literal["pass", "fail", "cannot tell"]
-"""What an interval says of a bar."""
+"""What an interval says of a threshold."""
 
 ProblemKind = Literal[
     "pipeline_error",
@@ -354,7 +354,7 @@ class GateResult(FindingRecord, frozen=True):
     run: str
     traces: int
     decisions: tuple[ThresholdDecision, ...]
-    """In the order of the bars."""
+    """In the order of the thresholds."""
     regression: RegressionReport | None = None
     """None: no baseline was given."""
     label_source: LabelProvenance | None = None
@@ -368,8 +368,8 @@ class GateResult(FindingRecord, frozen=True):
     @property
     def result(self) -> GateOutcome:
         """Return fail where any threshold or metric fails, else cannot tell where any cannot, else pass."""
-        results = {found.result for found in self.decisions} | {
-            found.result for found in self.regression_decisions
+        results = {outcomes.result for outcomes in self.decisions} | {
+            outcomes.result for outcomes in self.regression_decisions
         }
         return "fail" if "fail" in results else "cannot tell" if "cannot tell" in results else "pass"
 

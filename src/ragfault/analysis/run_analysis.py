@@ -50,9 +50,11 @@ def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) ->
     for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
         if trace.id != verdicts.trace:
             raise RunError(f"{run.path}: traces and verdicts are not in the same order. Evaluate again.")
-        found = diagnose(trace, verdicts)
+        diagnosis = diagnose(trace, verdicts)
         triad = triads.get(trace.id)
-        yield found if triad is None else replace(found, triad=triad, quality=quality_level(triad).name)
+        yield (
+            diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name)
+        )
 
 
 def _triads_by_trace(matrix: ScoreMatrix) -> dict[str, float]:
@@ -83,8 +85,8 @@ def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...
 
 def suggest_remedies(source: Run | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
     """Return the kinds of problem of a run with their remedies, the most frequent first."""
-    grid = open_matrix(source)
-    return DiagnosisSummary(diagnose_run(grid), 0).suggest_remedies(grid, examples)
+    matrix = open_matrix(source)
+    return DiagnosisSummary(diagnose_run(matrix), 0).suggest_remedies(matrix, examples)
 
 
 def failure_score(diagnosis: Diagnosis) -> float:
@@ -172,24 +174,24 @@ def analyze(
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.
     """
-    grid = ScoreMatrix(run, labels)
+    matrix = ScoreMatrix(run, labels)
     targets = tuple(targets)
     seen = load_chunks(run)
-    levels, unrated = count_quality(grid)
-    tally = DiagnosisSummary(diagnose_run(grid), n)
-    parts = build_segments(grid, by, targets, routes)
+    levels, unrated = count_quality(matrix)
+    tally = DiagnosisSummary(diagnose_run(matrix), n)
+    parts = build_segments(matrix, by, targets, routes)
     return Findings(
         run=run.path.name,
         manifest=run.manifest,
-        scorecard=build_scorecard(grid, targets, corrected=corrected),
-        health=assess_health(grid),
-        rag=assess_rag(grid, seen),
+        scorecard=build_scorecard(matrix, targets, corrected=corrected),
+        health=assess_health(matrix),
+        rag=assess_rag(matrix, seen),
         quality=levels,
         unrated=unrated,
-        pairs=pair_tradeoffs(grid),
+        pairs=pair_tradeoffs(matrix),
         insights=compute_insights(run, seen),
         worst=tally.worst_traces(),
-        remedies=tally.suggest_remedies(grid),
+        remedies=tally.suggest_remedies(matrix),
         segments=parts if len(parts) > 1 else (),
         suspected_injections=_count_injections(run),
     )

@@ -63,8 +63,8 @@ class ScoreMatrix:
     @cached_property
     def ids(self) -> list[str]:
         """Return the ids of the traces."""
-        found: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
-        return found
+        ids: list[str] = self.run.to_arrow("traces", ["id"])["id"].to_pylist()
+        return ids
 
     def label_values(self, column: int) -> LabelValues | None:
         """Return the human label values of a metric; None where there are none."""
@@ -72,8 +72,8 @@ class ScoreMatrix:
 
     def scored_values(self, column: int, rows: Codes | None = None) -> tuple[Floats, Codes | None]:
         """Return the values of a metric where it is scored, and the clusters of their traces."""
-        kept = self.scored_rows(column, rows)
-        return self.values[kept, column], None if self.clusters is None else self.clusters[kept]
+        scored = self.scored_rows(column, rows)
+        return self.values[scored, column], None if self.clusters is None else self.clusters[scored]
 
     def scored_rows(self, column: int, rows: Codes | None = None) -> Codes:
         """Return the rows on which a metric is scored."""
@@ -115,9 +115,9 @@ def encode_texts(column: pa.ChunkedArray | pa.Array) -> CodedTexts:
 
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)
-    whole = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    codes = pc.fill_null(whole.indices, NO_CODE).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, whole.dictionary.to_pylist()
+    encoded = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = pc.fill_null(encoded.indices, NO_CODE).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, encoded.dictionary.to_pylist()
 
 
 def _to_floats(column: pa.Array) -> Floats:
@@ -143,9 +143,9 @@ def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
         state, states = encode_texts(batch["status"])
         status.reshape(-1)[rows] = np.array([STATUSES.index(name) for name in states], np.int8)[state]
         values.reshape(-1)[rows] = _to_floats(batch["value"])
-        told, texts = encode_texts(batch["reason"])
+        reason_code, texts = encode_texts(batch["reason"])
         why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NO_CODE])[
-            told
+            reason_code
         ]
         at = rows.stop
     if at != status.size:
@@ -155,9 +155,9 @@ def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
 
 def _in_metric_order(column: pa.Array, names: Sequence[str], start: int) -> bool:
     """Return whether the metrics of consecutive rows are in the order of the manifest."""
-    codes, found = encode_texts(column)
-    wanted = np.array([found.index(name) if name in found else NO_CODE for name in names])
-    return bool((codes == wanted[np.arange(start, start + len(codes)) % len(names)]).all())
+    codes, texts = encode_texts(column)
+    expected = np.array([texts.index(name) if name in texts else NO_CODE for name in names])
+    return bool((codes == expected[np.arange(start, start + len(codes)) % len(names)]).all())
 
 
 def _incomplete_scores(run: Run) -> RunError:
@@ -193,14 +193,14 @@ def segment_codes(run: Run, by: str) -> CodedTexts:
     if not by.startswith(METADATA_PREFIX):
         raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, f"{METADATA_PREFIX}KEY"])
     key = by.removeprefix(METADATA_PREFIX)
-    whole, texts = encode_texts(run.to_arrow("traces", ["metadata"])["metadata"])
+    codes, texts = encode_texts(run.to_arrow("traces", ["metadata"])["metadata"])
     objects = [_parse_object(text) for text in texts]
     if not any(key in entry for entry in objects):
         keys = sorted({name for entry in objects for name in entry})
         raise UnknownName(
             "field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)]
         )
-    return _deduplicate_codes(whole, [_label_text(entry.get(key)) for entry in objects])
+    return _deduplicate_codes(codes, [_label_text(entry.get(key)) for entry in objects])
 
 
 def _deduplicate_codes(codes: Codes, texts: Sequence[str | None]) -> CodedTexts:

@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import ChunkTable, load_chunks
-from ragfault.analysis.ppi import HumanLabels
-from ragfault.analysis.ppi import correct_mean as rectify
+from ragfault.analysis.ppi import HumanLabels, correct_mean
 from ragfault.analysis.records import (
     HealthAlert,
     LayerHealth,
@@ -35,7 +34,7 @@ from ragfault.analysis.score_matrix import (
     open_matrix,
     segment_codes,
 )
-from ragfault.analysis.thresholds import Threshold, check_threshold, parse_threshold
+from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
 from ragfault.records import Layer
@@ -60,10 +59,10 @@ TRADEOFF_PAIRS = (
     ("groundedness", "completeness"),
     ("context_adherence", "answer_relevance"),
 )
-"""Metrics that are bought with each other."""
+"""Metrics that trade off against each other."""
 
 MAX_REASONS = 3
-"""How many reasons of a kind an aggregate names."""
+"""Maximum number of reasons of one kind in an aggregate."""
 
 
 def build_scorecard(
@@ -76,34 +75,34 @@ def build_scorecard(
     """Aggregate every metric over all traces of a run, in the run's order.
 
     The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
-    traces of one conversation together. `targets` are bars, as records or texts; one for a metric's name
-    ("recall>=0.9") goes for it with any cut-off and parameters, save `precision`, unless there is one for
-    its exact text.
+    traces of one conversation together. `targets` are thresholds, as records or texts; one for a metric's name
+    ("recall>=0.9") applies with any cut-off and parameters, except for `precision`, unless there is one for
+    the exact text.
 
     With `corrected` the metrics that are a rate of one kind of verdict are given a second time, corrected for the
     error of the run's judge by its card: by what was measured on long answers, or on the shape that is named
     ("summary"); or by a card of your own. Targets are decided on the metrics as judged.
 
-    With what `people` (or a stronger judge) said of some traces, the metrics that they gave a value are given a
-    second time, put right by it; targets are then decided on those figures. It is one or the other: a metric that is
-    put right needs no card.
+    With human `labels` (or those of a stronger judge) of some traces, the labelled metrics are given a second time,
+    corrected by the labels; targets are then decided on those figures. The two corrections exclude each other.
 
     Raises UsageError where the run's judge has no card, or one of another version or other settings, or where both
     are asked for; UnknownName for a shape that is not on the card.
     """
-    grid = open_matrix(source, labels)
-    if grid.labels is not None and corrected is not False:
+    matrix = open_matrix(source, labels)
+    if matrix.labels is not None and corrected is not False:
         raise UsageError(
-            "figures are corrected by the judge's card, or rectified by labels: ask for one of the two."
+            "figures are corrected by the judge's card or by human labels: ask for one of the two."
         )
-    found = _build_card(grid, None, _thresholds_by_metric(targets))
-    known = load_correction(grid.run, tuple(grid.metric_names), corrected)
+    scorecard = _build_card(matrix, None, _thresholds_by_metric(targets))
+    known = load_correction(matrix.run, tuple(matrix.metric_names), corrected)
     if known is None:
-        return found
+        return scorecard
     return replace(
-        found,
+        scorecard,
         aggregates=tuple(
-            replace(each, corrected=correct(each.metric, each.interval, known)) for each in found.aggregates
+            replace(aggregate, corrected=correct(aggregate.metric, aggregate.interval, known))
+            for aggregate in scorecard.aggregates
         ),
         correction=known,
     )
@@ -122,23 +121,22 @@ def build_segments(
 
     Raises UnknownName for another field.
     """
-    grid = open_matrix(source)
-    codes, names = segment_codes(grid.run, by)
+    matrix = open_matrix(source)
+    codes, names = segment_codes(matrix.run, by)
     general = _thresholds_by_metric(targets)
-    found = []
+    cards = []
     order = np.argsort(codes, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         code = int(codes[rows[0]])
         name = None if code == NO_CODE else names[code]
         own = _thresholds_by_metric(routes.get(name, ())) if routes and name is not None else {}
-        found.append((len(rows), name, _build_card(grid, rows, general | own, by, name)))
-    found.sort(key=lambda part: (-part[0], part[1] is None, part[1] or ""))
-    return tuple(card for _, _, card in found)
+        cards.append((len(rows), name, _build_card(matrix, rows, general | own, by, name)))
+    cards.sort(key=lambda part: (-part[0], part[1] is None, part[1] or ""))
+    return tuple(card for _, _, card in cards)
 
 
 def _thresholds_by_metric(targets: Thresholds) -> dict[str, Threshold]:
-    bars = [parse_threshold(bar) if isinstance(bar, str) else bar for bar in targets]
-    return {"".join(bar.metric.split()): bar for bar in bars}
+    return {"".join(target.metric.split()): target for target in parse_thresholds(targets)}
 
 
 def _build_card(
@@ -163,8 +161,8 @@ def _build_card(
 def _target_for(metric: str, targets: dict[str, Threshold]) -> Threshold | None:
     """Return the target for a metric: for its exact text, else for its name."""
     name = metric_name(metric)
-    bar = targets.get("".join(metric.split())) or (targets.get(name) if name != "precision" else None)
-    return None if bar is None else Threshold(metric, bar.sign, bar.value)
+    target = targets.get("".join(metric.split())) or (targets.get(name) if name != "precision" else None)
+    return None if target is None else Threshold(metric, target.sign, target.value)
 
 
 def aggregate_metric(
@@ -176,13 +174,13 @@ def aggregate_metric(
     why = matrix.reason_codes[:, column] if rows is None else matrix.reason_codes[rows, column]
     counts = np.bincount(states, minlength=3).tolist()
     judged, clusters = matrix.scored_values(column, rows)
-    interval, said = estimate_mean(judged, clusters, measure), matrix.label_values(column)
+    interval, labels = estimate_mean(judged, clusters, measure), matrix.label_values(column)
     right = (
         None
-        if said is None
-        else rectify(judged, said.select(matrix.scored_rows(column, rows)), clusters, measure)
+        if labels is None
+        else correct_mean(judged, labels.select(matrix.scored_rows(column, rows)), clusters, measure)
     )
-    told = (right and right.interval) or interval
+    interval_used = (right and right.interval) or interval
 
     def reasons(state: int) -> tuple[ReasonCount, ...]:
         codes = why[(states == state) & (why != NO_CODE)]
@@ -206,29 +204,30 @@ def aggregate_metric(
         why_failed=reasons(FAILED),
         notes=reasons(SCORED),
         target=target,
-        result=check_threshold(target, told) if target and told else None,
+        result=check_threshold(target, interval_used) if target and interval_used else None,
         ppi=right,
     )
 
 
 def pair_tradeoffs(source: Run | ScoreMatrix) -> tuple[TradeoffPair, ...]:
     """Return the metrics that trade off against each other, in pairs; pairs without a value are left out."""
-    grid = open_matrix(source)
-    found = []
+    matrix = open_matrix(source)
+    pairs = []
     for names in TRADEOFF_PAIRS:
         first, second = (
-            None if (at := grid.column_index(name)) is None else aggregate_metric(grid, at) for name in names
+            None if (at := matrix.column_index(name)) is None else aggregate_metric(matrix, at)
+            for name in names
         )
         if any(side is not None and side.interval for side in (first, second)):
-            found.append(TradeoffPair(first=first, second=second, names=names))
-    return tuple(found)
+            pairs.append(TradeoffPair(first=first, second=second, names=names))
+    return tuple(pairs)
 
 
 HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
     ("retrieval_health", "retrieval", ("context_relevance", "chunk_attribution", "chunk_utilization")),
     ("generation_health", "generation", ("groundedness", "answer_relevance", "completeness")),
 )
-"""The parts that each layer's health is the mean of."""
+"""Parts of each layer's health."""
 
 
 def assess_health(source: Run | ScoreMatrix) -> tuple[LayerHealth, ...]:
@@ -239,8 +238,8 @@ def assess_health(source: Run | ScoreMatrix) -> tuple[LayerHealth, ...]:
     the linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation
     together.
     """
-    grid = open_matrix(source)
-    return tuple(_assess_layer(grid, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
+    matrix = open_matrix(source)
+    return tuple(_assess_layer(matrix, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
 
 
 def _assess_layer(matrix: ScoreMatrix, name: str, layer: Layer, parts: tuple[str, ...]) -> LayerHealth:
@@ -264,9 +263,9 @@ def _mean_of_parts(matrix: ScoreMatrix, columns: list[int]) -> Interval | None:
     counts, rows = there.sum(axis=0), there.any(axis=1)
     means = np.nansum(values, axis=0) / counts
     pull = np.where(there, values - means, 0.0) / counts
-    whole = means.mean() + rows.sum() * pull.mean(axis=1)
+    trace_values = means.mean() + rows.sum() * pull.mean(axis=1)
     clusters = None if matrix.clusters is None else matrix.clusters[rows]
-    return estimate_mean(np.round(whole[rows], 12), clusters)
+    return estimate_mean(np.round(trace_values[rows], 12), clusters)
 
 
 # --- quality levels --------------------------------------------------------------------------------
@@ -289,7 +288,7 @@ QUALITY_LEVELS = (
 """The quality levels by triad, best first."""
 
 ROUNDING_SLACK = 1e-9
-"""What a sum of weighted parts may lack of a level's limit by rounding."""
+"""Tolerance of a level's limit for rounding of a weighted sum."""
 
 
 def quality_level(triad: float) -> QualityLevel:
@@ -303,16 +302,16 @@ def quality_level(triad: float) -> QualityLevel:
 
 def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
     """Count the traces in each quality level by triad, best first, and those without a triad."""
-    grid = open_matrix(source)
-    at = grid.base_column_index("triad")
-    values, clusters = (np.empty(0), None) if at is None else grid.scored_values(at)
+    matrix = open_matrix(source)
+    at = matrix.base_column_index("triad")
+    values, clusters = (np.empty(0), None) if at is None else matrix.scored_values(at)
     upper = [float("inf"), *(kind.low for kind in QUALITY_LEVELS)]
-    found = []
+    counts = []
     for kind, below in zip(QUALITY_LEVELS, upper, strict=False):
         inside = (values < below - ROUNDING_SLACK) & (
             (values >= kind.low - ROUNDING_SLACK) | (kind is QUALITY_LEVELS[-1])
         )
-        found.append(
+        counts.append(
             QualityCount(
                 name=kind.name,  # type: ignore[arg-type]
                 low=kind.low,
@@ -321,13 +320,13 @@ def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], 
                 share=estimate_mean(inside, clusters),
             )
         )
-    return tuple(found), grid.traces - len(values)
+    return tuple(counts), matrix.traces - len(values)
 
 
 # --- RAG health ------------------------------------------------------------------------------------
 
 OPTIMAL_CHUNKS = (3, 5)
-"""From how many to how many relevant chunks a context is about right."""
+"""Range of the number of relevant chunks of a good context."""
 
 HEALTH_ALERTS = (
     ("LOW_RELEVANCE", "high", "relevance", 0.6),
@@ -343,8 +342,8 @@ def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> R
     Alerts go by the mean: LOW_RELEVANCE below 0.6, LOW_USAGE below 0.4, MISSING_CONTEXT above 0.3; each says
     whether the whole interval is on that side.
     """
-    grid = open_matrix(source)
-    seen = chunks or load_chunks(grid.run)
+    matrix = open_matrix(source)
+    seen = chunks or load_chunks(matrix.run)
     groups = seen.clusters
     judged = np.bincount(seen.trace_index[seen.judged], minlength=seen.trace_count)
     total = np.bincount(
@@ -352,24 +351,24 @@ def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> R
     )
     relevant = np.bincount(seen.trace_index[seen.relevant], minlength=seen.trace_count)
     some, looked = judged > 0, seen.missing >= 0
-    own = grid.clusters
+    own = matrix.clusters
     optimal = (relevant >= OPTIMAL_CHUNKS[0]) & (relevant <= OPTIMAL_CHUNKS[1])
     rated = some | ((seen.counts == 0) & some.any())
-    ranked = grid.column_index("context_ranking")
+    ranked = matrix.column_index("context_ranking")
     figures = {
         "relevance": estimate_mean(total[some] / judged[some], None if own is None else own[some]),
         "usage": estimate_mean(seen.used[seen.use_judged], groups[seen.use_judged]),
         "missing": estimate_mean(seen.missing[looked] > 0, None if own is None else own[looked]),
         "ranking": None
         if ranked is None
-        else estimate_mean(*grid.scored_values(ranked), grid.measures[ranked]),
+        else estimate_mean(*matrix.scored_values(ranked), matrix.measures[ranked]),
         "optimal": estimate_mean(optimal[rated], None if own is None else own[rated]),
     }
     return RagHealth(**figures, alerts=_raise_alerts(figures))
 
 
 def _raise_alerts(figures: dict[str, Interval | None]) -> tuple[HealthAlert, ...]:
-    found = []
+    alerts = []
     for name, severity, figure, limit in HEALTH_ALERTS:
         value = figures[figure]
         if value is None:
@@ -377,7 +376,7 @@ def _raise_alerts(figures: dict[str, Interval | None]) -> tuple[HealthAlert, ...
         above = name == "MISSING_CONTEXT"
         if (value.mean > limit) if above else (value.mean < limit):
             certain = value.low > limit if above else value.high < limit
-            found.append(
+            alerts.append(
                 HealthAlert(name=name, severity=severity, value=value.mean, limit=limit, certain=certain)  # type: ignore[arg-type]
             )
-    return tuple(found)
+    return tuple(alerts)

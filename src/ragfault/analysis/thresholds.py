@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -38,7 +39,7 @@ class Threshold(Struct, frozen=True):
 def parse_threshold(text: str) -> Threshold:
     """Parse a threshold: a metric with its parameters, >=, >, <= or <, and a number.
 
-    Raises UsageError for anything else; nothing is evaluated.
+    Raises UsageError for anything else.
 
     >>> parse_threshold("ndcg(gain=exponential)@10 >= 0.5")
     Threshold(metric='ndcg(gain=exponential)@10', sign='>=', value=0.5)
@@ -46,9 +47,14 @@ def parse_threshold(text: str) -> Threshold:
     shape = _THRESHOLD_PATTERN.fullmatch(text)
     if shape is None or shape[1][-1] in "<>=!~":
         raise UsageError(
-            f'"{text}" is not a bar. Write a metric, >=, >, <= or <, and a number: groundedness>=0.85'
+            f'"{text}" is not a threshold. Write a metric, >=, >, <= or <, and a number: groundedness>=0.85'
         )
     return Threshold(shape[1], _COMPARATORS[shape[2]], float(shape[3]))
+
+
+def parse_thresholds(thresholds: Iterable[Threshold | str]) -> list[Threshold]:
+    """Parse the thresholds that are texts."""
+    return [parse_threshold(item) if isinstance(item, str) else item for item in thresholds]
 
 
 def check_threshold(threshold: Threshold, interval: Interval) -> Literal["pass", "fail", "cannot tell"]:

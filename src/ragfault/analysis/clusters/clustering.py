@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 def failure_texts(failures: Sequence[FailingTrace]) -> list[str]:
     """Return the text to embed of each failure: its query and what failed."""
-    return [f"{one.query}\n{one.text}" for one in failures]
+    return [f"{failure.query}\n{failure.text}" for failure in failures]
 
 
 def fit_embedder(embedder: Embedder | None, failures: Sequence[FailingTrace]) -> Embedder | None:
@@ -58,15 +58,15 @@ def embed_failures(failures: Sequence[FailingTrace], embedder: Embedder | None =
 def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
     """Encode the problem kinds of each failure as a unit vector that weighs rarer kinds more."""
     place = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
-    counted = Counter(kind for one in failures for kind in one.kinds)
+    counted = Counter(kind for failure in failures for kind in failure.kinds)
     rows = np.zeros((len(failures), len(place)))
-    for at, one in enumerate(failures):
-        for kind in one.kinds:
+    for at, failure in enumerate(failures):
+        for kind in failure.kinds:
             if kind != "irrelevant_chunk":
                 rows[at, place[kind]] = math.log(1 + len(failures) / (1 + counted[kind]))
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    made: Array = rows / np.where(lengths > 0, lengths, 1)
-    return made
+    unit_rows: Array = rows / np.where(lengths > 0, lengths, 1)
+    return unit_rows
 
 
 def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
@@ -82,8 +82,8 @@ def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
         raise MissingExtra("clustering by meaning", "cluster") from None
     rows = np.hstack([meaning, kinds])
     size = min(DIMENSIONS, *rows.shape)
-    made: Array = PCA(size, svd_solver="covariance_eigh").fit_transform(rows)
-    return np.round(made, 6)
+    components: Array = PCA(size, svd_solver="covariance_eigh").fit_transform(rows)
+    return np.round(components, 6)
 
 
 DENSITY_MINIMUM = 30
@@ -122,11 +122,11 @@ def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
         from sklearn.cluster import HDBSCAN
     except ImportError:
         raise MissingExtra("clustering by meaning", "cluster") from None
-    made = HDBSCAN(
+    clusterer = HDBSCAN(
         min_cluster_size=smallest, min_samples=NEIGHBORS, cluster_selection_method="leaf", copy=True
     )
-    found: list[int] = made.fit_predict(vectors).tolist()
-    return found
+    labels: list[int] = clusterer.fit_predict(vectors).tolist()
+    return labels
 
 
 def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
@@ -157,21 +157,25 @@ def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
     the other kinds' queries have, then by alphabet), until no two of the rest share one. A word of most queries and of
     three kinds or more tells nothing.
     """
-    held = [frozenset(split_content_words(one.query)) for one in failures]
-    spread = Counter(word for each in held for word in each)
+    words_by_failure = [frozenset(split_content_words(failure.query)) for failure in failures]
+    spread = Counter(word for words in words_by_failure for word in words)
     across = Counter(
         word
-        for word, _ in {(word, one.kind) for one, each in zip(failures, held, strict=True) for word in each}
+        for word, _ in {
+            (word, failure.kind)
+            for failure, words in zip(failures, words_by_failure, strict=True)
+            for word in words
+        }
     )
     common = {word for word, count in spread.items() if 2 * count > len(failures) and across[word] > 2}
     labels = [NO_CLUSTER] * len(failures)
     kinds: defaultdict[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(failures):
-        kinds[one.kind].append(place)
+    for place, failure in enumerate(failures):
+        kinds[failure.kind].append(place)
     number = 0
     for kind in sorted(kinds):
         rest = kinds[kind]
-        while group := _share_word(rest, held, spread, common):
+        while group := _share_word(rest, words_by_failure, spread, common):
             for place in group:
                 labels[place] = number
             rest = [place for place in rest if labels[place] == NO_CLUSTER]
@@ -221,19 +225,24 @@ def cluster_runs(
     opened = [open_run(run) for run in runs]
     if not opened:
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
-    found = [one for place, run in enumerate(opened) for one in collect_failures(run, place)]
+    failures = [failure for place, run in enumerate(opened) for failure in collect_failures(run, place)]
     return cluster_failures(
-        found, load_populations(opened), embedder=embedder, generator=generator, min_size=min_size, seed=seed
+        failures,
+        load_populations(opened),
+        embedder=embedder,
+        generator=generator,
+        min_size=min_size,
+        seed=seed,
     )
 
 
 def load_populations(runs: Sequence[Run]) -> list[TracePopulation]:
     """Load the population of each run, under names that are all different."""
-    made = [load_population(run) for run in runs]
-    names = [each.name for each in made]
+    populations = [load_population(run) for run in runs]
+    names = [population.name for population in populations]
     return [
-        each if names.count(each.name) == 1 else each._replace(name=str(run.path))
-        for each, run in zip(made, runs, strict=True)
+        population if names.count(population.name) == 1 else population._replace(name=str(run.path))
+        for population, run in zip(populations, runs, strict=True)
     ]
 
 
@@ -247,29 +256,29 @@ def cluster_failures(
     seed: int = 0,
 ) -> ClusterReport:
     """Cluster failures that were picked from runs or from a store; see `cluster_runs`."""
-    failures = sorted(failures, key=lambda one: (one.trace, one.run, one.row))
+    failures = sorted(failures, key=lambda item: (item.trace, item.run, item.row))
     embedder = fit_embedder(embedder, failures) if failures else embedder
     rows = _feature_blocks(failures, embedder)
     labels, how = _label_failures(failures, rows, min_size)
     groups = _rows_by_label(labels)
     names = sorted(number for number in groups if number != NO_CLUSTER)
-    held = [[failures[place] for place in groups[number]] for number in names]
-    made = [
-        describe_cluster(group, np.hstack([side[groups[number]] for side in rows]), told, "", populations)
-        for number, group, told in zip(names, held, distinctive_terms(held), strict=True)
+    members = [[failures[place] for place in groups[number]] for number in names]
+    clusters = [
+        describe_cluster(group, np.hstack([side[groups[number]] for side in rows]), terms, "", populations)
+        for number, group, terms in zip(names, members, distinctive_terms(members), strict=True)
     ]
-    made = [_add_name(one, group, generator) for one, group in zip(made, held, strict=True)]
-    made = [
-        replace(one, shares=points, trend=trend)
-        for one, (points, trend) in zip(made, compute_trends(held, populations, seed), strict=True)
+    clusters = [_add_name(item, group, generator) for item, group in zip(clusters, members, strict=True)]
+    clusters = [
+        replace(item, shares=points, trend=trend)
+        for item, (points, trend) in zip(clusters, compute_trends(members, populations, seed), strict=True)
     ]
     return ClusterReport(
-        runs=tuple(each.name for each in populations),
-        traces=sum(each.traces for each in populations),
+        runs=tuple(population.name for population in populations),
+        traces=sum(population.traces for population in populations),
         failures=len(failures),
         method=how,
         embedder=embedder.fingerprint if embedder is not None else WORD_VECTORS,
-        clusters=tuple(sorted(made, key=lambda one: (-one.size, one.id))),
+        clusters=tuple(sorted(clusters, key=lambda item: (-item.size, item.id))),
         ungrouped=_describe_ungrouped(failures, groups.get(NO_CLUSTER, []), rows, populations),
     )
 
@@ -286,7 +295,10 @@ def _label_failures(
 ) -> tuple[list[int], str]:
     """Return the label of each failure, and the method in words."""
     if len(failures) < DENSITY_MINIMUM:
-        how = f"fewer than {DENSITY_MINIMUM} failures: grouped by kind of failure and by the words that their queries share"
+        how = (
+            f"fewer than {DENSITY_MINIMUM} failures: grouped by kind of failure and by the words that their queries "
+            "share"
+        )
         return group_by_words(failures), how
     size = min_size or minimum_size(len(failures))
     if size < 2:
@@ -296,15 +308,15 @@ def _label_failures(
 
 
 def _rows_by_label(labels: Sequence[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    rows: dict[int, list[int]] = {}
     for place, label in enumerate(labels):
-        found.setdefault(label, []).append(place)
-    return found
+        rows.setdefault(label, []).append(place)
+    return rows
 
 
 def _add_name(cluster: Cluster, group: Sequence[FailingTrace], generator: Generator | None) -> Cluster:
-    first = [each.query for each in cluster.examples]
-    queries = list(dict.fromkeys([*first, *(each.query for each in group)]))[:MAX_LISTED]
+    first = [member.query for member in cluster.examples]
+    queries = list(dict.fromkeys([*first, *(member.query for member in group)]))[:MAX_LISTED]
     return replace(
         cluster,
         name=name_cluster(cluster.kind, ClusterTerms(cluster.words, cluster.terms), queries, generator),
@@ -321,6 +333,6 @@ def _describe_ungrouped(
     if not indices:
         return None
     group = [failures[place] for place in indices]
-    held = np.hstack([side[list(indices)] for side in blocks])
-    made = describe_cluster(group, held, ClusterTerms((), {}), UNGROUPED_NAME, populations)
-    return replace(made, id="single", new=False, failure_keys=(), centroid=())
+    vectors = np.hstack([side[list(indices)] for side in blocks])
+    cluster = describe_cluster(group, vectors, ClusterTerms((), {}), UNGROUPED_NAME, populations)
+    return replace(cluster, id="single", new=False, failure_keys=(), centroid=())

@@ -95,9 +95,9 @@ def is_failing(diagnosis: Diagnosis) -> bool:
 def collect_failures(run: Run, run_index: int = 0) -> list[FailingTrace]:
     """Collect the failing traces of a run, in its order; `run_index` is its place among several runs."""
     return [
-        failure_from_diagnosis(found, run_index, row)
-        for row, found in enumerate(diagnose_run(run))
-        if is_failing(found)
+        failure_from_diagnosis(diagnosis, run_index, row)
+        for row, diagnosis in enumerate(diagnose_run(run))
+        if is_failing(diagnosis)
     ]
 
 
@@ -123,13 +123,13 @@ def load_population(run: Run) -> TracePopulation:
     """Load the data of all traces of a run that clustering needs."""
     from ragfault.analysis.score_matrix import conversation_codes
 
-    made = run.manifest
+    manifest = run.manifest
     return TracePopulation(
         name=run.path.resolve().name,
         fingerprint=run_fingerprint(run),
-        created=made.created,
-        judge=made.judge,
-        traces=made.traces,
+        created=manifest.created,
+        judge=manifest.judge,
+        traces=manifest.traces,
         clusters=conversation_codes(run),
         queries=run.to_arrow("traces", ["query"])["query"].to_pylist(),
         times=_trace_times(run),
@@ -143,10 +143,10 @@ def run_fingerprint(run: Run) -> str:
 
 def _trace_times(run: Run) -> Array | None:
     """Return the time of each trace in microseconds, −1 where it has none; None where no trace has one."""
-    found = run.to_arrow("traces", ["time"])["time"].to_pylist()
-    if all(time is None for time in found):
+    times = run.to_arrow("traces", ["time"])["time"].to_pylist()
+    if all(time is None for time in times):
         return None
-    return np.array([-1 if time is None else int(time.timestamp() * 1e6) for time in found], np.int64)
+    return np.array([-1 if time is None else int(time.timestamp() * 1e6) for time in times], np.int64)
 
 
 def open_run(path: str | Path | Run) -> Run:

@@ -3,10 +3,6 @@
 A case is a trace with its query and, where known, reference, facts and gold. The failed answer and its chunks are not
 part of the case: the answer is kept in `metadata.failing`, the origin in `metadata.provenance`, and the review state
 in `metadata.review`.
-
-A case is a trace: query, and reference, facts and gold as far as there are. The answer that failed and its chunks are
-not part of the case; the answer stands in `metadata.failing`, where the case came from in `metadata.provenance`, and
-whether somebody has looked at it in `metadata.review`.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from ragfault.records import Trace
 from ragfault.text import make_shingles, normalize_answer
 
 DUPLICATE_SIMILARITY = 0.8
-"""Queries whose runs of three words overlap so much (Jaccard) are one."""
+"""Queries are duplicates from this Jaccard similarity of their three-word shingles on."""
 
 
 class PromotionResult(NamedTuple):
@@ -44,26 +40,26 @@ class PromotionResult(NamedTuple):
 def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
     """Append cases to an evaluation set; existing lines stay byte for byte.
 
-    A case whose query stands there already, in normal form or nearly so, is left out. The file is replaced whole, so
-    that a killed process leaves the old one or the new. Raises InputError where the file cannot be read as traces,
+    A case whose query is already in the file, normalized or nearly so, is left out. The file is replaced
+    atomically. Raises InputError where the file cannot be read as traces,
     OutputError where it cannot be written.
     """
     path = _check_jsonl(path)
     added, doubles = [], []
     with lock_folder(path):
         known = CaseIndex(_read_cases(path))
-        for one in cases:
-            double = known.duplicate_id(one.query)
+        for case in cases:
+            double = known.duplicate_id(case.query)
             if double is None:
-                added.append(one)
-                known.add(one)
+                added.append(case)
+                known.add(case)
             else:
-                doubles.append((one.metadata["provenance"]["trace"], double))
+                doubles.append((case.metadata["provenance"]["trace"], double))
         if added:
             replace_file(
-                path, _read_bytes(path) + b"".join(msgspec.json.encode(one) + b"\n" for one in added)
+                path, _read_bytes(path) + b"".join(msgspec.json.encode(case) + b"\n" for case in added)
             )
-    return PromotionResult(tuple(one.id for one in added), tuple(doubles), len(known.ids))
+    return PromotionResult(tuple(case.id for case in added), tuple(doubles), len(known.ids))
 
 
 def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> int:
@@ -75,22 +71,22 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
     with lock_folder(path):
         _read_cases(path)
         lines = _read_bytes(path).split(b"\n")[:-1]
-        held = [msgspec.json.decode(line) if line.strip() else {} for line in lines]
-        known = [each["id"] for each in held if "id" in each]
+        records = [msgspec.json.decode(line) if line.strip() else {} for line in lines]
+        known = [record["id"] for record in records if "id" in record]
         for name in ids:
             if name not in known:
                 raise UnknownName(f"case in {path}", name, known)
-        changed = [each.get("id") in ids and _is_pending(each) for each in held]
+        changed = [record.get("id") in ids and _is_pending(record) for record in records]
         if any(changed):
-            said = {"review": "accepted", "reviewed": {"by": by, "time": time}}
-            for at, each in enumerate(held):
+            review = {"review": "accepted", "reviewed": {"by": by, "time": time}}
+            for at, record in enumerate(records):
                 if changed[at]:
-                    each["metadata"] = (each.get("metadata") or {}) | said
-            made = [
-                msgspec.json.encode(each) if other else line
-                for line, each, other in zip(lines, held, changed, strict=True)
+                    record["metadata"] = (record.get("metadata") or {}) | review
+            new_lines = [
+                msgspec.json.encode(record) if other else line
+                for line, record, other in zip(lines, records, changed, strict=True)
             ]
-            replace_file(path, b"\n".join(made) + b"\n")
+            replace_file(path, b"\n".join(new_lines) + b"\n")
     return sum(changed)
 
 
@@ -107,9 +103,9 @@ def build_cases(
     """
     from ragfault.analysis.run_analysis import diagnose_run
 
-    told = {found.trace: found for found in diagnose_run(run, ids)}
+    diagnoses = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(run, ids)}
     order = {name: place for place, name in enumerate(ids)}
-    for trace in sorted(run.traces(list(ids)), key=lambda one: order[one.id]):
+    for trace in sorted(run.traces(list(ids)), key=lambda case: order[case.id]):
         provenance = {
             "run": run.path.resolve().name,
             "fingerprint": run.manifest.fingerprint,
@@ -118,7 +114,7 @@ def build_cases(
             "date": time,
         }
         yield build_case(
-            trace, told.get(trace.id), provenance | ({"cluster": dict(cluster)} if cluster else {})
+            trace, diagnoses.get(trace.id), provenance | ({"cluster": dict(cluster)} if cluster else {})
         )
 
 
@@ -157,15 +153,15 @@ class CaseIndex:
         self._ids_by_query: dict[str, str] = {}
         self._shingles: list[frozenset[str]] = []
         self._rows_by_shingle: dict[str, list[int]] = {}
-        for one in cases:
-            self.add(one)
+        for case in cases:
+            self.add(case)
 
     def add(self, case: Trace) -> None:
         """Add the query of a case."""
         runs = make_shingles(case.query)
         self._ids_by_query.setdefault(normalize_answer(case.query) or case.query, case.id)
-        for each in runs:
-            self._rows_by_shingle.setdefault(each, []).append(len(self.ids))
+        for shingle in runs:
+            self._rows_by_shingle.setdefault(shingle, []).append(len(self.ids))
         self.ids.append(case.id)
         self._shingles.append(runs)
 
@@ -175,7 +171,7 @@ class CaseIndex:
         if plain in self._ids_by_query:
             return self._ids_by_query[plain]
         runs = make_shingles(query)
-        for place in sorted({place for each in runs for place in self._rows_by_shingle.get(each, ())}):
+        for place in sorted({place for shingle in runs for place in self._rows_by_shingle.get(shingle, ())}):
             other = self._shingles[place]
             if len(runs & other) >= DUPLICATE_SIMILARITY * len(runs | other):
                 return self.ids[place]
@@ -203,5 +199,5 @@ def _read_cases(path: Path) -> list[Trace]:
 
 def _read_bytes(path: Path) -> bytes:
     """Read a file, its last line terminated; empty where it is missing."""
-    held = path.read_bytes() if path.exists() else b""
-    return held + b"\n" if held and not held.endswith(b"\n") else held
+    content = path.read_bytes() if path.exists() else b""
+    return content + b"\n" if content and not content.endswith(b"\n") else content

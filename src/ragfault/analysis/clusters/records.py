@@ -11,7 +11,7 @@ from ragfault.records import Layer
 from ragfault.stats import Interval
 
 ClusterState = Literal["open", "muted", "resolved"]
-"""How a cluster stands: to be looked at, not to be told of, or mended."""
+"""How a cluster stands: to be looked at, not to be told of, or fixed."""
 
 ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]
 """Where the share of a cluster is going."""

@@ -3,10 +3,6 @@
     clusters.json    {"format": 1, "clusters": [{"id": "c-5f21aa", "name": …, "state": "open", "history": […], …}]}
 
 Only `load_registry` and `save_registry` touch the disk; the other functions are pure.
-
-    clusters.json    {"format": 1, "clusters": [{"id": "c-5f21aa", "name": …, "state": "open", "history": […], …}]}
-
-The functions are pure, save `read_registry` and `write_registry`; whoever keeps clusters elsewhere calls the others.
 """
 
 from __future__ import annotations
@@ -37,18 +33,18 @@ from ragfault.io.runs import Run
 from ragfault.stats import mean_interval
 
 MATCH_THRESHOLD = 0.5
-"""From here on a cluster is the one that is known."""
+"""From this similarity on a cluster is the known one."""
 
 
 def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = "") -> float:
     """Return how similar a cluster is to a known one, in [0, 1]; from MATCH_THRESHOLD on they are the same.
 
-    The greatest of three: the failures that both have, over the root of the product of their sizes (Ochiai 1957), at
-    the best sighting or at all together; how alike their words are × how alike their kinds of problem are; and, where
-    one embedder made both, how near their middles are, those counting as the same that would be joined within a run.
+    The maximum of three: the shared failures over the root of the product of the sizes (Ochiai 1957); the similarity of
+    the words × that of the kinds of problem; and, where both have the same embedder, the cosine of the centroids,
+    shifted so that clusters that would be merged within a run match.
     """
     kinds = {kind: count / cluster.size for kind, count in cluster.kinds.items()}
-    said = cosine_similarity(cluster.terms, known.terms) * cosine_similarity(kinds, known.kinds)
+    word_similarity = cosine_similarity(cluster.terms, known.terms) * cosine_similarity(kinds, known.kinds)
     near = 0.0
     if embedder and embedder == known.embedder and len(cluster.centroid) == len(known.centroid):
         near = (
@@ -56,15 +52,17 @@ def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = ""
             + MATCH_THRESHOLD
             - MERGE_SIMILARITY
         )
-    return max(_shared_failures(cluster, known), said, near)
+    return max(_shared_failures(cluster, known), word_similarity, near)
 
 
 def _shared_failures(cluster: Cluster, known: KnownCluster) -> float:
     """Return the overlap of the failures (Ochiai), at the best sighting or at all together."""
     ours = set().union(*cluster.failure_keys)
-    held = [set(one.failure_keys) for one in known.sightings if one.failure_keys]
-    held.append(set().union(*held))
-    return max(len(ours & each) / math.sqrt(len(ours) * len(each)) if ours and each else 0.0 for each in held)
+    key_sets = [set(sighting.failure_keys) for sighting in known.sightings if sighting.failure_keys]
+    key_sets.append(set().union(*key_sets))
+    return max(
+        len(ours & keys) / math.sqrt(len(ours) * len(keys)) if ours and keys else 0.0 for keys in key_sets
+    )
 
 
 def cosine_similarity(first: Mapping[str, float], second: Mapping[str, float]) -> float:
@@ -83,25 +81,25 @@ def match_clusters(
 ) -> dict[int, KnownCluster]:
     """Match clusters with known ones, by index; greedily by similarity, each known cluster at most once."""
     pairs = sorted(
-        (-near, one.id, place, at)
+        (-near, entry.id, place, at)
         for place, cluster in enumerate(clusters)
-        for at, one in enumerate(known)
-        if (near := round(cluster_similarity(cluster, one, embedder), 6)) >= MATCH_THRESHOLD
+        for at, entry in enumerate(known)
+        if (near := round(cluster_similarity(cluster, entry, embedder), 6)) >= MATCH_THRESHOLD
     )
-    made: dict[int, KnownCluster] = {}
+    matches: dict[int, KnownCluster] = {}
     taken: set[int] = set()
     for _, _, place, at in pairs:
-        if place not in made and at not in taken:
-            made[place] = known[at]
+        if place not in matches and at not in taken:
+            matches[place] = known[at]
             taken.add(at)
-    return made
+    return matches
 
 
 MAX_REMEMBERED = 8
-"""The failures of so many sightings are remembered, the newest."""
+"""Number of the newest sightings whose failure keys are stored."""
 
 
-# --- what is seen ----------------------------------------------------------------------------------
+# --- recording ----------------------------------------------------------------------------------
 
 
 def record_clusters(
@@ -109,27 +107,27 @@ def record_clusters(
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Record a report in the registry; return the registry, and the report under the known ids.
 
-    A cluster is the known one that it is most like; else it is entered as new. A resolved one that has failures in a
+    A cluster takes the id of the known one that it is most similar to, else a new id. A resolved one that has failures in a
     run that it was not seen in, and that is not older than the last in which it had been, is open again. Runs that were
     seen before change nothing.
     """
     known = match_clusters(report.clusters, registry.clusters, report.embedder)
-    entries = {one.id: one for one in registry.clusters}
+    entries = {known_entry.id: known_entry for known_entry in registry.clusters}
     before = set(entries)
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
     for place, cluster in enumerate(report.clusters):
         old = known.get(place)
         entry = _new_entry(cluster, entries, report.embedder) if old is None else entries[old.id]
         entry = _add_sightings(entry, cluster, populations, report.embedder, time)
         entries[entry.id] = entry
-        made.append(replace(cluster, id=entry.id, new=entry.id not in before))
+        clusters.append(replace(cluster, id=entry.id, new=entry.id not in before))
     gone = [
-        one.name
-        for one in registry.clusters
-        if one.state == "open" and all(cluster.id != one.id for cluster in made)
+        known_entry.name
+        for known_entry in registry.clusters
+        if known_entry.state == "open" and all(cluster.id != known_entry.id for cluster in clusters)
     ]
-    kept = replace(registry, clusters=tuple(entries.values()))
-    return kept, apply_registry(replace(report, clusters=tuple(made), gone=tuple(gone)), kept)
+    updated = replace(registry, clusters=tuple(entries.values()))
+    return updated, apply_registry(replace(report, clusters=tuple(clusters), gone=tuple(gone)), updated)
 
 
 def _new_entry(cluster: Cluster, entries: dict[str, KnownCluster], embedder: str) -> KnownCluster:
@@ -144,18 +142,18 @@ def _add_sightings(
     entry: KnownCluster, cluster: Cluster, populations: Sequence[TracePopulation], embedder: str, time: str
 ) -> KnownCluster:
     """Add the sightings of a cluster to its entry; reopen a resolved one that failed again."""
-    there = {one.fingerprint for one in entry.sightings}
+    there = {sighting.fingerprint for sighting in entry.sightings}
     fresh = [
         ClusterSighting(
-            run=each.name,
-            fingerprint=each.fingerprint,
-            created=each.created,
+            run=population.name,
+            fingerprint=population.fingerprint,
+            created=population.created,
             size=cluster.run_counts[place],
-            traces=each.traces,
+            traces=population.traces,
             failure_keys=cluster.failure_keys[place],
         )
-        for place, each in enumerate(populations)
-        if cluster.run_counts[place] and each.fingerprint not in there
+        for place, population in enumerate(populations)
+        if cluster.run_counts[place] and population.fingerprint not in there
     ]
     if not fresh:
         return entry
@@ -170,7 +168,7 @@ def _add_sightings(
         sightings=_trim_sightings((*entry.sightings, *fresh)),
         history=(*entry.history, *first),
     )
-    back = [one for one in fresh if one.created >= entry.resolved_until]
+    back = [sighting for sighting in fresh if sighting.created >= entry.resolved_until]
     if entry.state == "resolved" and back:
         return reopen_cluster(entry, time, f"{back[0].size} failures in {back[0].run}")
     return entry
@@ -179,15 +177,19 @@ def _add_sightings(
 def _trim_sightings(sightings: tuple[ClusterSighting, ...]) -> tuple[ClusterSighting, ...]:
     """Drop the failure keys of all but the newest sightings."""
     late = len(sightings) - MAX_REMEMBERED
-    return tuple(replace(one, failure_keys=()) if at < late else one for at, one in enumerate(sightings))
+    return tuple(
+        replace(sighting, failure_keys=()) if at < late else sighting for at, sighting in enumerate(sightings)
+    )
 
 
 def apply_registry(report: ClusterReport, registry: ClusterRegistry) -> ClusterReport:
     """Apply names, states and owners of the registry to a report; clusters that are not open come last."""
-    entries = {one.id: one for one in registry.clusters}
-    made = [_apply_entry(one, entries[one.id]) if one.id in entries else one for one in report.clusters]
-    made.sort(key=lambda one: (one.state != "open", -one.size, one.id))
-    return replace(report, clusters=tuple(made))
+    entries = {item.id: item for item in registry.clusters}
+    clusters = [
+        _apply_entry(item, entries[item.id]) if item.id in entries else item for item in report.clusters
+    ]
+    clusters.sort(key=lambda item: (item.state != "open", -item.size, item.id))
+    return replace(report, clusters=tuple(clusters))
 
 
 def _apply_entry(cluster: Cluster, entry: KnownCluster) -> Cluster:
@@ -202,7 +204,7 @@ def _apply_entry(cluster: Cluster, entry: KnownCluster) -> Cluster:
     )
 
 
-# --- what people say -------------------------------------------------------------------------------
+# --- states and owners -------------------------------------------------------------------------------
 
 
 def assign_cluster(registry: ClusterRegistry, cluster_id: str, owner: str, time: str) -> ClusterRegistry:
@@ -210,10 +212,10 @@ def assign_cluster(registry: ClusterRegistry, cluster_id: str, owner: str, time:
     return _update_entry(
         registry,
         cluster_id,
-        lambda one: replace(
-            one,
+        lambda entry: replace(
+            entry,
             assigned=owner or None,
-            history=(*one.history, ClusterEvent(time=time, kind="assigned", detail=owner)),
+            history=(*entry.history, ClusterEvent(time=time, kind="assigned", detail=owner)),
         ),
     )
 
@@ -223,8 +225,8 @@ def mute_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> Clust
     return _update_entry(
         registry,
         cluster_id,
-        lambda one: replace(
-            one, state="muted", history=(*one.history, ClusterEvent(time=time, kind="muted"))
+        lambda entry: replace(
+            entry, state="muted", history=(*entry.history, ClusterEvent(time=time, kind="muted"))
         ),
     )
 
@@ -234,11 +236,11 @@ def resolve_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> Cl
     return _update_entry(
         registry,
         cluster_id,
-        lambda one: replace(
-            one,
+        lambda entry: replace(
+            entry,
             state="resolved",
-            resolved_until=max((each.created for each in one.sightings), default=""),
-            history=(*one.history, ClusterEvent(time=time, kind="resolved")),
+            resolved_until=max((sighting.created for sighting in entry.sightings), default=""),
+            history=(*entry.history, ClusterEvent(time=time, kind="resolved")),
         ),
     )
 
@@ -253,15 +255,16 @@ def reopen_cluster(entry: KnownCluster, time: str, why: str) -> KnownCluster:
 def _update_entry(
     registry: ClusterRegistry, cluster_id: str, change: Callable[[KnownCluster], KnownCluster]
 ) -> ClusterRegistry:
-    if all(one.id != cluster_id for one in registry.clusters):
+    if all(entry.id != cluster_id for entry in registry.clusters):
         raise UnknownName(
             "cluster",
             cluster_id,
-            [one.id for one in registry.clusters],
+            [entry.id for entry in registry.clusters],
             "List them with: ragfault clusters RUN",
         )
     return replace(
-        registry, clusters=tuple(change(one) if one.id == cluster_id else one for one in registry.clusters)
+        registry,
+        clusters=tuple(change(entry) if entry.id == cluster_id else entry for entry in registry.clusters),
     )
 
 
@@ -271,7 +274,7 @@ def _update_entry(
 def load_registry(path: str | Path) -> ClusterRegistry:
     """Load the registry from a file; empty where there is none. Raises InputError for any other file."""
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=ClusterRegistry)
+        registry = msgspec.json.decode(Path(path).read_bytes(), type=ClusterRegistry)
     except FileNotFoundError:
         return ClusterRegistry()
     except OSError as error:
@@ -280,9 +283,9 @@ def load_registry(path: str | Path) -> ClusterRegistry:
         raise InputError(
             f"{path} is not a registry of clusters: {error}. Name another file with --registry."
         ) from None
-    if found.format > ClusterRegistry().format:
-        raise InputError(f"{path} has format {found.format}. Upgrade ragfault to read it.")
-    return found
+    if registry.format > ClusterRegistry().format:
+        raise InputError(f"{path} has format {registry.format}. Upgrade ragfault to read it.")
+    return registry
 
 
 def save_registry(path: str | Path, registry: ClusterRegistry) -> None:
@@ -295,8 +298,8 @@ def track_clusters(
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`."""
     wholes = load_populations(runs)
-    found = [one for place, run in enumerate(runs) for one in collect_failures(run, place)]
-    return record_clusters(registry, cluster_failures(found, wholes, **options), wholes, time)
+    failures = [failure for place, run in enumerate(runs) for failure in collect_failures(run, place)]
+    return record_clusters(registry, cluster_failures(failures, wholes, **options), wholes, time)
 
 
 def track_changes(
@@ -304,18 +307,18 @@ def track_changes(
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs against a baseline run: each cluster with its size there; `new` and `gone` are relative to it.
 
-    The old run is remembered first, where it was not yet.
+    The baseline run is recorded first.
     """
-    kept, before = track_clusters(registry, [baseline], time, **options)
-    kept, after = track_clusters(kept, runs, time, **options)
-    there = {one.id: one for one in before.clusters}
-    here = {one.id for one in after.clusters}
-    made = [
-        replace(one, before=_previous_share(there.get(one.id), before), new=one.id not in there)
-        for one in after.clusters
+    updated, before = track_clusters(registry, [baseline], time, **options)
+    updated, after = track_clusters(updated, runs, time, **options)
+    there = {cluster.id: cluster for cluster in before.clusters}
+    here = {cluster.id for cluster in after.clusters}
+    clusters = [
+        replace(cluster, before=_previous_share(there.get(cluster.id), before), new=cluster.id not in there)
+        for cluster in after.clusters
     ]
-    gone = [one.name for one in before.clusters if one.id not in here and one.state == "open"]
-    return kept, replace(after, clusters=tuple(made), gone=tuple(gone))
+    gone = [cluster.name for cluster in before.clusters if cluster.id not in here and cluster.state == "open"]
+    return updated, replace(after, clusters=tuple(clusters), gone=tuple(gone))
 
 
 def cluster_members(
@@ -331,15 +334,15 @@ def cluster_members(
             if sighting.fingerprint == print_ and sighting.failure_keys:
                 keys = frozenset(sighting.failure_keys)
                 return entry.name, tuple(
-                    one.trace for one in collect_failures(run) if failure_key(one) in keys
+                    item.trace for item in collect_failures(run) if failure_key(item) in keys
                 )
-    _, found = track_clusters(registry, [run], time)
-    there = [*found.clusters, *([found.ungrouped] if found.ungrouped else [])]
-    for one in there:
-        if one.id == cluster_id:
-            return one.name, one.members
+    _, report = track_clusters(registry, [run], time)
+    there = [*report.clusters, *([report.ungrouped] if report.ungrouped else [])]
+    for item in there:
+        if item.id == cluster_id:
+            return item.name, item.members
     hint = f"List them with: ragfault clusters {run.path}"
-    raise UnknownName(f"cluster in {run.path.name}", cluster_id, [one.id for one in there], hint)
+    raise UnknownName(f"cluster in {run.path.name}", cluster_id, [item.id for item in there], hint)
 
 
 def _previous_share(cluster: Cluster | None, before: ClusterReport) -> ClusterShare:

@@ -36,7 +36,7 @@ from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS, quote_matches
 
 MAX_CHARACTERS = 400
-"""Characters of a text that are shown."""
+"""Maximum length of a text in an example."""
 
 JudgedTrace = tuple[Trace, Verdicts]
 
@@ -48,12 +48,12 @@ def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, 
     new = _load_traces(paired, 1, list(movers))
     partners = paired.baseline_ids(list(movers))
     old = _load_traces(paired, 0, list(partners.values()))
-    found = []
+    examples = []
     for name, mover in movers.items():
         if name in new and partners.get(name) in old:
             before, after = _evidence_texts(fault, old[partners[name]], new[name])
-            found.append(_build_example(change.metric, mover, before, after))
-    return tuple(found)
+            examples.append(_build_example(change.metric, mover, before, after))
+    return tuple(examples)
 
 
 def _load_traces(paired: PairedRuns, side_index: int, ids: list[str]) -> dict[str, JudgedTrace]:
@@ -123,9 +123,11 @@ def _quote_text(judged: JudgedTrace, *, good: bool) -> str | None:
     trace, verdicts = judged
     texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
     for at, citation in enumerate(trace.citations or ()):
-        held = verdicts.citation is None or at >= len(verdicts.citation) or verdicts.citation[at].supports
+        supported = (
+            verdicts.citation is None or at >= len(verdicts.citation) or verdicts.citation[at].supports
+        )
         quoted = citation.quote is None or quote_matches(citation.quote, texts.get(citation.chunk, ""))
-        if (held and quoted) is good:
+        if (supported and quoted) is good:
             return f"“{citation.quote or citation.claim or ''}” → {citation.chunk}"
     return None
 
@@ -135,10 +137,10 @@ def _truncate(text: str | None) -> str | None:
 
 
 SECOND_LOOK = "again: generation"
-"""The name of the second look in the walk of the tree."""
+"""Branch name of the check of generation on the traces with unaffected retrieval."""
 
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
-"""The weights of context_relevance, for the same at a common depth."""
+"""Weights of context_relevance."""
 
 
 def bisect(
@@ -152,9 +154,9 @@ def bisect(
 
     The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
     branches are walked in order and the first that matches is the first fault. Where retrieval broke,
-    generation is looked at again on the traces whose retrieval did not get worse, so that a second fault is
-    not hidden behind the first. Labels that no longer describe the candidate's corpus are left out, and the
-    bisection says so. `terms` are those of `compare`: margin, margins, alpha, power, anyway, seed.
+    generation is checked again on the traces whose retrieval did not get worse, so that a second fault is
+    not hidden behind the first. Gold ids that no longer describe the candidate's corpus are left out with a
+    warning. `options` are those of `compare`: margin, margins, alpha, power, anyway, seed.
 
     Raises what `compare` raises.
     """
@@ -164,14 +166,14 @@ def bisect(
     _add_equal_depth(side)
     names = _tree_metrics(side, use_gold_ids=gone is None)
     comparison = compare(side, metrics=names, pair_mask=pair_mask, **options)
-    found = compare_profiles(old, new)
+    differences = compare_profiles(old, new)
     if gone is not None:
         warning = f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans"
         comparison = replace(comparison, warnings=(*comparison.warnings, warning))
-    walk = TreeWalk(comparison, found)
+    walk = TreeWalk(comparison, differences)
     faults, tree = walk.faults, walk.decisions
     if faults and faults[0].layer == "retrieval":
-        more, ruling = _recheck_generation(side, comparison, pair_mask, options, found)
+        more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
     shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in faults)
     return Bisection(
@@ -180,7 +182,7 @@ def bisect(
         faults=shown,
         tree=tuple(tree),
         comparison=comparison,
-        differences=found,
+        differences=differences,
         needed=walk.needed,
     )
 
@@ -249,20 +251,20 @@ def _recheck_generation(
         for c in comparison.changes
         if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
     ]
-    told = f"on {int(calm.sum()):,} pairs whose retrieval did not get worse"
+    scope = f"on {int(calm.sum()):,} pairs whose retrieval did not get worse"
     if not bool(calm.any()) or not chosen:
-        return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="not measured", why=told)
+        return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="not measured", why=scope)
     walk = TreeWalk(
         compare(paired, metrics=chosen, pair_mask=calm, **options), differences, retrieval_unaffected=True
     )
     faults = [replace(fault, certain=False) for fault in walk.faults if fault.layer == "generation"]
     if faults:
-        why = f"{told}: {'; '.join(_change_text(fault.evidence[0]) for fault in faults)}"
+        why = f"{scope}: {'; '.join(_change_text(fault.evidence[0]) for fault in faults)}"
         return faults, BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="fault", why=why)
     clear = walk.verdict == "no fault"
     outcome: Literal["ruled out", "cannot tell"] = "ruled out" if clear else "cannot tell"
     return [], BranchDecision(
-        branch=SECOND_LOOK, layer="generation", outcome=outcome, why=f"{told} no drop is shown"
+        branch=SECOND_LOOK, layer="generation", outcome=outcome, why=f"{scope} no drop is shown"
     )
 
 
@@ -279,7 +281,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
             "not drop by its margin."
         )
     if walk.undecided is not None:
-        return f"{_change_text(walk.undecided)}, but whether retrieval moved with it the data cannot tell."
+        return f"{_change_text(walk.undecided)}, but the data cannot tell whether retrieval moved with it."
     least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
     if not least:
         return f"The data cannot tell: nothing of the tree is measured on {comparison.pairs:,} paired traces."

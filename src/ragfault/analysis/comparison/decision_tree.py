@@ -14,7 +14,7 @@ EQUAL_DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
 
 GOLD_METRICS = ("recall", "ndcg", "span_recall")
-"""What tells of retrieval by labels."""
+"""Metrics of retrieval by gold labels."""
 
 TREE_METRICS = (
     *GOLD_METRICS,
@@ -40,12 +40,12 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     layer: Literal["retrieval", "generation", "source data"]
     title: str
     match: Callable[[TreeWalk], list[MetricChange]]
-    """The changes that make it match; none: it does not."""
+    """Return the changes that make the branch match; empty: no match."""
     reads: tuple[str, ...]
     """The metrics it rests on."""
     suspects: tuple[str, ...]
     differences: tuple[str, ...]
-    """The clues that bear on it, by name."""
+    """Names of the run differences that point to it."""
     remedies: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ class ComparisonView(Protocol):
 class TreeWalk:
     """Walk through the tree over the changes of one comparison.
 
-    With `calm`, the pairs are those whose retrieval did not get worse, so that retrieval counts as steady.
+    With `retrieval_unaffected`, the pairs are those whose retrieval did not get worse: retrieval counts as steady.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TreeWalk:
         """Return the branches in the order of the tree.
 
         A drop of context_relevance is the tree's first question; where it shows only because the list grew, the
-        answer to it is over-fetching, which is then asked right after the first branch.
+        cause is over-fetching, which is then evaluated right after the first branch.
         """
         order = list(BRANCHES)
         if (
@@ -102,7 +102,8 @@ class TreeWalk:
             and self.dropped("context_relevance")
         ):
             order.insert(
-                1, order.pop(next(at for at, each in enumerate(order) if each.match is _match_overfetching))
+                1,
+                order.pop(next(at for at, branch in enumerate(order) if branch.match is _match_overfetching)),
             )
         return order
 
@@ -123,10 +124,10 @@ class TreeWalk:
     @property
     def retrieval_down(self) -> list[MetricChange]:
         """Return the changes that show a fault of retrieval."""
-        found = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
-        if not found and not self.has_gold and not self.dropped("factual_accuracy"):
-            found = self.dropped("context_recall")
-        return found
+        changes = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
+        if not changes and not self.has_gold and not self.dropped("factual_accuracy"):
+            changes = self.dropped("context_recall")
+        return changes
 
     @property
     def retrieval_steady(self) -> bool:
@@ -168,29 +169,29 @@ class TreeWalk:
             self._record(branch, "not reached", f"{self.faults[0].title} explains it first")
         elif evidence and branch.layer != "retrieval" and not self._is_separable(evidence):
             self.undecided = self.undecided or evidence[0]
-            self._record(branch, "cannot tell", "whether retrieval moved with it the data cannot tell")
+            self._record(branch, "cannot tell", "the data cannot tell whether retrieval moved with it")
         elif evidence:
             self.faults.append(self._build_fault(branch, evidence))
             self._record(branch, "fault", "; ".join(_state_text(change) for change in evidence))
         else:
-            told = "; ".join(_state_text(self.changes[name]) for name in measured)
+            states = "; ".join(_state_text(self.changes[name]) for name in measured)
             if self.dropped(*measured):
-                self._decide_explained(branch, told)
+                self._decide_explained(branch, states)
                 return
             unsure = not all(excludes_drop(self.changes[name]) for name in measured)
-            self._record(branch, "cannot tell" if unsure else "ruled out", told)
+            self._record(branch, "cannot tell" if unsure else "ruled out", states)
 
     def _decide_explained(self, branch: TreeBranch, text: str) -> None:
         """Record a branch whose metrics dropped although it does not match."""
         if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
-            self._record(branch, "ruled out", f"{text}, but both runs retrieved the very same chunks")
+            self._record(branch, "ruled out", f"{text}, but both runs retrieved the same chunks")
         else:
             self._record(branch, "not reached", f"{text}, which an earlier branch explains")
 
     def _is_separable(self, evidence: Sequence[MetricChange]) -> bool:
         """Return whether a drop can be separated from one that retrieval caused.
 
-        It can where retrieval is steady, or where no measure of it leans to the worse as strongly.
+        It is where retrieval is steady, or where no metric of it points to the worse as strongly.
         """
         if self.retrieval_steady:
             return True
@@ -216,8 +217,15 @@ class TreeWalk:
 
     def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:
         """Build the fault of a branch, with the suspects that the run differences point to first."""
-        telling = tuple(clue for clue in self.differences if clue.name in branch.differences)
-        pointed = [suspect for clue in telling for suspect in clue.suspects if suspect in branch.suspects]
+        differences = tuple(
+            difference for difference in self.differences if difference.name in branch.differences
+        )
+        pointed = [
+            suspect
+            for difference in differences
+            for suspect in difference.suspects
+            if suspect in branch.suspects
+        ]
         ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
         strength = sorted(
             evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric)
@@ -229,7 +237,7 @@ class TreeWalk:
             evidence=tuple(strength),
             suspects=ordered,
             remedies=branch.remedies,
-            differences=telling,
+            differences=differences,
         )
 
 
@@ -247,15 +255,15 @@ def excludes_drop(change: MetricChange) -> bool:
 def _state_text(change: MetricChange) -> str:
     if change.difference is None:
         return f"{change.metric} not measured"
-    same = " (the very same)" if change.identical else ""
+    same = " (identical)" if change.identical else ""
     return f"{change.metric} {change.state}{same} {change.difference.mean:+.3f}"
 
 
 def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
     if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
         return []
-    found = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
-    return found or walk.dropped("chunk_utilization")
+    changes = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
+    return changes or walk.dropped("chunk_utilization")
 
 
 def _match_source(walk: TreeWalk) -> list[MetricChange]:
@@ -280,7 +288,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         suspects=RETRIEVER_PARTS,
         differences=("ids", "length", "documents", "copies", "depth"),
         remedies=(
-            "compare the chunks of the telling traces, before and after",
+            "compare the chunks of the example traces, before and after",
             "put back the part that changed last: chunker, embedder, index, reranker or filter",
             "search by words and by meaning (hybrid search), then rerank",
         ),
@@ -303,13 +311,13 @@ BRANCHES: tuple[TreeBranch, ...] = (
     TreeBranch(
         name="3 source data",
         layer="source data",
-        title="the sources say something else than the answer key",
+        title="the sources contradict the answer key",
         match=_match_source,
         reads=("factual_accuracy",),
         suspects=("stale chunks", "wrong chunks", "freshly indexed chunks"),
         differences=("texts",),
         remedies=(
-            "compare the documents behind the telling traces with the answer key",
+            "compare the documents behind the example traces with the answer key",
             "withdraw what is out of date; filter by validity",
             "index again",
         ),
@@ -354,7 +362,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
     TreeBranch(
         name="7 wandering",
         layer="generation",
-        title="the answers wander from the question",
+        title="the answers leave the question",
         match=lambda walk: walk.dropped("answer_relevance"),
         reads=("answer_relevance",),
         suspects=("prompt", "model", "preamble"),

@@ -44,7 +44,7 @@ class JudgeFlakiness(Struct, frozen=True, kw_only=True):
     @property
     def deterministic(self) -> bool:
         """Return whether no metric moved at all."""
-        return not any(one.flips for one in self.metrics)
+        return not any(metric.flips for metric in self.metrics)
 
 
 def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakiness:
@@ -60,7 +60,7 @@ def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakine
     n, k = values.shape
     within = float(values.var(axis=1, ddof=1).mean())
     between = k * float(values.mean(axis=1).var(ddof=1)) if n > 1 else 0.0
-    whole = between + (k - 1) * within
+    total = between + (k - 1) * within
     rest = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + values.mean()
     alone = float((rest**2).sum()) / max(1, (n - 1) * (k - 1))
     drift = float(values.mean(axis=0).var(ddof=1)) - alone / n if n > 1 else 0.0
@@ -70,7 +70,7 @@ def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakine
         deviation=math.sqrt(within),
         drift=math.sqrt(max(0.0, drift)),
         flips=float((np.ptp(values, axis=1) > 0).mean()),
-        reliability=max(0.0, (between - within) / whole) if whole > 0 else None,
+        reliability=max(0.0, (between - within) / total) if total > 0 else None,
     )
 
 
@@ -81,7 +81,7 @@ def load_flakiness(path: str | Path) -> JudgeFlakiness:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise InputError(f"{path} is not what ragfault judge repeat -o writes: {error}") from None
+        raise InputError(f"{path} is not the output of ragfault judge repeat -o: {error}") from None
 
 
 def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakiness:
@@ -89,7 +89,7 @@ def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakin
     other = next((judge for judge in judges if judge != flakiness.judge), None)
     if other is not None:
         raise UsageError(
-            f"the flakiness is that of {flakiness.judge}, and a run was judged by {other}. Measure that judge: "
+            f"the flakiness was measured for {flakiness.judge}, but a run was judged by {other}. Measure that judge: "
             "ragfault judge repeat TRACES -o FILE"
         )
     return flakiness
@@ -102,16 +102,18 @@ def widen_intervals(
 
     Noise within a trace is in the spread of the paired differences already, and so in their intervals: it is
     independent from trace to trace, and adds 2σ²/n to the variance of the mean where each run judged each trace once.
-    What all traces of a run share (the judge had a strict day) is not: it adds twice the squared drift. Degrees of
+    A shift that all traces of a run share is not: it adds twice the squared drift. Degrees of
     freedom are Satterthwaite's, with one less than there were repeats for the drift. An interval is stretched about
     its mean by as much as Student's is, and is never narrower.
     """
     if flakiness is None:
         return list(differences)
-    known = {one.metric: one.drift for one in flakiness.metrics}
+    known = {metric.metric: metric.drift for metric in flakiness.metrics}
     return [
-        each if each is None else _widen(each, known.get(measure.name, 0.0), flakiness.repeats - 1, measure)
-        for each, measure in zip(differences, measures, strict=True)
+        difference
+        if difference is None
+        else _widen(difference, known.get(measure.name, 0.0), flakiness.repeats - 1, measure)
+        for difference, measure in zip(differences, measures, strict=True)
     ]
 
 

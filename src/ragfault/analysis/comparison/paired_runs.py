@@ -28,14 +28,14 @@ RowIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MIN_PAIRED_SHARE = 0.5
-"""The share of the smaller run that must pair by id; otherwise queries are tried."""
+"""Least share of the smaller run that must pair by id; otherwise queries are used."""
 
 
 class TracePairing(Struct, frozen=True):
     """Paired traces of two runs, as rows of each."""
 
     paired_by: Literal["id", "query"]
-    """By what they were paired."""
+    """Key of the pairing."""
     baseline: RowIndices
     candidate: RowIndices
     clusters: RowIndices | None
@@ -44,9 +44,9 @@ class TracePairing(Struct, frozen=True):
     unpaired: tuple[int, int]
     """Traces without a partner, of the baseline and of the candidate."""
     same_chunks: Mask
-    """For each pair, whether both runs retrieved the very same chunks in the same order."""
+    """Pairs on which both runs retrieved the same chunks in the same order."""
     same_answers: Mask
-    """Whether both gave the very same answer, with the same citations."""
+    """Pairs with the same answer and the same citations."""
 
     def __len__(self) -> int:
         return len(self.baseline)
@@ -94,8 +94,8 @@ def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[Ro
         if rank < len(places.get(key, ())):
             pairs.append((row, places[key][rank]))
             taken[key] += 1
-    found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
 
 
 def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
@@ -134,14 +134,14 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
     old, new = baseline.manifest, candidate.manifest
     warnings = []
     if old.judge != new.judge:
-        told = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
+        message = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
         if not anyway:
             raise RunError(
-                f"{told}: a difference could be the judges'. Judge the older one again with --rejudge, "
-                "or compare them all the same with --anyway."
+                f"{message}: the judges could cause a difference. Judge the older one again with --rejudge, "
+                "or compare them anyway with --anyway."
             )
-        warnings.append(told)
-    names = [{measure.name for measure in made.metrics} for made in (old, new)]
+        warnings.append(message)
+    names = [{measure.name for measure in manifest.metrics} for manifest in (old, new)]
     if not names[0] & names[1]:
         raise RunError(
             f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
@@ -152,17 +152,17 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
     }
     apart -= {metric_name(name) for name in names[0] & names[1]}
     if apart:
-        told = f"the runs score {', '.join(sorted(apart))} with different parameters"
+        message = f"the runs score {', '.join(sorted(apart))} with different parameters"
         if not anyway:
             raise RunError(
-                f"{told}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
+                f"{message}. Score one like the other (ragfault rescore), or compare the rest with --anyway."
             )
-        warnings.append(told)
+        warnings.append(message)
     return tuple(warnings)
 
 
 PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
-"""What people said of the baseline and of the candidate."""
+"""Human labels of the baseline and of the candidate."""
 
 
 class PairedRuns:
@@ -180,7 +180,7 @@ class PairedRuns:
         self.judge_flakiness = flakiness and check_judge(
             flakiness, [r.manifest.judge for r in (baseline, candidate)]
         )
-        """How far the judge of both differs from itself."""
+        """Flakiness of the judge of both runs."""
         self.runs = (baseline, candidate)
         self.warnings = check_comparable(baseline, candidate, anyway=anyway)
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
@@ -193,7 +193,7 @@ class PairedRuns:
     @property
     def label_sources(self) -> tuple[LabelProvenance | None, LabelProvenance | None]:
         """Return the provenance of the human labels of each run."""
-        old, new = (None if grid.labels is None else grid.labels.source for grid in self.matrices)
+        old, new = (None if matrix.labels is None else matrix.labels.source for matrix in self.matrices)
         return old, new
 
     def ids_and_queries(self) -> tuple[list[str], list[str]]:
@@ -215,11 +215,11 @@ class PairedRuns:
 
     def baseline_ids(self, ids: Sequence[str]) -> dict[str, str]:
         """Map ids of the candidate's traces to those of their partners in the baseline."""
-        wanted = set(ids)
+        candidate_ids = set(ids)
         names, _ = self.ids_and_queries()
         old = self.runs[0].to_arrow("traces", ["id"])["id"]
         rows = zip(self.pairing.baseline.tolist(), self.pairing.candidate.tolist(), strict=True)
-        return {names[new]: old[before].as_py() for before, new in rows if names[new] in wanted}
+        return {names[new]: old[before].as_py() for before, new in rows if names[new] in candidate_ids}
 
     def has_metric(self, metric: str) -> bool:
         """Return whether a metric was added to those of the runs."""
@@ -239,12 +239,12 @@ class PairedRuns:
         """Return the values of a metric on the paired traces of one run; NaN where it has none."""
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
-        grid = self.matrices[side]
-        at = grid.column_index(metric)
+        matrix = self.matrices[side]
+        at = matrix.column_index(metric)
         if at is None:
             raise UsageError(f"{metric} is not in {self.runs[side].path}.")
-        found: NDArray[np.float64] = grid.values[self.paired_rows(side), at]
-        return found
+        values: NDArray[np.float64] = matrix.values[self.paired_rows(side), at]
+        return values
 
     def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
         """Return the status codes of a metric on the paired traces of one run."""
@@ -252,14 +252,14 @@ class PairedRuns:
             return np.where(np.isfinite(self._extra_metrics[metric][1][side]), SCORED, UNDEFINED)
         at = self.matrices[side].column_index(metric)
         assert at is not None
-        found: NDArray[np.int64] = self.matrices[side].status[self.paired_rows(side), at]
-        return found
+        statuses: NDArray[np.int64] = self.matrices[side].status[self.paired_rows(side), at]
+        return statuses
 
     def label_values(self, metric: str, side: int) -> LabelValues | None:
         """Return the human label values of a metric on the paired traces of one run; None where there are none."""
         at = None if metric in self._extra_metrics else self.matrices[side].column_index(metric)
-        found = None if at is None else self.matrices[side].label_values(at)
-        return None if found is None else found.select(self.paired_rows(side))
+        labels = None if at is None else self.matrices[side].label_values(at)
+        return None if labels is None else labels.select(self.paired_rows(side))
 
     def shared_metrics(self) -> list[MetricInfo]:
         """Return the metrics that both runs have, in the order of the candidate."""
@@ -278,7 +278,7 @@ def pair_runs(
 ) -> PairedRuns:
     """Pair two runs; paired runs are returned as they are, so that several analyses can share them.
 
-    With what `people` said of some traces (of the baseline, of the candidate), differences are put right by it; with
+    With human `labels` of some traces (of the baseline, of the candidate), differences are corrected by them; with
     the `flakiness` of the judge their intervals are wider.
     """
     if isinstance(baseline, PairedRuns):

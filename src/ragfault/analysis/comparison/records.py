@@ -12,7 +12,7 @@ from ragfault.records import Layer
 from ragfault.stats import Difference, PpiDifference
 
 ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
-"""Whether a metric moved: a corrected test says dropped or rose, an equivalence test says steady."""
+"""State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
 
 
 class MovedTrace(Struct, frozen=True):
@@ -35,19 +35,19 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     """Its mean over the pairs that are scored on both sides; None where no pair is."""
     candidate: float | None
     difference: Difference | None
-    """Candidate less baseline, with its 95 % interval; put right by people where they labelled enough."""
+    """Candidate less baseline, with its 95 % interval; corrected by human labels where there are enough."""
     p: float | None
-    """Of the sign-flip test that nothing moved; of Student's t where the difference is put right by people."""
+    """Of the sign-flip test that nothing moved; of Student's t where the difference is corrected by labels."""
     adjusted: float | None
     """The same, corrected by Holm for all metrics of the comparison."""
     equivalence_p: float | None
-    """The p of the equivalence test: that the true change is at least the margin."""
+    """p of the equivalence test, whose null hypothesis is a change of at least the margin."""
     margin: float
     """The smallest change that matters, in the metric's units."""
     detectable: float | None
-    """The smallest true change that this many pairs would find, with the stated power."""
+    """Smallest true change that this many pairs would show, with the stated power."""
     needed: int | None
-    """Where it cannot be told: about how many pairs would tell; None where no number is known."""
+    """Where the data cannot tell: about how many pairs would; None where no number is known."""
     n: int
     """Pairs scored on both sides."""
     lost: tuple[int, int] = (0, 0)
@@ -55,7 +55,7 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     failed: tuple[int, int] = (0, 0)
     """Pairs whose score was lost to a failure, on each side."""
     identical: bool = False
-    """Steady because all that the metric reads is the very same in both runs."""
+    """Steady because all inputs of the metric are the same in both runs."""
     rose: int = 0
     """Traces on which it rose."""
     fell: int = 0
@@ -63,9 +63,9 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     """The traces that rose most, the most first."""
     drops: tuple[MovedTrace, ...] = ()
     ppi: PpiDifference | None = None
-    """How the difference was put right by labels, or why it was not; None where nobody gave the metric a value."""
+    """Correction by labels, or the reason why there is none; None where the metric has no label."""
     judge_difference: Difference | None = None
-    """The difference as the judge has it, where `difference` is put right."""
+    """Difference by the judge's scores, where `difference` is corrected."""
 
     @property
     def evidence_count(self) -> tuple[int, str]:
@@ -93,7 +93,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     unpaired: tuple[int, int]
     """Traces without a partner, of the baseline and of the candidate."""
     same_chunks: int
-    """Pairs on which both runs retrieved the very same chunks."""
+    """Pairs on which both runs retrieved the same chunks."""
     same_answers: int
     alpha: float
     power: float
@@ -101,9 +101,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
     by: str | None = None
     segment: str | None = None
     warnings: tuple[str, ...] = ()
-    """What keeps the runs from being fully comparable, in words."""
+    """Reasons why the runs are not fully comparable."""
     label_sources: tuple[LabelProvenance | None, LabelProvenance | None] = (None, None)
-    """By whose labels the baseline and the candidate were put right."""
+    """Provenance of the human labels of the baseline and of the candidate."""
 
 
 class RunDifference(Struct, frozen=True, kw_only=True):
@@ -126,9 +126,9 @@ class ExampleTrace(Struct, frozen=True, kw_only=True):
     baseline: float
     candidate: float
     before: str | None = None
-    """The chunk or claim that was good in the baseline."""
+    """Good chunk or claim of the baseline."""
     after: str | None = None
-    """The chunk or claim that is bad in the candidate."""
+    """Bad chunk or claim of the candidate."""
 
 
 class BranchDecision(Struct, frozen=True, kw_only=True):
@@ -148,12 +148,12 @@ class LayerFault(Struct, frozen=True, kw_only=True):
     title: str
     evidence: tuple[MetricChange, ...]
     suspects: tuple[str, ...]
-    """The parts to look at, the likeliest first."""
+    """Parts to check, the likeliest first."""
     remedies: tuple[str, ...]
     differences: tuple[RunDifference, ...] = ()
     examples: tuple[ExampleTrace, ...] = ()
     certain: bool = True
-    """False where it shows only on the traces whose retrieval did not get worse."""
+    """False where it shows only on the traces with unaffected retrieval."""
 
 
 class Bisection(Struct, frozen=True, kw_only=True):
@@ -163,11 +163,11 @@ class Bisection(Struct, frozen=True, kw_only=True):
     sentence: str
     """The verdict in one sentence."""
     faults: tuple[LayerFault, ...]
-    """The first is where to begin."""
+    """In order of the tree; start with the first."""
     tree: tuple[BranchDecision, ...]
-    """Every branch in order, with what was ruled out and why."""
+    """Every branch in order, with its outcome and reason."""
     comparison: Comparison
     """The metrics of the tree, corrected among themselves."""
     differences: tuple[RunDifference, ...] = ()
     needed: int | None = None
-    """Where it cannot be told: about how many pairs would tell."""
+    """Where the data cannot tell: about how many pairs would."""

@@ -19,10 +19,10 @@ from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
 
 MAX_NEEDED = 1_000_000
-"""A number of traces beyond which none is named."""
+"""Larger numbers of needed traces are not reported."""
 
 
-def check_regression(  # noqa: PLR0913 - the terms of one verb
+def check_regression(  # noqa: PLR0913 - the options of one verb
     baseline: Run | PairedRuns,
     candidate: Run | None = None,
     *,
@@ -45,8 +45,8 @@ def check_regression(  # noqa: PLR0913 - the terms of one verb
     Otherwise the data cannot tell, with about how many pairs would.
 
     A metric does not pass where scores were lost to failures, where less than `coverage` of the smaller run's
-    traces pair, or of the pairs scored in either run are scored in both. One that reads labels which no longer
-    describe the candidate's corpus is not told at all.
+    traces pair, or of the pairs scored in either run are scored in both. The data cannot tell
+    for a metric whose gold ids no longer describe the candidate's corpus.
 
     `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
     both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
@@ -55,7 +55,7 @@ def check_regression(  # noqa: PLR0913 - the terms of one verb
     Raises what `compare` raises; UnknownName for a metric that not both runs have; UsageError where none is left.
     """
     side = pair_runs(baseline, candidate, anyway=anyway)
-    found = compare(
+    comparison = compare(
         side,
         metrics=_select_metrics(side, metrics),
         margin=max_drop,
@@ -64,19 +64,19 @@ def check_regression(  # noqa: PLR0913 - the terms of one verb
         power=power,
         seed=seed,
     )
-    tests = sum(change.adjusted is not None for change in found.changes)
+    tests = sum(change.adjusted is not None for change in comparison.changes)
     terms = _RegressionOptions(
-        alpha, power, coverage, tests, _lost_gold_share(side, found), _low_coverage_text(side, coverage)
+        alpha, power, coverage, tests, _lost_gold_share(side, comparison), _low_coverage_text(side, coverage)
     )
     return RegressionReport(
-        baseline=found.baseline,
-        pairs=found.pairs,
-        paired_by=found.paired_by,
-        unpaired=found.unpaired,
+        baseline=comparison.baseline,
+        pairs=comparison.pairs,
+        paired_by=comparison.paired_by,
+        unpaired=comparison.unpaired,
         alpha=alpha,
         power=power,
-        decisions=tuple(_decide_metric(change, terms) for change in found.changes),
-        warnings=found.warnings,
+        decisions=tuple(_decide_metric(change, terms) for change in comparison.changes),
+        warnings=comparison.warnings,
     )
 
 
@@ -87,44 +87,44 @@ class _RegressionOptions(Struct, frozen=True):
     power: float
     coverage: float
     tests: int
-    """How many metrics were corrected together."""
+    """Number of metrics corrected together."""
     lost_gold: float | None
-    """The share of gold ids that are gone, where labels no longer describe the corpus."""
+    """Share of missing gold ids, where the gold no longer describes the corpus."""
     low_coverage: str | None
-    """Where little of the smaller run has a partner: so in words."""
+    """Message where too little of the smaller run is paired."""
 
 
-# --- which metrics ---------------------------------------------------------------------------------
+# --- selection of metrics ---------------------------------------------------------------------------------
 
 
 def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
     """Select the metrics to decide, by their full text."""
     if metrics:
         return list(dict.fromkeys(name for text in metrics for name in _match_metrics(paired, text)))
-    found = [
+    names = [
         measure.name
         for measure in paired.shared_metrics()
         if metric_name(measure.name) in TREE_METRICS
         and any(bool((paired.statuses(measure.name, at) == SCORED).any()) for at in (0, 1))
     ]
-    if not found:
+    if not names:
         raise UsageError(
             f"no metric of the decision tree has a value in {paired.runs[0].path} or {paired.runs[1].path}. "
-            "Name the metrics to hold against the baseline with -m."
+            "Name the metrics to compare with the baseline with -m."
         )
-    return found
+    return names
 
 
 def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
     """Return the metrics of both runs that a text names: the exact one, else all of that bare name."""
-    wanted = "".join(text.split())
+    name_text = "".join(text.split())
     names = [measure.name for measure in paired.shared_metrics()]
-    found = [name for name in names if "".join(name.split()) == wanted]
-    found = found or [name for name in names if metric_name(name) == wanted]
-    if not found:
+    matches = [name for name in names if "".join(name.split()) == name_text]
+    matches = matches or [name for name in names if metric_name(name) == name_text]
+    if not matches:
         both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
         raise UnknownName(f"metric of {both}", text, names, hint="Compute it with: ragfault rescore")
-    return found
+    return matches
 
 
 def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None:
@@ -145,7 +145,7 @@ def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
     )
 
 
-# --- what is decided of one ------------------------------------------------------------------------
+# --- decision on one metric ------------------------------------------------------------------------
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:
@@ -177,7 +177,7 @@ def _decide_outcome(
         return "fail", f"{_change_text(change)}: beyond the margin of {change.margin:.3g}", None
     needed, aim = _needed_pairs(change, bound, options)
     what = change.evidence_count[1]
-    advice = f"no number of {what} that can be named would tell"
+    advice = f"no realistic number of {what} would tell"
     if needed is not None:
         advice = f"about {needed:,} {what} would {aim}"
     return "cannot tell", f"{_change_text(change)}: {_undecided_text(change, bound)}; {advice}", needed
@@ -188,7 +188,7 @@ def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: flo
     if any(change.failed):
         return (
             f"{sum(change.failed):,} scores were lost to failures ({change.failed[0]:,} of the baseline, "
-            f"{change.failed[1]:,} of the candidate), and what they would have been is not known"
+            f"{change.failed[1]:,} of the candidate), and their values are unknown"
         )
     if options.low_coverage is not None:
         return options.low_coverage
@@ -220,28 +220,32 @@ def _needed_pairs(
 ) -> tuple[int | None, str]:
     """Return about how many pairs would decide, and what they would decide.
 
-    Where the interval leans to the worse, those that would make it significant if it stays as it is. Else those
-    that would pass the metric if it did not change; where there are as many already, those that would rule a
-    worsening of the margin out if the mean stays as it is. Where no trace changed, the bound shrinks with their number.
+    Where the interval points to the worse: those that would make it significant with the same mean and spread. Else
+    those that would pass an unchanged metric; where there are as many already, those that would rule out a worsening
+    of the margin with the same mean. Where no trace changed, the bound shrinks with their number.
     """
-    found = change.difference
-    if found is None or bound is None:
+    difference = change.difference
+    if difference is None or bound is None:
         return None, ""
     if not change.rose and not change.fell and change.judge_difference is None:
-        ends = 2 * found.cluster_size  # a cluster is added at each end of the range
-        wanted = (change.n + ends) * abs(bound) / change.margin - ends
-        return _round_needed(wanted, change.n), "pass it, if none of them changes"
+        ends = 2 * difference.cluster_size  # a cluster is added at each end of the range
+        estimate = (change.n + ends) * abs(bound) / change.margin - ends
+        return _round_needed(estimate, change.n), "pass it, if none of them changes"
 
     def enough(effect: float, alpha: float) -> int | None:
-        wanted = required_pairs(
-            effect, found.deviation, found.cluster_size, power=options.power, alpha=min(alpha, 0.999)
+        count = required_pairs(
+            effect,
+            difference.deviation,
+            difference.cluster_size,
+            power=options.power,
+            alpha=min(alpha, 0.999),
         )
-        return _round_needed(math.inf if wanted is None else wanted, change.evidence_count[0])
+        return _round_needed(math.inf if count is None else count, change.evidence_count[0])
 
     harm, stays = _worsening(change), "if mean and spread stay as they are"
-    leans = found.high < 0 if change.better == "higher" else found.low > 0
+    points_worse = difference.high < 0 if change.better == "higher" else difference.low > 0
     if harm > change.margin:
-        if leans:
+        if points_worse:
             return enough(harm, options.alpha / max(1, options.tests)), f"show it, {stays}"
         return enough(
             change.margin, 2 * options.alpha
@@ -256,28 +260,28 @@ def _round_needed(estimate: float, n: int) -> int | None:
     return max(n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
 
 
-# --- in words --------------------------------------------------------------------------------------
+# --- texts --------------------------------------------------------------------------------------
 
 
 def _change_text(change: MetricChange) -> str:
-    found = change.difference
-    assert found is not None
+    difference = change.difference
+    assert difference is not None
     assert change.baseline is not None
     assert change.candidate is not None
-    ends = f"[{_format_signed(found.low)}, {_format_signed(found.high)}]"
+    ends = f"[{_format_signed(difference.low)}, {_format_signed(difference.high)}]"
     p = ""
     if change.adjusted is not None:
         p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
     moved = f"mean {_format_value(change.baseline)} → {_format_value(change.candidate)}"
     if change.judge_difference is not None:
         labels, what = change.evidence_count
-        moved, p = f"{moved} as judged", f", put right by {labels:,} {what}{p}"
-    return f"{moved}, {_format_signed(found.mean)} {ends} on {change.n:,} pairs{p}"
+        moved, p = f"{moved} as judged", f", corrected by {labels:,} {what}{p}"
+    return f"{moved}, {_format_signed(difference.mean)} {ends} on {change.n:,} pairs{p}"
 
 
 def _pass_text(change: MetricChange, bound: float | None) -> str:
     if change.identical:
-        return "all that the metric reads is the very same in both runs"
+        return "all inputs of the metric are the same in both runs"
     word = "drop" if change.better == "higher" else "rise"
     assert bound is not None
     worst = max(0.0, -bound if change.better == "higher" else bound)

@@ -89,16 +89,16 @@ def history(
         check_comparable(runs[0], other)
     rows = _common_rows(runs)
     grids = [ScoreMatrix(run) for run in runs]
-    names = [set(grid.metric_names) for grid in grids]
+    names = [set(matrix.metric_names) for matrix in grids]
     shared = [m for m in grids[-1].measures if all(m.name in there for there in names)]
     chosen = [m for m in shared if metrics is None or m.name in metrics]
     tables = [(measure, _values_by_run(measure, grids, rows)) for measure in chosen]
-    found = [(measure, values) for measure, values in tables if len(values) > 1]
-    changes = [detect_change_point(values, seed=seed) for _, values in found]
+    defined = [(measure, values) for measure, values in tables if len(values) > 1]
+    changes = [detect_change_point(values, seed=seed) for _, values in defined]
     adjusted = holm_adjust([change.p for change in changes]) if changes else []
     labels = tuple(run.path.name for run in runs)
     steps = []
-    for (measure, values), change, p in zip(found, changes, adjusted, strict=True):
+    for (measure, values), change, p in zip(defined, changes, adjusted, strict=True):
         real = p <= alpha
         steps.append(
             MetricHistory(
@@ -124,23 +124,23 @@ def _values_by_run(
 ) -> NDArray[np.float64]:
     """Return the values of a metric, traces × runs, on the traces that are scored in all."""
     columns = []
-    for grid, places in zip(matrices, rows, strict=True):
-        at = grid.column_index(measure.name)
+    for matrix, places in zip(matrices, rows, strict=True):
+        at = matrix.column_index(measure.name)
         assert at is not None
-        columns.append(grid.values[places, at])
+        columns.append(matrix.values[places, at])
     table = np.stack(columns, axis=1)
-    kept: NDArray[np.float64] = table[np.isfinite(table).all(axis=1)]
-    return kept
+    complete: NDArray[np.float64] = table[np.isfinite(table).all(axis=1)]
+    return complete
 
 
 def _common_rows(runs: Sequence[Run]) -> list[NDArray[np.int64]]:
     """Return the rows of the traces that are in every run, in one order; by id, else by query."""
     for key in ("id", "query"):
         texts = [run.to_arrow("traces", [key])[key].to_pylist() for run in runs]
-        places = [{text: row for row, text in reversed(list(enumerate(each)))} for each in texts]
+        places = [{text: row for row, text in reversed(list(enumerate(keys)))} for keys in texts]
         common = set.intersection(*map(set, places))
-        least = min(len(each) for each in places)
+        least = min(len(keys) for keys in places)
         if common and (key == "query" or len(common) >= least / 2):
             ordered = [text for text in places[0] if text in common]
-            return [np.array([each[text] for text in ordered], dtype=np.int64) for each in places]
+            return [np.array([keys[text] for text in ordered], dtype=np.int64) for keys in places]
     raise RunError(f"no trace is in all of {', '.join(str(run.path) for run in runs)}, by id or by query.")

@@ -53,14 +53,14 @@ class RunProfile(Struct):
 
 def profile_run(run: Run, rows: Container[int] | None = None) -> RunProfile:
     """Profile a run from its traces (or from some rows), reading a bounded number at a time."""
-    found = RunProfile({}, set(), {}, [], [], [], [], [], set())
+    profile = RunProfile({}, set(), {}, [], [], [], [], [], set())
     for row, trace in enumerate(run.traces()):
         if rows is None or row in rows:
-            _add_trace(found, trace)
+            _add_trace(profile, trace)
     for row, verdicts in enumerate(run.verdicts()):
         if verdicts.answer is not None and (rows is None or row in rows):
-            found.refusals.append(verdicts.answer.refused)
-    return found
+            profile.refusals.append(verdicts.answer.refused)
+    return profile
 
 
 def _add_trace(profile: RunProfile, trace: Trace) -> None:
@@ -148,7 +148,7 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
         ("chunker",),
         ("chunker",),
     )
-    copies = [_duplicate_share(each) for each in (old, new)]
+    copies = [_duplicate_share(profile) for profile in (old, new)]
     if copies[1] > copies[0] + 0.02:
         text = f"{copies[1]:.0%} of the retrieved texts stand under more than one id, {copies[0]:.0%} before"
         yield RunDifference(

@@ -224,14 +224,14 @@ def load_rules(path: str | Path) -> tuple[AlertRule, ...]:
 
 def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:
     """Parse one rule and check each value."""
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in row.items():
         if key not in RULE_KEYS:
             raise UnknownName(f"key of {source}", key, RULE_KEYS)
         if key == "severity" and value not in SEVERITIES:
             raise UnknownName(f"severity in {source}", str(value), SEVERITIES)
-        made[RULE_KEYS[key]] = _parse_duration(value, key, source) if key in DURATION_KEYS else value
-    if "metric" not in made:
+        fields[RULE_KEYS[key]] = _parse_duration(value, key, source) if key in DURATION_KEYS else value
+    if "metric" not in fields:
         raise InputError(
             f'{source} names no metric. Write metric = "groundedness", or "*" for those of the tree.'
         )
@@ -239,14 +239,14 @@ def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:
         ["called"] if row.get("called") else []
     )
     if len(limits) != 1:
-        told = " and ".join(limits) if limits else "none"
-        raise UsageError(f"{source} needs one of below, above, drop and called = true; it has {told}.")
-    made.setdefault("name", _default_name(made, limits[0]))
+        given = " and ".join(limits) if limits else "none"
+        raise UsageError(f"{source} needs one of below, above, drop and called = true; it has {given}.")
+    fields.setdefault("name", _default_name(fields, limits[0]))
     try:
-        found = msgspec.convert(made, AlertRule)
+        rule = msgspec.convert(fields, AlertRule)
     except msgspec.ValidationError as error:
         raise InputError(f"{source}: {error}") from None
-    return _check_rule(found, source)
+    return _check_rule(rule, source)
 
 
 def _parse_duration(value: Any, key: str, source: str) -> int:
@@ -290,12 +290,12 @@ def evaluate_rules(
     that is not there: it then sees nothing.
     """
     open_ = set(dropped)
-    found = []
+    readings = []
     for rule in rules:
-        for key, each in series_by_key.items():
+        for key, series in series_by_key.items():
             if key[2] is None and key[0] in measures and _applies_to(rule, key):
-                found.append(_evaluate_rule(rule, key, each, measures[key[0]], until, open_))
-    return tuple(found)
+                readings.append(_evaluate_rule(rule, key, series, measures[key[0]], until, open_))
+    return tuple(readings)
 
 
 def _applies_to(rule: AlertRule, key: SeriesKey) -> bool:
@@ -316,11 +316,11 @@ def _evaluate_rule(
     dropped: set[tuple[str, str | None]],
 ) -> RuleReading:
     part = series.between(until - rule.window, until)
-    telling = tuple(worst.trace for worst in part.worst_traces(5))
+    traces = tuple(worst.trace for worst in part.worst_traces(5))
     if rule.drop_detected:
         there = (key[0], key[1]) in dropped
         return RuleReading(
-            rule=rule, metric=key[0], route=key[1], value=part.mean, breach=there, recovered=not there, traces=telling
+            rule=rule, metric=key[0], route=key[1], value=part.mean, breach=there, recovered=not there, traces=traces
         )  # fmt: skip
     mean = part.mean
     if mean is None or part.value_count < rule.min_values:
@@ -331,7 +331,7 @@ def _evaluate_rule(
     else:
         value, breach, well = mean, *_check_limit(rule, part, measure)
     return RuleReading(
-        rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=telling
+        rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=traces
     )
 
 
@@ -339,12 +339,12 @@ def _check_limit(rule: AlertRule, series: MetricSeries, measure: MetricInfo) -> 
     """Return whether the mean of a window is beyond the limit, and whether it has recovered."""
     mean = series.mean
     assert mean is not None
-    found = window_mean(series, measure) if rule.certain else None
+    interval = window_mean(series, measure) if rule.certain else None
     if rule.below is not None:
-        breach = (mean if found is None else found.high) < rule.below
+        breach = (mean if interval is None else interval.high) < rule.below
         return breach, not breach and mean >= rule.below + rule.hysteresis
     assert rule.above is not None
-    breach = (mean if found is None else found.low) > rule.above
+    breach = (mean if interval is None else interval.low) > rule.above
     return breach, not breach and mean <= rule.above - rule.hysteresis
 
 

@@ -106,21 +106,21 @@ def advance_alerts(
     >>> [event.kind for event in (*events, *again, *last)]
     ['firing', 'resolved']
     """
-    silences = tuple(each for each in state.silences if each.until > now)
+    silences = tuple(silence for silence in state.silences if silence.until > now)
     alarms = {alarm.key: alarm for alarm in state.alerts}
     for reading in readings:
         key = (reading.rule.name, reading.metric, reading.route or "")
         moved = _next_state(alarms.pop(key, None), reading, now)
         if moved is not None:
             alarms[key] = moved
-    kept, events = [], []
+    open_alerts, events = [], []
     for key in sorted(alarms):
-        alarm, event = _notify(alarms[key], any(each.covers(alarms[key]) for each in silences), now)
+        alarm, event = _notify(alarms[key], any(silence.covers(alarms[key]) for silence in silences), now)
         if event is not None:
             events.append(event)
         if alarm.status != "resolved" or alarm.notified or now < alarm.since + 60 * alarm.rule.cooldown:
-            kept.append(alarm)
-    return AlertState(alerts=tuple(kept), silences=silences), tuple(events)
+            open_alerts.append(alarm)
+    return AlertState(alerts=tuple(open_alerts), silences=silences), tuple(events)
 
 
 def _next_state(alert: Alert | None, reading: RuleReading, now: float) -> Alert | None:
@@ -150,9 +150,9 @@ def _end_pending(alert: Alert | None) -> Alert | None:
 
 def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Alert:
     """Return the alert after a breach: pending, or firing once it has lasted."""
-    found = {"value": reading.value, "traces": reading.traces, "well_since": None, "rule": reading.rule}
+    changes = {"value": reading.value, "traces": reading.traces, "well_since": None, "rule": reading.rule}
     if alert is not None and alert.status == "firing":
-        return replace(alert, **found)
+        return replace(alert, **changes)
     if alert is not None and alert.status == "resolved" and now < alert.since + 60 * alert.rule.cooldown:
         return alert
     if alert is None:
@@ -163,7 +163,7 @@ def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Aler
         alert = replace(alert, status="pending", since=now)
     if now - alert.since >= 60 * reading.rule.duration:
         alert = replace(alert, status="firing", since=now)
-    return replace(alert, **found)
+    return replace(alert, **changes)
 
 
 def _notify(alert: Alert, silenced: bool, now: float) -> tuple[Alert, AlertTransition | None]:

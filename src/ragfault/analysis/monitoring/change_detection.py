@@ -93,7 +93,7 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
     minute: int
     """The last minute taken in."""
     log_evidence: float = -math.inf
-    """The logarithm of the e-detector: the mean of the sums. Called where it reaches `bar`."""
+    """The logarithm of the e-detector: the mean of the sums. A drop is detected where it reaches `log_threshold`."""
 
     @property
     def likely_onset(self) -> int:
@@ -135,11 +135,11 @@ def measure_reference(
         raise UsageError(f"the rate and the margin are shares between 0 and 1, got {rate:g} and {margin:g}.")
     if measure.low is None or measure.high is None or series.value_count < MIN_VALUES:
         return None
-    found = window_mean(series, measure, 1 - rate)
-    assert found is not None
+    interval = window_mean(series, measure, 1 - rate)
+    assert interval is not None
     width, rising = measure.high - measure.low, measure.better == "higher"
-    mean = ((found.mean - measure.low) if rising else (measure.high - found.mean)) / width
-    limit = ((found.low - measure.low) if rising else (measure.high - found.high)) / width
+    mean = ((interval.mean - measure.low) if rising else (measure.high - interval.mean)) / width
+    limit = ((interval.low - measure.low) if rising else (measure.high - interval.high)) / width
     near, wide = _design_effects(series)
     floor = min(mean - (mean - limit) * math.sqrt(wide / near), mean - margin)
     if floor <= 0 or floor >= 1:
@@ -150,7 +150,7 @@ def measure_reference(
         first=int(series.minutes[0]),
         last=int(series.minutes[-1]) + 1,
         n=series.value_count,
-        mean=found.mean,
+        mean=interval.mean,
         floor=floor,
         bets=_choose_bets(mean, floor, max(series.variance / width**2, 1e-4)),
         low=measure.low,
@@ -167,26 +167,26 @@ def _design_effects(series: MetricSeries) -> tuple[float, float]:
     than 30 stretches do not tell.
     """
     plain = series.variance / max(1, series.value_count)
-    found = [1.0]
+    effects = [1.0]
     for stretch in (1, BLOCK_MINUTES):
         starts = np.flatnonzero(np.diff(series.minutes // stretch, prepend=-1))
-        sums, counts = (np.add.reduceat(each, starts) for each in (series.sum, series.n))
+        sums, counts = (np.add.reduceat(column, starts) for column in (series.sum, series.n))
         there = counts > 0
         if there.sum() >= MIN_VALUES and plain > 0:
             error = float(ClusterTable(sums[there, None], counts[there, None]).standard_errors()[0])
-            found.append(max(found[-1], error * error / plain))
+            effects.append(max(effects[-1], error * error / plain))
         else:
-            found.append(found[-1])
-    return found[1], found[2]
+            effects.append(effects[-1])
+    return effects[1], effects[2]
 
 
 def _choose_bets(mean: float, floor: float, variance: float) -> tuple[float, ...]:
     """Return the λ that gains most from each drop, on the scale of ξ."""
-    found = []
+    bets = []
     for drop in BET_DROPS:
         shift = max(drop - (mean - floor), drop / 4)
-        found.append(min(0.9, (1 - floor) * shift / (variance + shift * shift)))
-    return tuple(dict.fromkeys(found))
+        bets.append(min(0.9, (1 - floor) * shift / (variance + shift * shift)))
+    return tuple(dict.fromkeys(bets))
 
 
 def log_threshold(rate: float = FALSE_ALARM_RATE) -> float:
@@ -222,8 +222,8 @@ def compute_gains(
     xi = (m * n - unit) / scale
     xi2 = np.maximum(m * m * n - 2 * m * unit + square, 0.0) / scale**2
     bets = np.array(period.bets)
-    kept: NDArray[np.float64] = xi[..., None] * bets + xi2[..., None] * (np.log1p(-bets) + bets)
-    return kept / period.design_effect
+    gains: NDArray[np.float64] = xi[..., None] * bets + xi2[..., None] * (np.log1p(-bets) + bets)
+    return gains / period.design_effect
 
 
 def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math.inf) -> SequentialTest:
@@ -351,9 +351,9 @@ def estimate_onset(series: MetricSeries, test: SequentialTest, seed: int = 0) ->
     blocks = list(_equal_blocks(part))
     if len(blocks) < 4:
         return test.likely_onset, test.likely_onset, test.minute
-    found = detect_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
+    change_point = detect_change_point([mean for _, mean in blocks], resamples=199, seed=seed)
     times = [minute for minute, _ in blocks]
-    return times[found.step], times[found.low], times[min(found.high, len(times) - 1)]
+    return times[change_point.step], times[change_point.low], times[min(change_point.high, len(times) - 1)]
 
 
 def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:

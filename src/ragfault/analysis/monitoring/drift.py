@@ -57,13 +57,13 @@ class TopicDrift(Struct, frozen=True, kw_only=True):
     distance: float
     """The Jensen-Shannon distance between the two distributions of stems, from 0 (alike) to 1 (none in common)."""
     low: float
-    """Between these it lies in 95 % of random divisions of the same queries: what chance alone gives."""
+    """95 % interval of the distance under random divisions of the same queries."""
     high: float
     p: float
     queries: tuple[int, int]
     """Of the evaluation set, and live."""
     risen_stems: tuple[str, ...]
-    """The stems that live traffic has more of, the most telling first."""
+    """Stems more frequent in live traffic, the most significant first."""
     fallen_stems: tuple[str, ...]
 
 
@@ -81,15 +81,15 @@ def build_evaluation_series(run: Run) -> dict[SeriesKey, MetricSeries]:
     size, scores = len(run.manifest.metrics), run.scores()
     measures = (*run.manifest.metrics, *DERIVED_METRICS)
     start = datetime(1970, 1, 1, tzinfo=UTC)
-    found: list[Rollup] = []
+    observations: list[Rollup] = []
     part: list[Observation] = []
     for trace in run.traces():
         there = [next(scores) for _ in range(size)]
         part += list(observe_trace(replace(trace, time=start, route=None), None, there))
         if len(part) > BATCH_TRACES * size:
-            found += roll_up(part, measures)
+            observations += roll_up(part, measures)
             part = []
-    return build_series(merge_by_key([*found, *roll_up(part, measures)]))
+    return build_series(merge_by_key([*observations, *roll_up(part, measures)]))
 
 
 def measure_drift(
@@ -124,19 +124,19 @@ def measure_score_drift(
     The difference of the means with Welch's interval, and the two-sample Kolmogorov-Smirnov distance of the
     histograms with its limiting p (Smirnov 1948), corrected by Holm.
     """
-    found = []
-    for (metric, route, cohort), one in before.items():
+    drifts = []
+    for (metric, route, cohort), series in before.items():
         parts = [part for key, part in live.items() if key[0] == metric and key[2] is None]
         if route is not None or cohort is not None or metric not in measures or not parts:
             continue
         two = _concatenate(parts)
-        gap = window_difference(one, two, measures[metric])
+        gap = window_difference(series, two, measures[metric])
         if gap is not None:
-            found.append((metric, gap, *_kolmogorov_smirnov(one.bins.sum(axis=0), two.bins.sum(axis=0))))
-    adjusted = holm_adjust([p for *_, p in found]) if found else []
+            drifts.append((metric, gap, *_kolmogorov_smirnov(series.bins.sum(axis=0), two.bins.sum(axis=0))))
+    adjusted = holm_adjust([p for *_, p in drifts]) if drifts else []
     return tuple(
         ScoreDrift(metric=metric, difference=gap, distance=far, p=p, adjusted=q)
-        for (metric, gap, far, p), q in zip(found, adjusted, strict=True)
+        for (metric, gap, far, p), q in zip(drifts, adjusted, strict=True)
     )
 
 
@@ -148,7 +148,7 @@ def _concatenate(parts: Sequence[MetricSeries]) -> MetricSeries:
         np.concatenate([part.squares for part in parts]),
         np.concatenate([part.bins for part in parts]),
         np.concatenate([part.unscored for part in parts]),
-        tuple(each for part in parts for each in part.worst),
+        tuple(traces for part in parts for traces in part.worst),
     )
 
 
@@ -200,7 +200,7 @@ def measure_topic_drift(before: Sequence[str], live: Sequence[str], seed: int = 
         distance=seen,
         low=low,
         high=high,
-        p=(sum(each >= seen * (1 - 1e-12) for each in chance) + 1) / (RESAMPLES + 1),
+        p=(sum(distance >= seen * (1 - 1e-12) for distance in chance) + 1) / (RESAMPLES + 1),
         queries=(len(before), len(live)),
         risen_stems=more,
         fallen_stems=less,

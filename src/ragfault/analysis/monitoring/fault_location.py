@@ -51,18 +51,18 @@ def locate_fault(
     equivalence test within the margin. Relevance at equal depth is that of the first three chunks; where nobody
     recorded it, context_relevance stands for it, as if the number of chunks had not moved.
     """
-    found: list[tuple[MetricInfo, Difference, tuple[MetricSeries, MetricSeries]]] = []
+    compared: list[tuple[MetricInfo, Difference, tuple[MetricSeries, MetricSeries]]] = []
     for name in _tree_metrics(series_by_key, measures, route):
-        whole = series_by_key[name, route, None]
-        parts = whole.between(*before), whole.between(*after)
+        series = series_by_key[name, route, None]
+        parts = series.between(*before), series.between(*after)
         gap = window_difference(*parts, measures[name])
         if gap is not None:
-            found.append((measures[name], gap, parts))
-    p = [_welch_p(gap) for _, gap, _ in found]
+            compared.append((measures[name], gap, parts))
+    p = [_welch_p(gap) for _, gap, _ in compared]
     adjusted = holm_adjust(p) if p else []
     changes = [
-        _build_change(measure, gap, parts, (one, two), alpha, margin)
-        for (measure, gap, parts), one, two in zip(found, p, adjusted, strict=True)
+        _build_change(measure, gap, parts, (p_value, two), alpha, margin)
+        for (measure, gap, parts), p_value, two in zip(compared, p, adjusted, strict=True)
     ]
     if not any(change.metric == EQUAL_DEPTH for change in changes):
         stand = [

@@ -73,7 +73,7 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
-    found = []
+    marks = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
@@ -83,12 +83,12 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
                     f'{path}:{number} is not a mark ({error}). Write {{"time": "2026-11-02T09:30:00Z", "text": "…"}}.'
                 ) from None
             moment = mark.time if mark.time.tzinfo else mark.time.replace(tzinfo=UTC)
-            found.append(MonitorMark(time=moment, text=mark.text, route=mark.route))
-    return tuple(found)
+            marks.append(MonitorMark(time=moment, text=mark.text, route=mark.route))
+    return tuple(marks)
 
 
 WATCHED_METRICS = (*TREE_METRICS, "triad")
-"""The metrics on which drops are looked for, by bare name."""
+"""Metrics that are tested for drops, by bare name."""
 
 CORRELATED_PAIRS = tuple(
     combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2)
@@ -96,13 +96,13 @@ CORRELATED_PAIRS = tuple(
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""
 
 MAX_REFERENCE = 7 * DAY_MINUTES
-"""The reference at most: longer ones only make it older."""
+"""Maximum length of the reference."""
 
 MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5
-"""How often alerts are looked at over the past: every five minutes, and at most so many times."""
+"""Alert rules are replayed every five minutes, and at most this many times."""
 
 LINE_POINTS = 96
-"""How many points a line over time has."""
+"""Number of points of a line over time."""
 
 CHUNK_COHORTS = ("position=", "chunks=")
 """Cohorts of chunks, which are shown as insights."""
@@ -116,7 +116,7 @@ class MonitorOptions(Struct, frozen=True, kw_only=True):
     reference: int | None = None
     """How many minutes from the beginning are the reference; None: a third of the time, at most seven days."""
     rate: float = FALSE_ALARM_RATE
-    """False alarms of the sequential test per metric and route in a month, at most."""
+    """Maximum rate of false alarms per metric and route in a month."""
     margin: float = MIN_DROP
     rules: tuple[AlertRule, ...] = DEFAULT_RULES
     seed: int = 0
@@ -142,14 +142,14 @@ class DropIncident(Struct, frozen=True, kw_only=True):
     reference: ReferencePeriod
     detection: DropDetection
     until: int
-    """Up to which minute it is described: that of its recovery, else the last."""
+    """End of the described time: the recovery, else the last minute."""
     difference: Difference
-    """From when it began, against the reference. Where it began was chosen by the same values, so that a small drop
-    that was only just called looks somewhat larger than it is."""
+    """Since the onset, against the reference. The onset was estimated from the same values, so that a small drop that
+    was only just detected looks somewhat larger than it is."""
     location: FaultLocation
-    """What the decision tree says of the reference and the time since."""
+    """Result of the decision tree on the reference and the time since the onset."""
     traces: tuple[str, ...]
-    """Those that show it: the worst since it began."""
+    """Worst traces since the onset."""
 
 
 class MonitorReport(Struct, frozen=True, kw_only=True):
@@ -159,21 +159,21 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     last: int
     """The minute after the last trace."""
     traces: int
-    """The most values that any metric has."""
+    """Largest number of values of any metric."""
     options: MonitorOptions
     rolling_means: tuple[RollingMean, ...]
     """At the end, for each metric, route and window; then for each cohort."""
     lines: tuple[RollingLine, ...]
-    """Of the metrics that are watched; the parts of the triad among them."""
+    """Lines of the watched metrics."""
     incidents: tuple[DropIncident, ...]
-    """In the order in which they were called."""
+    """In order of detection."""
     unwatched: tuple[tuple[str, str | None], ...]
-    """Metrics and routes with too few values in the reference to be watched."""
+    """Metrics and routes with too few values in the reference to be tested."""
     distributions: tuple[MetricDistribution, ...]
     correlations: tuple[MetricCorrelation, ...]
     insights: tuple[ChunkInsight, ...]
     events: tuple[AlertTransition, ...]
-    """What would have been sent, in the order of time."""
+    """Notifications that would have been sent, in order of time."""
     alert_state: AlertState
     """The alerts as they stand at the end."""
     marks: tuple[MonitorMark, ...] = ()
@@ -196,8 +196,8 @@ def monitor(
 ) -> MonitorReport:
     """Monitor traffic from its roll-ups, as if minute by minute, up to the last.
 
-    Rolling means over each window of `terms`, drops called by the sequential test with their beginning and the layer
-    to blame, and alerts by rule, replayed over time. The figures of cohorts, distributions, correlations and
+    The report has rolling means over each window of `options`, drops detected by the sequential test with their onset
+    and the layer at fault, and alerts by rule, replayed over time. The figures of cohorts, distributions, correlations and
     insights are of the longest window.
 
     Raises UsageError where there are no roll-ups, or nothing is left to watch after the reference.
@@ -212,30 +212,30 @@ def monitor(
     asked, known = options or MonitorOptions(), {measure.name: measure for measure in measures}
     all_ = build_series(rollups)
     if not all_:
-        raise UsageError("there is nothing to watch: no value has a time.")
-    first = min(int(each.minutes[0]) for each in all_.values())
-    last = max(int(each.minutes[-1]) for each in all_.values()) + 1
-    whole = {key: each for key, each in all_.items() if key[2] is None and key[0] in known}
+        raise UsageError("there is nothing to monitor: no value has a time.")
+    first = min(int(series.minutes[0]) for series in all_.values())
+    last = max(int(series.minutes[-1]) for series in all_.values()) + 1
+    totals = {key: series for key, series in all_.items() if key[2] is None and key[0] in known}
     until = first + _reference_length(asked, last - first)
-    breaks, silent = _detect_incidents(whole, known, asked, (first, until, last))
-    events, state = _replay_alerts(whole, known, asked, breaks, (first, last))
+    breaks, silent = _detect_incidents(totals, known, asked, (first, until, last))
+    events, state = _replay_alerts(totals, known, asked, breaks, (first, last))
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith(CHUNK_COHORTS)]
     return MonitorReport(
         first=first,
         last=last,
-        traces=max(each.value_count for each in whole.values()) if whole else 0,
+        traces=max(series.value_count for series in totals.values()) if totals else 0,
         options=asked,
         rolling_means=rolling_means(
             {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
         ),
         lines=tuple(
-            _rolling_line(key, whole[key], known, asked.windows[0], (first, last))
-            for key in select_watched(whole)
+            _rolling_line(key, totals[key], known, asked.windows[0], (first, last))
+            for key in select_watched(totals)
         ),
         incidents=breaks,
         unwatched=silent,
-        distributions=tuple(_describe_distributions(whole, known, wide, last)),
+        distributions=tuple(_describe_distributions(totals, known, wide, last)),
         correlations=compute_correlations(products, wide, last),
         insights=window_insights(all_, wide, last),
         events=events,
@@ -271,7 +271,7 @@ def _reference_length(options: MonitorOptions, span: int) -> int:
     length = min(MAX_REFERENCE, span // 3) if options.reference is None else options.reference
     if length >= span or length < 1:
         raise UsageError(
-            f"a reference of {length:,} minutes leaves nothing to watch: the traces span {span:,}. "
+            f"a reference of {length:,} minutes leaves nothing to monitor: the traces span {span:,}. "
             "Name a shorter one with --reference."
         )
     return length
@@ -285,21 +285,21 @@ def _detect_incidents(
 ) -> tuple[tuple[DropIncident, ...], tuple[tuple[str, str | None], ...]]:
     """Detect every drop; return the incidents and the series that could not be tested."""
     first, until, last = times
-    found, silent = [], []
+    incidents, silent = [], []
     for key in select_watched(series_by_key):
         part = series_by_key[key].between(first, until)
-        made = measure_reference(
+        period = measure_reference(
             (key[0], key[1]), part, measures[key[0]], rate=options.rate, margin=options.margin
         )
-        if made is None:
+        if period is None:
             silent.append((key[0], key[1]))
             continue
         for call in detect_drops(
-            series_by_key[key].between(first, last), made, rate=options.rate, seed=options.seed
+            series_by_key[key].between(first, last), period, rate=options.rate, seed=options.seed
         ):
-            found.append(_describe_incident(series_by_key, measures, made, call, last))
-    found.sort(key=lambda each: (each.detection.detected_at, each.reference.metric))
-    return tuple(found), tuple(silent)
+            incidents.append(_describe_incident(series_by_key, measures, period, call, last))
+    incidents.sort(key=lambda incident: (incident.detection.detected_at, incident.reference.metric))
+    return tuple(incidents), tuple(silent)
 
 
 def _describe_incident(
@@ -310,13 +310,13 @@ def _describe_incident(
     last: int,
 ) -> DropIncident:
     """Describe a detection by its size and the layer at fault."""
-    each = series_by_key[period.metric, period.route, None]
+    series = series_by_key[period.metric, period.route, None]
     before, after = (
         (period.first, min(period.last, detection.onset)),
         (detection.onset, detection.recovered_at or last),
     )
-    part = each.between(*after)
-    gap = window_difference(each.between(*before), part, measures[period.metric])
+    part = series.between(*after)
+    gap = window_difference(series.between(*before), part, measures[period.metric])
     assert gap is not None
     return DropIncident(
         reference=period,
@@ -341,9 +341,9 @@ def _replay_alerts(
     state, events = AlertState(), list[AlertTransition]()
     for minute in (*range(first + every, last, every), last):
         called = [
-            (each.reference.metric, each.reference.route)
-            for each in incidents
-            if each.detection.detected_at < minute <= (each.detection.recovered_at or last)
+            (incident.reference.metric, incident.reference.route)
+            for incident in incidents
+            if incident.detection.detected_at < minute <= (incident.detection.recovered_at or last)
         ]
         state, sent = advance_alerts(
             state, evaluate_rules(options.rules, series_by_key, measures, minute, called), 60.0 * minute
@@ -360,15 +360,15 @@ def _rolling_line(
     times: tuple[int, int],
 ) -> RollingLine:
     ends = np.unique(np.linspace(times[0], times[1], LINE_POINTS + 1).round().astype(int)[1:]).tolist()
-    found = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]
+    intervals = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]
     return RollingLine(
         metric=key[0],
         route=key[1],
         window=window,
         minutes=tuple(ends),
-        means=tuple(None if one is None else one.mean for one in found),
-        lows=tuple(None if one is None else one.low for one in found),
-        highs=tuple(None if one is None else one.high for one in found),
+        means=tuple(None if interval is None else interval.mean for interval in intervals),
+        lows=tuple(None if interval is None else interval.low for interval in intervals),
+        highs=tuple(None if interval is None else interval.high for interval in intervals),
     )
 
 
@@ -376,6 +376,6 @@ def _describe_distributions(
     series_by_key: Mapping[SeriesKey, MetricSeries], measures: Mapping[str, MetricInfo], first: int, last: int
 ) -> Iterator[MetricDistribution]:
     for key in select_watched(series_by_key):
-        found = describe_distribution(key, series_by_key[key].between(first, last), measures[key[0]])
-        if found is not None:
-            yield found
+        distribution = describe_distribution(key, series_by_key[key].between(first, last), measures[key[0]])
+        if distribution is not None:
+            yield distribution

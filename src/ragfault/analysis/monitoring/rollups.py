@@ -143,11 +143,11 @@ def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
 
 def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
     """Merge roll-ups with equal keys; ordered by key."""
-    found: dict[tuple[str, str, str, int], Rollup] = {}
-    for each in rollups:
-        there = found.get(each.key)
-        found[each.key] = each if there is None else merge_rollups(there, each)
-    return tuple(found[key] for key in sorted(found))
+    merged: dict[tuple[str, str, str, int], Rollup] = {}
+    for rollup in rollups:
+        there = merged.get(rollup.key)
+        merged[rollup.key] = rollup if there is None else merge_rollups(there, rollup)
+    return tuple(merged[key] for key in sorted(merged))
 
 
 def bin_edges(low: float | None, high: float | None) -> tuple[float, ...]:
@@ -176,17 +176,17 @@ def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] 
     """
     known = {measure.name: measure for measure in measures}
     tallies: dict[tuple[str, str | None, str | None, int], _RollupBuilder] = {}
-    for each in observations:
-        minute = math.floor(each.time / 60)
-        places = [(each.route, None)] if each.counts_for_route else []
-        for route, cohort in (*places, *((None, cohort) for cohort in each.cohorts)):
-            key = (each.metric, route, cohort, minute)
+    for observation in observations:
+        minute = math.floor(observation.time / 60)
+        places = [(observation.route, None)] if observation.counts_for_route else []
+        for route, cohort in (*places, *((None, cohort) for cohort in observation.cohorts)):
+            key = (observation.metric, route, cohort, minute)
             tally = tallies.get(key)
             if tally is None:
                 tally = tallies[key] = _RollupBuilder(
-                    known.get(each.metric, MetricInfo(each.metric, "operation"))
+                    known.get(observation.metric, MetricInfo(observation.metric, "operation"))
                 )
-            tally.add(each)
+            tally.add(observation)
     return merge_by_key(tally.build(*key) for key, tally in tallies.items())
 
 
@@ -246,25 +246,27 @@ def sum_products(
     >>> sum_products(seen, [("m", "k")])[0].xy
     0.125
     """
-    wanted = tuple(pairs)
-    names = {name for pair in wanted for name in pair}
+    metric_pairs = tuple(pairs)
+    names = {name for pair in metric_pairs for name in pair}
     traces: defaultdict[tuple[str | None, int, str], dict[str, float]] = defaultdict(dict)
-    for each in observations:
-        if each.counts_for_route and each.metric in names and each.value is not None:
-            value = round(each.value * VALUE_GRAIN) / VALUE_GRAIN
-            traces[each.route, math.floor(each.time / 60), each.trace][each.metric] = value
-    found: dict[tuple[str, str, str, int], ProductSums] = {}
+    for observation in observations:
+        if observation.counts_for_route and observation.metric in names and observation.value is not None:
+            value = round(observation.value * VALUE_GRAIN) / VALUE_GRAIN
+            traces[observation.route, math.floor(observation.time / 60), observation.trace][
+                observation.metric
+            ] = value
+    merged: dict[tuple[str, str, str, int], ProductSums] = {}
     for (route, minute, _), values in traces.items():
-        for first, second in wanted:
+        for first, second in metric_pairs:
             if first in values and second in values:
                 x, y = values[first], values[second]
-                one = ProductSums(
+                products = ProductSums(
                     first=first, second=second, route=route, minute=minute,
                     n=1, x=x, y=y, xx=x * x, yy=y * y, xy=x * y,
                 )  # fmt: skip
                 key = (first, second, route or "", minute)
-                found[key] = one if key not in found else merge_product_sums(found[key], one)
-    return tuple(found[key] for key in sorted(found))
+                merged[key] = products if key not in merged else merge_product_sums(merged[key], products)
+    return tuple(merged[key] for key in sorted(merged))
 
 
 COHORT_FIELDS = ("route", "model", "release", "prompt_version")
@@ -290,8 +292,8 @@ the first three chunks, and chunks per trace."""
 
 def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
     """Return the metrics of some runs and the derived ones, each once."""
-    found = {measure.name: measure for run in runs for measure in run.manifest.metrics}
-    return (*found.values(), *DERIVED_METRICS)
+    measures = {measure.name: measure for run in runs for measure in run.manifest.metrics}
+    return (*measures.values(), *DERIVED_METRICS)
 
 
 def observe_trace(
@@ -336,7 +338,7 @@ def observe_trace(
 
 def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
     """Return the cohorts of a trace by some fields, such as "release=7"; fields without a value are left out."""
-    found = []
+    cohorts = []
     for field in by:
         if field in ("route", "model"):
             value = getattr(trace, field)
@@ -344,8 +346,8 @@ def trace_cohorts(trace: Trace, by: Sequence[str]) -> tuple[str, ...]:
             value = trace.metadata.get(field.removeprefix("metadata."))
         if value is not None:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            found.append(f"{field}={text}")
-    return tuple(found)
+            cohorts.append(f"{field}={text}")
+    return tuple(cohorts)
 
 
 def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[str, float, tuple[str, ...]]]:
@@ -361,9 +363,9 @@ def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[st
     if verdicts.missing is not None:
         yield "missing", float(bool(verdicts.missing)), ()
     if verdicts.chunk:
-        found = [LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk]
-        yield "relevance", sum(chunk.relevance for chunk in verdicts.chunk) / len(found), ()
-        yield EQUAL_DEPTH, sum(found[:EQUAL_DEPTH_CHUNKS]) / len(found[:EQUAL_DEPTH_CHUNKS]), ()
+        weights = [LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk]
+        yield "relevance", sum(chunk.relevance for chunk in verdicts.chunk) / len(weights), ()
+        yield EQUAL_DEPTH, sum(weights[:EQUAL_DEPTH_CHUNKS]) / len(weights[:EQUAL_DEPTH_CHUNKS]), ()
     for metric, values in (
         ("relevance", [chunk.relevance for chunk in verdicts.chunk or ()]),
         ("usage", [float(use.used) for use in verdicts.use or ()]),
@@ -387,18 +389,20 @@ def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Ob
     for field in by:
         if field not in COHORT_FIELDS and not field.startswith("metadata."):
             raise UnknownName("field to divide by", field, [*COHORT_FIELDS, "metadata.KEY"])
-    found: list[Observation] = []
+    observations: list[Observation] = []
     names, rest = [], [field for field in by if field != "route"]
     for run in runs:
         names.append(str(run.path))
         size = len(run.manifest.metrics)
         scores = run.scores()
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
-            told = trace if "route" in by else replace(trace, route=None)
-            found += observe_trace(told, verdicts, [next(scores) for _ in range(size)], rest)
-    if not found:
+            scores_by_trace = trace if "route" in by else replace(trace, route=None)
+            observations += observe_trace(
+                scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest
+            )
+    if not observations:
         raise UsageError(
             f"no trace of {', '.join(names)} has a time: there is nothing to watch. Give each trace its `time`."
         )
-    found.sort(key=lambda each: each.time)
-    return found
+    observations.sort(key=lambda observation: observation.time)
+    return observations

@@ -73,26 +73,28 @@ class MetricSeries(Struct, frozen=True, eq=False):
 
     def worst_traces(self, size: int) -> tuple[WorstTrace, ...]:
         """Return the worst traces of all minutes, the worst first."""
-        return tuple(sorted(each for minute in self.worst for each in minute)[:size])
+        return tuple(sorted(traces for minute in self.worst for traces in minute)[:size])
 
 
 def build_series(rollups: Iterable[Rollup]) -> dict[SeriesKey, MetricSeries]:
     """Build series by metric, route and cohort; roll-ups of one minute are merged."""
     groups: defaultdict[SeriesKey, list[Rollup]] = defaultdict(list)
-    for each in rollups:
-        groups[each.metric, each.route, each.cohort].append(each)
-    return {key: _build_columns(sorted(each, key=lambda one: one.minute)) for key, each in groups.items()}
+    for rollup in rollups:
+        groups[rollup.metric, rollup.route, rollup.cohort].append(rollup)
+    return {
+        key: _build_columns(sorted(rollup, key=lambda item: item.minute)) for key, rollup in groups.items()
+    }
 
 
 def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
     return MetricSeries(
-        np.array([each.minute for each in rollups], dtype=np.int64),
-        np.array([each.n for each in rollups], dtype=np.float64),
-        np.array([each.sum for each in rollups], dtype=np.float64),
-        np.array([each.squares for each in rollups], dtype=np.float64),
-        np.fromiter(chain.from_iterable(each.bins for each in rollups), np.int64).reshape(-1, BINS),
-        np.array([(each.undefined, each.failed) for each in rollups], dtype=np.int64).reshape(-1, 2),
-        tuple(each.worst for each in rollups),
+        np.array([rollup.minute for rollup in rollups], dtype=np.int64),
+        np.array([rollup.n for rollup in rollups], dtype=np.float64),
+        np.array([rollup.sum for rollup in rollups], dtype=np.float64),
+        np.array([rollup.squares for rollup in rollups], dtype=np.float64),
+        np.fromiter(chain.from_iterable(rollup.bins for rollup in rollups), np.int64).reshape(-1, BINS),
+        np.array([(rollup.undefined, rollup.failed) for rollup in rollups], dtype=np.int64).reshape(-1, 2),
+        tuple(rollup.worst for rollup in rollups),
     )
 
 
@@ -207,8 +209,8 @@ def rolling_means(
 ) -> tuple[RollingMean, ...]:
     """Compute the rolling mean and its change for every series, over each window that ends before a minute."""
     return tuple(
-        _rolling_mean(key, each, measures[key[0]], until, window)
-        for key, each in series_by_key.items()
+        _rolling_mean(key, series, measures[key[0]], until, window)
+        for key, series in series_by_key.items()
         for window in windows
         if key[0] in measures
     )
@@ -243,7 +245,7 @@ class MetricDistribution(Struct, frozen=True, kw_only=True):
     edges: tuple[float, ...]
     bins: tuple[int, ...]
     quartiles: tuple[float, float, float]
-    """To within a bin."""
+    """Within the width of a bin."""
     fence: float | None
     """Beyond it a value is an outlier on the worse side; None where that lies outside the range."""
     outliers: tuple[WorstTrace, ...]
@@ -264,9 +266,9 @@ def describe_distribution(
     end = measure.low if measure.better == "higher" else measure.high
     outside = end is not None and (worse <= end if measure.better == "higher" else worse >= end)
     beyond = [
-        each
-        for each in series.worst_traces(5)
-        if not outside and (each.value < worse if measure.better == "higher" else each.value > worse)
+        trace
+        for trace in series.worst_traces(5)
+        if not outside and (trace.value < worse if measure.better == "higher" else trace.value > worse)
     ]
     return MetricDistribution(
         metric=key[0],
@@ -283,9 +285,9 @@ def describe_distribution(
 def _histogram_quantile(bins: NDArray[np.int64], edges: Sequence[float], share: float) -> float:
     """Interpolate a quantile from a histogram, with values spread evenly over each bin."""
     below = np.concatenate([[0], np.cumsum(bins)])
-    wanted = share * below[-1]
-    at = min(len(bins) - 1, int(np.searchsorted(below[1:], wanted)))
-    inside = (wanted - below[at]) / bins[at] if bins[at] else 0.0
+    rank = share * below[-1]
+    at = min(len(bins) - 1, int(np.searchsorted(below[1:], rank)))
+    inside = (rank - below[at]) / bins[at] if bins[at] else 0.0
     return float(edges[at] + inside * (edges[at + 1] - edges[at]))
 
 
@@ -309,21 +311,30 @@ def compute_correlations(
     Pairs with fewer than four traces, or of which one metric is always the same, are left out.
     """
     sums: defaultdict[tuple[str, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros(6))
-    for each in products:
-        if first <= each.minute < last:
-            sums[each.first, each.second] += (each.n, each.x, each.y, each.xx, each.yy, each.xy)
-    found = []
-    for (one, two), (n, x, y, xx, yy, xy) in sorted(sums.items()):
+    for product in products:
+        if first <= product.minute < last:
+            sums[product.first, product.second] += (
+                product.n,
+                product.x,
+                product.y,
+                product.xx,
+                product.yy,
+                product.xy,
+            )
+    correlations = []
+    for (first_metric, two), (n, x, y, xx, yy, xy) in sorted(sums.items()):
         spread = (n * xx - x * x) * (n * yy - y * y)
         if n < 4 or spread <= 1e-12:
             continue
         r = min(1.0, max(-1.0, float((n * xy - x * y) / math.sqrt(spread))))
         centre, half = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r))), 1.959964 / math.sqrt(n - 3)
         ends = math.tanh(centre - half), math.tanh(centre + half)
-        found.append(
-            MetricCorrelation(first=one, second=two, n=int(n), r=r, low=min(r, ends[0]), high=max(r, ends[1]))
+        correlations.append(
+            MetricCorrelation(
+                first=first_metric, second=two, n=int(n), r=r, low=min(r, ends[0]), high=max(r, ends[1])
+            )
         )
-    return tuple(found)
+    return tuple(correlations)
 
 
 _INSIGHT_METRICS = (("relevance", "relevance"), ("usage", "use"))
@@ -334,13 +345,13 @@ def window_insights(
     series_by_key: Mapping[SeriesKey, MetricSeries], first: int, last: int
 ) -> tuple[ChunkInsight, ...]:
     """Summarize relevance and use of chunks by position and by number of chunks, from the roll-ups of a window."""
-    found = []
+    insights = []
     for metric, name in _INSIGHT_METRICS:
         for by in ("position", "chunks"):
             buckets = tuple(_cohort_buckets(series_by_key, metric, by, first, last))
             if buckets:
-                found.append(ChunkInsight(measure=name, by=by, buckets=buckets))  # type: ignore[arg-type]
-    return tuple(found)
+                insights.append(ChunkInsight(measure=name, by=by, buckets=buckets))  # type: ignore[arg-type]
+    return tuple(insights)
 
 
 def _cohort_buckets(

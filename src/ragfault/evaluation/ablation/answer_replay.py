@@ -52,14 +52,20 @@ def replay(
     left, right, alone = _pair_traces(
         _load_traces(baseline, "baseline"), _load_traces(candidate, "candidate")
     )
-    one, two = (None, generator) if callable(generator) else generator
+    baseline_generator, two = (None, generator) if callable(generator) else generator
     if "permutations" in options:
         raise UsageError("replay runs every configuration it can: permutations is an option of ablate.")
     answering = _answer_part(two)
-    first = _stored_answer(left) if one is None else answering if one is two else _answer_part(one)
-    design = permutation_design(2, [(1, 0)]) if one is None else factorial_design(2)
+    first = (
+        _stored_answer(left)
+        if baseline_generator is None
+        else answering
+        if baseline_generator is two
+        else _answer_part(baseline_generator)
+    )
+    design = permutation_design(2, [(1, 0)]) if baseline_generator is None else factorial_design(2)
     warnings = [f"{alone:,} traces have no partner on the other side and are left out"] if alone else []
-    if one is None:
+    if baseline_generator is None:
         warnings.append("without the baseline's generator an interaction counts as retrieval's share")
     return run_experiment(
         _stored_system(left, first),
@@ -127,9 +133,9 @@ def _pair_traces(
         there: defaultdict[str, deque[Trace]] = defaultdict(deque)
         for trace in candidate:
             there[getattr(trace, key)].append(trace)
-        found = [(trace, there[name].popleft()) for trace in baseline if there[name := getattr(trace, key)]]
-        if 2 * len(found) >= (min(len(baseline), len(candidate)) if key == "id" else 1):
-            alone = len(baseline) + len(candidate) - 2 * len(found)
-            one, two = ({pair[0].id: pair[at] for pair in found} for at in (0, 1))
-            return one, two, alone
+        pairs = [(trace, there[name].popleft()) for trace in baseline if there[name := getattr(trace, key)]]
+        if 2 * len(pairs) >= (min(len(baseline), len(candidate)) if key == "id" else 1):
+            alone = len(baseline) + len(candidate) - 2 * len(pairs)
+            baseline_traces, two = ({pair[0].id: pair[at] for pair in pairs} for at in (0, 1))
+            return baseline_traces, two, alone
     raise InputError("no trace of the candidate has the id or the query of a trace of the baseline.")

@@ -50,14 +50,14 @@ def _verdict_sentences(attribution: MetricAttribution) -> list[str]:
     open_ = [share for share in attribution.shares if share.state == "cannot tell"]
     same = [share.parts[0] for share in attribution.shares if share.identical]
     rest = [share.parts[0] for share in attribution.shares if share.state == "steady" and not share.identical]
-    told = [_moved_text(movers, attribution)] if movers else []
+    sentences = [_moved_text(movers, attribution)] if movers else []
     if open_:
-        told.append(_undecided_text(open_))
+        sentences.append(_undecided_text(open_))
     if rest:
-        told.append(f"{_join_names(rest)} did not move it by more than {attribution.margin:.2g}")
+        sentences.append(f"{_join_names(rest)} did not move it by more than {attribution.margin:.2g}")
     if same:
-        told.append(f"{_join_names(same)} changed nothing that it reads")
-    return told + [_interaction_text(pair) for pair in attribution.interactions if pair.moved]
+        sentences.append(f"{_join_names(same)} changed nothing that it reads")
+    return sentences + [_interaction_text(pair) for pair in attribution.interactions if pair.moved]
 
 
 def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) -> str:
@@ -112,9 +112,9 @@ def list_fixed_parts(
     A part that is one and the same callable in both systems moves nothing. A part whose swap never changed a
     chunk moves no metric that reads query, chunks and answer key alone.
     """
-    one = {at for at, name in enumerate(baseline) if baseline[name] is candidate[name]}
+    shared = {at for at, name in enumerate(baseline) if baseline[name] is candidate[name]}
     blind = {at for at in range(len(baseline)) if _keeps_chunks(at, retrieval_hashes)}
-    return [sorted(one | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
+    return [sorted(shared | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
 
 
 def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) -> bool:
@@ -190,16 +190,16 @@ def attribute_change(
     """
     options = options or EffectOptions()
     scored = np.isfinite(values)
-    kept: Mask = np.asarray(scored.all(axis=0))
-    lost = (np.asarray(scored.any(axis=0)) & ~kept).sum(axis=0).tolist()
+    complete: Mask = np.asarray(scored.all(axis=0))
+    lost = (np.asarray(scored.any(axis=0)) & ~complete).sum(axis=0).tolist()
     groups = [(), *((i,) for i in range(len(parts))), *((i, j) for i, j, _ in design.interactions)]
     weights = np.vstack([design.total, design.shares, *(row for _, _, row in design.interactions)])
-    tests = _test_effects(np.where(kept, values, 0.0), kept, weights, measures, clusters, options)
+    tests = _test_effects(np.where(complete, values, 0.0), complete, weights, measures, clusters, options)
     adjusted = _adjust_p(tests)
     family = max(1, sum(test is not None and test.testable for row in tests for test in row[1:]))
-    found = []
+    attributions = []
     for at, measure in enumerate(measures):
-        means = values[:, kept[:, at], at].mean(axis=1).tolist() if kept[:, at].any() else []
+        means = values[:, complete[:, at], at].mean(axis=1).tolist() if complete[:, at].any() else []
         margin = options.margin_for(measure, means[0] if means else 0.0)
         null = _null_effects(groups, set(fixed_parts[at]) if fixed_parts else set(), len(parts))
         effects = [
@@ -207,10 +207,12 @@ def attribute_change(
             for group, test, p, still in zip(groups, tests[at], adjusted[at], null, strict=True)
             if test is not None
         ]
-        found.append(
-            _build_attribution(measure, means, int(kept[:, at].sum()), lost[at], margin, effects, len(parts))
+        attributions.append(
+            _build_attribution(
+                measure, means, int(complete[:, at].sum()), lost[at], margin, effects, len(parts)
+            )
         )
-    return tuple(found)
+    return tuple(attributions)
 
 
 def _build_attribution(
@@ -282,11 +284,11 @@ def _test_effects(
         resamples=_count_resamples(left != right, options),
         seed=options.seed,
     )
-    found = [
+    effects = [
         None if change is None or flip is None else EffectTest(change, flip, counts)
         for change, flip, counts in zip(differences, flips, (left != right).any(axis=0).tolist(), strict=True)
     ]
-    return [found[at : at + count] for at in range(0, len(found), count)]
+    return [effects[at : at + count] for at in range(0, len(effects), count)]
 
 
 def _count_resamples(moved: Mask, options: EffectOptions) -> int | None:

@@ -103,11 +103,11 @@ def draw_permutations(k: int, count: int, seed: int) -> list[tuple[int, ...]]:
     [(0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 0, 1)]
     """
     rng = np.random.default_rng(seed)
-    found: list[tuple[int, ...]] = []
-    while len(found) < count:
+    permutations: list[tuple[int, ...]] = []
+    while len(permutations) < count:
         order = rng.permutation(k).tolist()
-        found += [tuple(order[at:] + order[:at]) for at in range(k)]
-    return found[:count]
+        permutations += [tuple(order[at:] + order[:at]) for at in range(k)]
+    return permutations[:count]
 
 
 def _sort_masks(masks: Iterable[int]) -> tuple[int, ...]:

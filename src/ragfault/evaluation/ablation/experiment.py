@@ -209,8 +209,10 @@ def run_experiment(
         with PartRunner(baseline, candidate, folder.calls_path) as maker:
             runs = _ConfigurationRuns(folder, maker, queries, design, options)
             configurations = [runs.ensure_run(mask) for mask in design.masks]
-        values = np.stack([ScoreMatrix(folder.open_run(found.name)).values for found in configurations])
-    found = attribute_change(
+        values = np.stack(
+            [ScoreMatrix(folder.open_run(attributions.name)).values for attributions in configurations]
+        )
+    attributions = attribute_change(
         values,
         plan.metrics,
         plan.parts,
@@ -223,7 +225,7 @@ def run_experiment(
         parts=plan.parts,
         queries=len(queries),
         configurations=tuple(configurations),
-        attributions=found,
+        attributions=attributions,
         judge=plan.judge,
         permutations=design.permutations,
         confidence=options.effect_options.confidence,
@@ -249,9 +251,9 @@ def _build_plan(
 
 
 def _failure_warnings(configurations: Iterable[SystemConfiguration], queries: int) -> Iterator[str]:
-    for made in configurations:
-        if made.errors:
-            yield f"{made.name}: a part failed on {made.errors:,} of {queries:,} queries, first with: {made.error}"
+    for configuration in configurations:
+        if configuration.errors:
+            yield f"{configuration.name}: a part failed on {configuration.errors:,} of {queries:,} queries, first with: {configuration.error}"
 
 
 class _ConfigurationRuns:
@@ -273,8 +275,8 @@ class _ConfigurationRuns:
     def ensure_run(self, mask: int) -> SystemConfiguration:
         """Return the configuration, evaluated now or reused."""
         parts = tuple(name for at, name in enumerate(self.runner.names) if mask >> at & 1)
-        whole = len(parts) == len(self.runner.names)
-        name = "candidate" if whole else "+".join(parts) or "baseline"
+        all_swapped = len(parts) == len(self.runner.names)
+        name = "candidate" if all_swapped else "+".join(parts) or "baseline"
         run = self.folder.finished_run(name, len(self.queries))
         reused = run is not None
         if run is None:

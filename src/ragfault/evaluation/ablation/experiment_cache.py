@@ -45,12 +45,12 @@ class CachedJudge:
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """Return the verdicts on each trace, cached or new."""
-        found = [self._by_answer.get(_verdict_key(trace)) for trace in traces]
-        new = [trace for trace, seen in zip(traces, found, strict=True) if seen is None]
+        cached = [self._by_answer.get(_verdict_key(trace)) for trace in traces]
+        new = [trace for trace, seen in zip(traces, cached, strict=True) if seen is None]
         asked = iter(observe_traces(self.judge, new)) if new else iter(())
         return [
             self._remember(trace, next(asked)) if seen is None else seen
-            for trace, seen in zip(traces, found, strict=True)
+            for trace, seen in zip(traces, cached, strict=True)
         ]
 
     def add_run(self, run: Run) -> None:

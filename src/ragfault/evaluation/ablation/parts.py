@@ -193,11 +193,11 @@ class PartRunner:
         key = (name, 0 if step is self._systems[0][name] else side, digest or "")
         if digest and key in self._results:
             return self._results[key]
-        made = _call_part(name, step, trace)
+        result = _call_part(name, step, trace)
         if digest:
             with self._lock:
-                self._store_result(key, made)
-        return made
+                self._store_result(key, result)
+        return result
 
     def _store_result(self, key: tuple[str, int, str], result: Trace) -> None:
         self._results[key] = result
@@ -213,12 +213,12 @@ class PartRunner:
 def _call_part(name: str, step: SystemPart, trace: Trace) -> Trace:
     """Call a part; return a trace with the error where it fails."""
     try:
-        made = step(trace)
-        if not isinstance(made, Trace):
-            raise TypeError(f"it returned {type(made).__name__}, not a Trace")
+        result = step(trace)
+        if not isinstance(result, Trace):
+            raise TypeError(f"it returned {type(result).__name__}, not a Trace")
     except Exception as error:  # noqa: BLE001 - the door to parts that users write: one failed query, not a lost experiment
         return replace(trace, error=f"{name}: {type(error).__name__}: {error}")
-    return made
+    return result
 
 
 def _input_digest(trace: Trace) -> str | None:
@@ -233,8 +233,8 @@ def _input_digest(trace: Trace) -> str | None:
 def _finish_trace(trace: Trace, start: Trace) -> Trace:
     """Return the trace as it is judged: with the user's query, and serializable."""
     try:
-        whole = normalize_trace(replace(trace, id=start.id, query=start.query), check=True)
-        return msgspec.json.decode(msgspec.json.encode(whole), type=Trace)
+        complete = normalize_trace(replace(trace, id=start.id, query=start.query), check=True)
+        return msgspec.json.decode(msgspec.json.encode(complete), type=Trace)
     except (TypeError, ValueError, OverflowError) as error:
         return replace(start, error=f"the parts made a trace that cannot be written down: {error}")
 
@@ -248,11 +248,11 @@ def run_configuration(
     advance: Callable[[int], None],
 ) -> list[Trace]:
     """Yield the traces of a configuration, in the order of the queries."""
-    made = []
+    traces = []
     for trace in _map_threads(lambda start: runner.run(mask, start), queries, threads):
-        made.append(trace)
+        traces.append(trace)
         advance(1)
-    return made
+    return traces
 
 
 def _map_threads(function: SystemPart, items: Sequence[Trace], threads: int) -> Iterator[Trace]:

@@ -88,7 +88,7 @@ class MetricAttribution(Struct, frozen=True, kw_only=True):
 
     def share_of(self, part: str) -> PartEffect | None:
         """Return the share of a part; None where no query counts or there is no such part."""
-        return next((found for found in self.shares if found.parts == (part,)), None)
+        return next((shares for shares in self.shares if shares.parts == (part,)), None)
 
 
 class Ablation(Struct, frozen=True, kw_only=True):
@@ -118,11 +118,11 @@ class Ablation(Struct, frozen=True, kw_only=True):
     def _worsened_metrics(self, part: str) -> list[str]:
         bad = {"higher": "dropped", "lower": "rose"}
         return [
-            found.metric
-            for found in self.attributions
-            if (share := found.share_of(part)) is not None and share.state == bad[found.better]
+            names.metric
+            for names in self.attributions
+            if (share := names.share_of(part)) is not None and share.state == bad[names.better]
         ]
 
     def attribution_of(self, metric: str) -> MetricAttribution | None:
         """Return the attribution of the metric of that text; None where it was not asked for."""
-        return next((found for found in self.attributions if found.metric == metric), None)
+        return next((matches for matches in self.attributions if matches.metric == metric), None)
