@@ -38,7 +38,7 @@ from ragfault.server.api.prometheus import render_metrics
 from ragfault.server.counters import EventCounters
 from ragfault.server.request_limits import RateLimiter
 from ragfault.server.storage import open_store
-from ragfault.server.storage.duckdb.schema import SUM_COLUMNS
+from ragfault.server.storage.outcome_rows import SUM_COLUMNS
 from watching import Server, otlp, rag_spans, serving, span
 
 TRACES = list(load_handbook().traces["v1"])

@@ -151,7 +151,7 @@ def test_a_store_that_was_taken_over_writes_nothing(at: Place, tmp_path: Path, m
     row = {"kind": "owner", "name": "owner", "slot": 0, "number": 2**62, "time": 2.0**40, "body": body}
     con.insert("notes", {name: [value] for name, value in row.items()})
     con.close()
-    monkeypatch.setattr("ragfault.server.storage.clickhouse.writer.RENEW_SECONDS", 0.0)
+    monkeypatch.setattr("ragfault.server.storage.clickhouse.lease.RENEW_SECONDS", 0.0)
     with pytest.raises(OutputError, match="took over"):
         store.append_traces([Trace(id="a", query="q")]).result()
     assert store.compute_totals().traces == 0

@@ -22,7 +22,8 @@ from ragfault.server.storage.records import (
     TraceSummary,
 )
 from ragfault.server.storage.run_transfer import export_run, import_run
-from ragfault.server.storage.store import SpotCheckStore, TraceStore, open_store
+from ragfault.server.storage.spot_checks import SpotCheckStore
+from ragfault.server.storage.store import TraceStore, open_store
 
 __all__ = [
     "TRACE_STATES",

@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from ragfault.analysis.monitoring.rollups import (
+    BINS,
     DERIVED_METRICS,
     Observation,
     ProductSums,
@@ -22,26 +23,30 @@ from ragfault.analysis.monitoring.rollups import (
 )
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.server.storage.duckdb.schema import BIN_COLUMNS
+from ragfault.server.storage.engine import encode_json
 from ragfault.server.storage.records import TraceOutcome, TraceState
+
+BIN_COLUMNS = tuple(f"b{at}" for at in range(BINS))
+"""The columns of a histogram."""
+
+SUM_COLUMNS = ("n", "total", "squares", "undefined", "failed", *BIN_COLUMNS)
+"""The columns of a roll-up that merging adds up."""
 
 METRIC_PAIRS = tuple(
     combinations(("answer_relevance", "chunk_utilization", "context_relevance", "groundedness", "latency"), 2)
 )
-"""The pairs of metrics whose correlation is watched."""
+"""The pairs of metrics whose correlation is monitored."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_encode_json = msgspec.json.Encoder().encode
-
 
 class OutcomeRow(Struct, frozen=True, kw_only=True):
-    """An outcome as a store keeps it: texts, values, and what it adds to the roll-ups."""
+    """An outcome as stores represent it: texts, values, and observations for the roll-ups."""
 
     trace: str
     """The id."""
     time: float | None
-    """The trace's own, in seconds since 1970, UTC; None: that of its arrival, which the store knows."""
+    """Time of the trace in seconds since 1970, UTC; None: the time of its arrival, which the store knows."""
     route: str
     judge: str
     state: TraceState
@@ -55,33 +60,42 @@ class OutcomeRow(Struct, frozen=True, kw_only=True):
     """Where `time` is None, as of 1970."""
 
 
-NumberedRows = Sequence[tuple[int, float, OutcomeRow]]
-"""Number and arrival of a trace, and what is counted of it."""
+class NumberedRow(NamedTuple):
+    """The outcome of a stored trace, with the number and arrival of the trace."""
+
+    number: int
+    received: float
+    row: OutcomeRow
+
+    @property
+    def time(self) -> float:
+        """The time of the trace, else of its arrival."""
+        return self.received if self.row.time is None else self.row.time
 
 
 def get_trace_time(trace: Trace, received: float) -> float:
-    """When a trace was, in seconds since 1970: its own time, else that of its arrival."""
+    """Return the time of a trace in seconds since 1970, else that of its arrival."""
     if trace.time is None:
         return received
     return (trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)).timestamp()
 
 
 def classify_outcome(outcome: TraceOutcome) -> TraceState:
-    """The state of a trace that was judged."""
+    """Return the state of a judged trace."""
     if outcome.trace.error:
         return "error"
-    lost = outcome.verdicts.failures or any(score.status == "failed" for score in outcome.scores)
-    return "failed" if lost else "scored"
+    incomplete = outcome.verdicts.failures or any(score.status == "failed" for score in outcome.scores)
+    return "failed" if incomplete else "scored"
 
 
 def build_outcome_rows(
     outcomes: Iterable[TraceOutcome], cohort_fields: Sequence[str] = ()
 ) -> tuple[OutcomeRow, ...]:
-    """Outcomes as a store keeps them, each trace once; `by` names the fields whose values are cohorts.
+    """Return outcomes as rows, each trace once; `cohort_fields` name the fields whose values are cohorts.
 
     >>> from ragfault.evaluation.online import score_response
-    >>> found = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
-    >>> [(each.state, each.values, len(each.observations)) for each in build_outcome_rows([found, found])]
+    >>> outcome = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
+    >>> [(row.state, row.values, len(row.observations)) for row in build_outcome_rows([outcome, outcome])]
     [('scored', (('groundedness', 1.0),), 8)]
     """
     first: dict[str, TraceOutcome] = {}
@@ -99,9 +113,9 @@ def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> O
         route=trace.route or "",
         judge=outcome.verdicts.judge,
         state=classify_outcome(outcome),
-        verdicts=_encode_json(outcome.verdicts).decode(),
-        scores=_encode_json(outcome.scores).decode(),
-        values=tuple((one.metric, one.value) for one in outcome.scores if one.value is not None),
+        verdicts=encode_json(outcome.verdicts).decode(),
+        scores=encode_json(outcome.scores).decode(),
+        values=tuple((score.metric, score.value) for score in outcome.scores if score.value is not None),
         observations=tuple(observe_trace(timed, outcome.verdicts, outcome.scores, cohort_fields)),
     )
 
@@ -109,63 +123,59 @@ def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> O
 # --- as columns ------------------------------------------------------------------------------------
 
 
-def build_outcome_columns(numbered: NumberedRows) -> dict[str, list[Any]]:
-    """The columns of the table of outcomes."""
-    now = time.time()
-    return {
-        "number": [number for number, _, _ in numbered],
-        "judge": [each.judge for _, _, each in numbered],
-        "scored": [now] * len(numbered),
-        "state": [each.state for _, _, each in numbered],
-        "verdicts": [each.verdicts for _, _, each in numbered],
-        "scores": [each.scores for _, _, each in numbered],
+def build_outcome_columns(numbered: Sequence[NumberedRow]) -> dict[str, list[Any]]:
+    """Return the columns of the table of outcomes."""
+    columns: dict[str, list[Any]] = {
+        name: [getattr(outcome.row, name) for outcome in numbered]
+        for name in ("judge", "state", "verdicts", "scores")
     }
+    columns["number"] = [outcome.number for outcome in numbered]
+    columns["scored"] = [time.time()] * len(numbered)
+    return columns
 
 
-def build_value_columns(numbered: NumberedRows) -> dict[str, list[Any]]:
-    """The columns of the table of scores: the values of all metrics as rows."""
+def build_value_columns(numbered: Sequence[NumberedRow]) -> dict[str, list[Any]]:
+    """Return the columns of the table of scores: one row for each value of a metric."""
     rows = [
-        (number, received if each.time is None else each.time, each.route, metric, value)
-        for number, received, each in numbered
-        for metric, value in each.values
+        (outcome.number, outcome.time, outcome.row.route, metric, value)
+        for outcome in numbered
+        for metric, value in outcome.row.values
     ]
     names = ("number", "time", "route", "metric", "value")
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
 def build_rollups(
-    numbered: NumberedRows, measures: Sequence[MetricInfo]
+    numbered: Sequence[NumberedRow], measures: Sequence[MetricInfo]
 ) -> tuple[tuple[Rollup, ...], tuple[ProductSums, ...]]:
-    """What outcomes add to the roll-ups, and to the sums of products."""
-    seen: list[Observation] = []
-    for _, received, each in numbered:
-        if each.time is None:
-            seen += (msgspec.structs.replace(one, time=received) for one in each.observations)
+    """Return the roll-ups of outcomes, and their sums of products."""
+    observations: list[Observation] = []
+    for outcome in numbered:
+        if outcome.row.time is None:
+            observations += (
+                msgspec.structs.replace(observation, time=outcome.received)
+                for observation in outcome.row.observations
+            )
         else:
-            seen += each.observations
-    return roll_up(seen, [*measures, *DERIVED_METRICS]), sum_products(seen, METRIC_PAIRS)
+            observations += outcome.row.observations
+    return roll_up(observations, [*measures, *DERIVED_METRICS]), sum_products(observations, METRIC_PAIRS)
 
 
 def build_rollup_columns(rollups: Sequence[Rollup]) -> dict[str, list[Any]]:
-    """The columns of a table of roll-ups."""
+    """Return the columns of a table of roll-ups."""
     columns: dict[str, list[Any]] = {
-        "metric": [each.metric for each in rollups],
-        "route": [each.route or "" for each in rollups],
-        "cohort": [each.cohort or "" for each in rollups],
-        "minute": [each.minute for each in rollups],
-        "n": [each.n for each in rollups],
-        "total": [each.sum for each in rollups],
-        "squares": [each.squares for each in rollups],
-        "undefined": [each.undefined for each in rollups],
-        "failed": [each.failed for each in rollups],
+        name: [getattr(rollup, name) for rollup in rollups]
+        for name in ("metric", "minute", "n", "squares", "undefined", "failed")
     }
-    return columns | {name: [each.bins[at] for each in rollups] for at, name in enumerate(BIN_COLUMNS)}
+    columns["route"] = [rollup.route or "" for rollup in rollups]
+    columns["cohort"] = [rollup.cohort or "" for rollup in rollups]
+    columns["total"] = [rollup.sum for rollup in rollups]
+    return columns | {name: [rollup.bins[at] for rollup in rollups] for at, name in enumerate(BIN_COLUMNS)}
 
 
 def build_product_columns(products: Sequence[ProductSums]) -> dict[str, list[Any]]:
-    """The columns of the table of sums of products."""
-    names = ProductSums.__struct_fields__
-    return {
-        name: [(getattr(each, name) or "") if name == "route" else getattr(each, name) for each in products]
-        for name in names
+    """Return the columns of the table of sums of products."""
+    columns = {
+        name: [getattr(product, name) for product in products] for name in ProductSums.__struct_fields__
     }
+    return columns | {"route": [product.route or "" for product in products]}

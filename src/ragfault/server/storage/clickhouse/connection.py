@@ -17,8 +17,6 @@ from ragfault.errors import MissingExtra, OutputError, UsageError
 PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
 """The environment variable that the password is read from where the address has none."""
 
-ADDRESS_SCHEMES = ("clickhouse", "clickhouses", "chdb")
-
 ADDRESS_FORM = "clickhouse://user:password@host:8123/database"
 
 

@@ -3,291 +3,281 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from itertools import count
-from typing import Any
+from itertools import count, groupby
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ragfault.analysis.monitoring.rollups import ProductSums, Rollup, WorstTrace
 from ragfault.errors import OutputError
-from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.runs import MetricInfo
-from ragfault.records import Trace
-from ragfault.server.storage.clickhouse import metadata as keeping
-from ragfault.server.storage.clickhouse import rollups as watching
-from ragfault.server.storage.clickhouse import traces as forgetting
-from ragfault.server.storage.clickhouse import traces as selecting
-from ragfault.server.storage.clickhouse import traces as tracing
+from ragfault.records import Score, Trace, Verdicts
 from ragfault.server.storage.clickhouse.connection import ClickHouseConnection, parse_address
-from ragfault.server.storage.clickhouse.schema import migrate
+from ragfault.server.storage.clickhouse.lease import RENEW_SECONDS, StoreLease
+from ragfault.server.storage.clickhouse.schema import CREATE_MIGRATIONS, MIGRATIONS, apply_migration
 from ragfault.server.storage.clickhouse.spot_checks import ClickHouseSpotChecks
-from ragfault.server.storage.clickhouse.writer import RENEW_SECONDS, ClickHouseWriter, StoreLease
-from ragfault.server.storage.outcome_rows import build_outcome_rows as count_up
-from ragfault.server.storage.records import (
-    AccessToken,
-    AlertEvent,
-    AppendResult,
-    EventCount,
-    PendingBody,
-    ReceivedTrace,
-    StoredTrace,
-    StoreTotals,
-    TimelineMark,
-    TraceOutcome,
-    TracePage,
-    TraceSelection,
+from ragfault.server.storage.engine import (
+    DatabaseConnection,
+    decode_scores,
+    decode_trace,
+    decode_verdicts,
+    encode_json,
+    migrate,
 )
+from ragfault.server.storage.outcome_rows import (
+    SUM_COLUMNS,
+    NumberedRow,
+    build_outcome_columns,
+    build_outcome_rows,
+    build_product_columns,
+    build_rollup_columns,
+    build_rollups,
+    build_value_columns,
+)
+from ragfault.server.storage.records import AppendResult, TraceState
+from ragfault.server.storage.rollups import OutcomeBatch
+from ragfault.server.storage.store import TraceStore
+from ragfault.server.storage.traces import AppendRequest
+from ragfault.server.storage.write_queue import WriteQueue, WriteRequest, run_requests
+
+MAX_BATCH = 512
+"""Largest number of writes in a round."""
+
+ROUND_SECONDS = 0.02
+"""Pause between two rounds: ClickHouse prefers few large inserts."""
+
+EXPIRING_TABLES = ("traces", "outcomes", "scores", "draws", "checks")
+"""The tables with partitions by day. Traces are deleted first: no query reaches the remaining rows of a deleted one."""
 
 
-class ClickHouseStore:
-    """The port `Store` on ClickHouse, at an address as `read_address` takes it.
+class _JudgedTrace(NamedTuple):
+    trace: Trace
+    verdicts: Verdicts
+    scores: tuple[Score, ...]
 
-    Raises MissingExtra where clickhouse-connect is not installed, OutputError where no server answers or another
-    process owns the store, RunError where a later version made it.
-    """
+
+class ClickHouseStore(TraceStore):
+    """The store on ClickHouse, at an address that `parse_address` accepts."""
+
+    TEXT_MATCH = "position(lowerUTF8({column}), lowerUTF8({text:String})) > 0"
+    SUBSTRING = "substringUTF8"
+    NOTES = "notes FINAL"
+    PENDING = (
+        "(SELECT number, received, kind, body FROM pending WHERE sign = 1 "
+        "AND number NOT IN (SELECT number FROM pending WHERE sign = -1))"
+    )
 
     def __init__(self, address: str) -> None:
-        self._read_connection = ClickHouseConnection(parse_address(address))
-        self._write_connection = ClickHouseConnection(self._read_connection.address)
+        self.reader = self._read_connection = ClickHouseConnection(parse_address(address))
+        self.writer = self._write_connection = ClickHouseConnection(self.reader.address)
+        self._lease: StoreLease | None = None
         try:
-            self._schema = migrate(self._write_connection)
+            self._schema = migrate(
+                self.writer,
+                CREATE_MIGRATIONS,
+                lambda number: apply_migration(self.writer, number),
+                len(MIGRATIONS),
+            )
             self._lease = StoreLease(self._write_connection)
             self._restore()
-            self._numbers = count(self._last_number() + 1)
-            self._batches = watching.number_batches(self._write_connection)
+            self._numbers = count(self._find_last_number() + 1)
+            # Deduplication tokens outlive their outcomes, so that the number of a batch must never repeat.
+            self._batches = count(max(time.time_ns(), self._find_last_batch() + 1))
         except BaseException:
             self._disconnect()
             raise
-        self._judged_floor, self._needs_restore = 0, False
-        self._writer = ClickHouseWriter(self._prepare_round, RENEW_SECONDS)
-        self.spot_checks = ClickHouseSpotChecks(
-            self._read_connection, self._write_connection, self._submit_single
-        )
+        self._issued, self._needs_restore = {}, False
+        self.queue = WriteQueue(self._run_batch, MAX_BATCH, RENEW_SECONDS)
+        self.spot_checks = ClickHouseSpotChecks(self)
 
-    def _last_number(self) -> int:
-        """The highest number of anything that is numbered."""
-        last = [
-            self._write_connection.fetch_value(f"SELECT max(number) FROM {name}")
-            for name in ("traces", "outcomes", "held")
-        ]
-        return max(
-            map(
-                int,
-                (
-                    *last,
-                    self._write_connection.fetch_value("SELECT max(number) FROM notes WHERE kind != 'owner'"),
-                ),
-            )
-        )
+    # --- the write queue ---------------------------------------------------------------------------
 
-    def _restore(self) -> None:
-        """Add what writing left undone where it was broken off."""
-        tracing.restore_ids(self._write_connection)
-        watching.restore_batch(self._write_connection)
+    def _run_batch(self, requests: list[WriteRequest]) -> None:
+        """Run a round; writes of one kind that follow each other run together."""
+        try:
+            self._prepare_round()
+        except Exception as error:  # noqa: BLE001 - the error belongs to the threads that submitted the writes
+            for request in requests:
+                request.future.set_exception(error)
+        else:
+            for _, group in groupby(requests, key=lambda request: request.work):
+                run_requests(list(group), self._run_together)
+        time.sleep(ROUND_SECONDS)
+
+    def _run_together(self, requests: list[WriteRequest]) -> Sequence[Any]:
+        self._prepare_round()
+        return requests[0].work([request.payload for request in requests])
 
     def _prepare_round(self) -> None:
-        """What goes before each round of writing."""
-        self._lease.renew()
+        if self._lease is not None:
+            self._lease.renew()
         if self._needs_restore:
             self._restore()
             self._needs_restore = False
 
-    def _submit(self, work: Callable[[Sequence[Any]], Sequence[Any]], request: Any) -> Future[Any]:
-        """Have the writer do something with what is given, and all that waits for the same."""
-        return self._writer.submit(work, request)
+    @contextlib.contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """Have the store restored before the next write where this one fails."""
+        self._needs_restore = True
+        yield
+        self._needs_restore = False
 
-    def _submit_single(self, write: Callable[[], Any]) -> Future[Any]:
-        """Have the writer do something by itself: where another fails, it is not done again."""
-        return self._writer.submit(lambda _: [write()], None)
-
-    @property
-    def queued_writes(self) -> int:
-        """Deeds that wait to be written."""
-        return self._writer.queued
+    def _restore(self) -> None:
+        """Complete the last writes where they were interrupted."""
+        self._restore_ids()
+        self._restore_batch()
 
     # --- traces ------------------------------------------------------------------------------------
 
-    def append_traces(self, traces: Sequence[Trace], released: Sequence[int] = ()) -> Future[AppendResult]:
-        return self._submit(self._append_traces, (traces, released))
+    def _append_requests(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
+        with self._restoring():
+            return super()._append_requests(requests)
 
-    def _append_traces(self, requests: Sequence[tracing.AppendRequest]) -> list[AppendResult]:
-        self._needs_restore = True
-        made = tracing.append_traces(self._write_connection, requests, self._numbers)
-        self._needs_restore = False
-        return made
+    def _find_present(self, ids: Sequence[str]) -> set[str]:
+        return {
+            id
+            for (id,) in self.writer.fetch_among("SELECT id FROM ids WHERE id IN {among:Array(String)}", ids)
+        }
 
-    def add_outcomes(
-        self,
-        outcomes: Sequence[TraceOutcome],
-        measures: Sequence[MetricInfo],
-        cohort_fields: Sequence[str] = (),
-    ) -> Future[int]:
-        counted = count_up(outcomes, cohort_fields)  # by whoever calls: the writer only writes
-        return self._submit(
-            self._add_outcomes, watching.OutcomeBatch(counted, tuple(measures), tuple(cohort_fields))
+    def _insert_traces(self, columns: dict[str, list[Any]]) -> None:
+        """Insert traces, then their ids: `_restore_ids` completes an interrupted insert."""
+        self.writer.insert("traces", columns)
+        self.writer.insert("ids", {name: columns[name] for name in ("id", "number", "received", "time")})
+
+    def _restore_ids(self) -> None:
+        """Add the missing ids: those of the highest numbers."""
+        self.writer.execute(
+            "INSERT INTO ids SELECT id, number, received, time FROM traces "
+            "WHERE number > (SELECT max(number) FROM ids)"
         )
 
-    def _add_outcomes(self, batches: Sequence[watching.OutcomeBatch]) -> list[int]:
-        made: list[int] = []
-        for each in batches:
-            self._needs_restore = True
-            made.append(watching.add_outcomes(self._write_connection, each, self._batches))
-            self._needs_restore = False
-        return made
+    def _insert_pending(self, columns: dict[str, list[Any]]) -> None:
+        self.writer.insert("pending", {**columns, "sign": [1] * len(columns["number"])})
 
-    def list_unscored(self, after: int = 0, limit: int = 256) -> Sequence[ReceivedTrace]:
-        found = tracing.list_unscored(self._read_connection, max(after, self._judged_floor), limit)
-        if found and after <= self._judged_floor:
-            self._judged_floor = max(self._judged_floor, found[0].number - 1)
-        return found
+    def _release_pending(self, numbers: Sequence[int]) -> None:
+        """Insert rows of the other sign, which vanish together with the first when parts are merged."""
+        size = len(numbers)
+        columns: dict[str, list[Any]] = {
+            "number": list(numbers),
+            "received": [0.0] * size,
+            "kind": [""] * size,
+        }
+        self.writer.insert("pending", {**columns, "body": [b""] * size, "sign": [-1] * size})
 
-    def list_traces(self, selection: TraceSelection) -> TracePage:
-        return selecting.list_traces(self._read_connection, selection, self._judged_floor)
+    def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
+        query = "SELECT number, state, `values` FROM outcomes WHERE number IN {among:Array(Int64)}"
+        return {number: (state, values) for number, state, values in self.reader.fetch_among(query, numbers)}
 
-    def count_traces(self, selection: TraceSelection) -> int:
-        return selecting.count_traces(self._read_connection, selection, self._judged_floor)
-
-    def iterate_judged(self, selection: TraceSelection) -> Iterator[StoredTrace]:
-        return tracing.iterate_judged(self._read_connection, selection, self._judged_floor)
-
-    def get_trace(self, id: str) -> StoredTrace | None:
-        return tracing.get_trace(self._read_connection, id)
-
-    # --- what is held --------------------------------------------------------------------------------
-
-    def add_pending(self, kind: str, bodies: Sequence[bytes]) -> Future[tuple[int, ...]]:
-        return self._submit(self._add_pending, (kind, bodies))
-
-    def _add_pending(self, requests: Sequence[tuple[str, Sequence[bytes]]]) -> list[tuple[int, ...]]:
-        return tracing.add_pending(self._write_connection, requests, self._numbers)
-
-    def list_pending(self, kind: str, after: int = 0, limit: int = 256) -> Sequence[PendingBody]:
-        return tracing.list_pending(self._read_connection, kind, after, limit)
-
-    # --- watching ------------------------------------------------------------------------------------
-
-    def read_rollups(
-        self,
-        since: int,
-        until: int,
-        *,
-        metric: str | None = None,
-        route: str | None = None,
-        cohort: str | None = "",
-        grain: int = 1,
-        bins: bool = True,
-    ) -> tuple[Rollup, ...]:
-        return watching.read_rollups(self._read_connection, since, until, metric, route, cohort, grain, bins)
-
-    def read_total_rollups(self) -> tuple[Rollup, ...]:
-        return watching.read_total_rollups(self._read_connection)
-
-    def read_products(self, since: int, until: int) -> tuple[ProductSums, ...]:
-        return watching.read_products(self._read_connection, since, until)
-
-    def read_worst_traces(
-        self, metric: str, since: int, until: int, *, route: str | None = None, limit: int = 5
-    ) -> tuple[WorstTrace, ...]:
-        return watching.read_worst_traces(self._read_connection, metric, since, until, route, limit)
-
-    def read_measures(self) -> tuple[MetricInfo, ...]:
-        return watching.read_measures(self._read_connection)
-
-    def list_routes(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for (name,) in self._read_connection.fetch_rows(
-                "SELECT DISTINCT route FROM traces ORDER BY route"
-            )
+    def _measure_bytes(self, con: DatabaseConnection) -> int:
+        """Return the bytes on disk without the share of rows that are marked as deleted."""
+        parts = con.fetch_rows(
+            "SELECT table, sum(bytes_on_disk), sum(rows) FROM system.parts "
+            "WHERE database = currentDatabase() AND active GROUP BY table"
         )
+        used = 0
+        for table, size, rows in parts:
+            live = con.fetch_value(f"SELECT count() FROM {table}") if table in EXPIRING_TABLES else rows
+            used += math.ceil(size * live / max(1, rows))
+        return used
 
-    # --- marks, alerts, labels, settings, tokens, counts -----------------------------------------------
-
-    def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
-        return self._submit_single(
-            lambda: keeping.add_marks(self._write_connection, marks, now, self._numbers)
+    def _delete_older(self, bound: float) -> int:
+        older = "WHERE time < {bound:Float64}"
+        deleted = int(self.writer.fetch_value(f"SELECT count() FROM traces {older}", bound=bound))
+        if not deleted and not self.writer.fetch_value(f"SELECT count() FROM ids {older}", bound=bound):
+            return 0
+        days = self.writer.fetch_rows(
+            "SELECT intDiv(toInt64(received), 86400) AS day FROM traces GROUP BY day "
+            "HAVING max(time) < {bound:Float64}",
+            bound=bound,
         )
+        for table in EXPIRING_TABLES:
+            for (day,) in days:
+                self.writer.execute(f"ALTER TABLE {table} DROP PARTITION {{day:Int64}}", day=day)
+            self.writer.execute(f"DELETE FROM {table} {older}", bound=bound)
+        labels = f"DELETE FROM notes WHERE kind = 'label' AND name IN (SELECT id FROM ids {older})"
+        self.writer.execute(labels, bound=bound)
+        self.writer.execute(f"DELETE FROM ids {older}", bound=bound)
+        return deleted
 
-    def read_marks(self, since: float = 0.0, until: float | None = None) -> tuple[TimelineMark, ...]:
-        return keeping.read_marks(self._read_connection, since, until)
+    # --- outcomes ----------------------------------------------------------------------------------
 
-    def add_events(
-        self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None
-    ) -> Future[None]:
-        def deed() -> None:
-            notes = keeping.make_event_notes(events, self._numbers)
-            for name, value in (settings or {}).items():
-                notes.append(keeping.make_note("setting", name, value, self._numbers))
-            keeping.add_notes(self._write_connection, notes)
+    def _add_outcome_batch(self, batch: OutcomeBatch) -> int:
+        with self._restoring():
+            return super()._add_outcome_batch(batch)
 
-        return self._submit_single(deed)
+    def _insert_outcomes(self, numbered: Sequence[NumberedRow], batch: OutcomeBatch) -> None:
+        """Insert outcomes with the number of their batch, then all rows derived from them under its token.
 
-    def read_events(self, alert: str | None = None, limit: int = 200) -> tuple[AlertEvent, ...]:
-        return keeping.read_events(self._read_connection, alert, limit)
+        The token makes a repeated insert harmless, so that `_restore_batch` can complete an interrupted one.
+        """
+        number = next(self._batches)
+        columns = _add_times(numbered, build_outcome_columns(numbered))
+        columns["batch"] = [number] * len(numbered)
+        columns["cohorts"] = [encode_json(batch.cohort_fields).decode()] * len(numbered)
+        columns["values"] = [dict(outcome.row.values) for outcome in numbered]
+        self.writer.insert("outcomes", columns)
+        self._insert_derived(number, numbered, batch.measures)
 
-    def add_label(self, label: HumanLabel) -> Future[None]:
-        return self._submit_single(lambda: keeping.add_label(self._write_connection, label, self._numbers))
+    def _insert_derived(
+        self, batch: int, numbered: Sequence[NumberedRow], measures: Sequence[MetricInfo]
+    ) -> None:
+        token = f"batch-{batch}"
+        rollups, products = build_rollups(numbered, measures)
+        self.writer.insert("scores", _add_times(numbered, build_value_columns(numbered)), token)
+        self.writer.insert("rollups", build_rollup_columns(rollups), token)
+        totals = build_rollup_columns([rollup for rollup in rollups if rollup.cohort is None])
+        self.writer.insert("sums", {name: totals[name] for name in ("metric", "route", *SUM_COLUMNS)}, token)
+        self.writer.insert("products", build_product_columns(products), token)
 
-    def read_labels(self, trace: str | None = None) -> tuple[HumanLabel, ...]:
-        found = keeping.read_bodies(self._read_connection, "label", trace, order="number")
-        return tuple(msgspec.json.decode(body, type=HumanLabel) for body in found)
+    def _find_last_batch(self) -> int:
+        return int(self.writer.fetch_value("SELECT max(batch) FROM outcomes"))
 
-    def save_setting(self, name: str, value: Any) -> Future[None]:
-        return self._save_note("setting", name, value)
+    def _restore_batch(self) -> None:
+        """Insert the derived rows that the last batch lacks: no other batch can lack any."""
+        batch = self._find_last_batch()
+        query = "SELECT number, cohorts, verdicts, scores FROM outcomes WHERE batch = {batch:Int64}"
+        rows = {row[0]: row[1:] for row in self.writer.fetch_rows(query, batch=batch)}
+        if not rows:
+            return
+        numbered: list[NumberedRow] = []
+        query = "SELECT number, received, body FROM traces WHERE number IN {among:Array(Int64)}"
+        for number, received, body in self.writer.fetch_among(query, sorted(rows)):
+            cohorts, verdicts, scores = rows[number]
+            judged = _JudgedTrace(decode_trace(body), decode_verdicts(verdicts), decode_scores(scores))
+            [row] = build_outcome_rows([judged], msgspec.json.decode(cohorts, type=tuple[str, ...]))
+            numbered.append(NumberedRow(number, received, row))
+        numbered.sort(key=lambda outcome: outcome.number)
+        self._insert_derived(batch, numbered, self._read_measures(self.writer))
 
-    def read_setting(self, name: str, default: Any = None) -> Any:
-        return keeping.read_setting(self._read_connection, name, default)
-
-    def save_token(self, token: AccessToken) -> Future[None]:
-        return self._save_note("token", token.name, token)
-
-    def delete_token(self, name: str) -> Future[None]:
-        return self._save_note("token", name, None)
-
-    def _save_note(self, kind: keeping.NoteKind, name: str, content: Any) -> Future[None]:
-        return self._submit_single(
-            lambda: keeping.add_notes(
-                self._write_connection, [keeping.make_note(kind, name, content, self._numbers)]
-            )
-        )
-
-    def read_tokens(self) -> tuple[AccessToken, ...]:
-        found = keeping.read_bodies(self._read_connection, "token")
-        return tuple(msgspec.json.decode(body, type=AccessToken) for body in found)
-
-    def add_counts(self, counts: Sequence[EventCount]) -> Future[None]:
-        return self._submit_single(lambda: keeping.add_counts(self._write_connection, counts))
-
-    def read_counts(self, since: int = 0) -> tuple[EventCount, ...]:
-        return keeping.read_counts(self._read_connection, since)
-
-    # --- the store itself ------------------------------------------------------------------------------
-
-    def compute_totals(self) -> StoreTotals:
-        return forgetting.compute_totals(self._read_connection, self._schema)
-
-    def delete_expired(self, *, before: float | None = None, max_bytes: int | None = None) -> Future[int]:
-        return self._submit_single(
-            lambda: forgetting.delete_expired(self._write_connection, before, max_bytes)
-        )
+    # --- the store itself --------------------------------------------------------------------------
 
     def compact(self) -> Future[None]:
-        """Nothing: the server merges roll-ups by itself, and they are read as sums."""
+        """Do nothing: the server merges roll-ups by itself."""
         done: Future[None] = Future()
         done.set_result(None)
         return done
 
     def close(self) -> None:
-        self._writer.close()
+        """Finish the queued writes and disconnect. Safe to call twice."""
+        self.queue.close()
         self._disconnect()
 
     def _disconnect(self) -> None:
-        """Give up the claim, and the connections."""
-        owned = getattr(self, "_lease", None)
-        if owned is not None:
-            with contextlib.suppress(OutputError):  # a server that does not answer: the claim lapses
-                owned.release()
+        if self._lease is not None:
+            with contextlib.suppress(OutputError):  # a server that does not answer: the lease expires
+                self._lease.release()
         self._write_connection.close()
         self._read_connection.close()
+
+
+def _add_times(numbered: Sequence[NumberedRow], columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Add the arrival and time of the traces, by which rows expire."""
+    outcomes = {outcome.number: outcome for outcome in numbered}
+    return {
+        **columns,
+        "received": [outcomes[number].received for number in columns["number"]],
+        "time": [outcomes[number].time for number in columns["number"]],
+    }

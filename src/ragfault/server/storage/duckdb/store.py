@@ -3,63 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ragfault.analysis.monitoring.rollups import ProductSums, Rollup, WorstTrace
-from ragfault.errors import MissingExtra, OutputError
-from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.error_collector import IdSet
-from ragfault.io.runs import MetricInfo
-from ragfault.records import Trace
-from ragfault.server.storage.duckdb import metadata, rollups, traces
-from ragfault.server.storage.duckdb import traces as tracing
-from ragfault.server.storage.duckdb.schema import migrate
+from ragfault.server.storage.duckdb.connection import DuckDBConnection, open_database, translate_error
+from ragfault.server.storage.duckdb.schema import MIGRATIONS, apply_migration
 from ragfault.server.storage.duckdb.spot_checks import DuckDBSpotChecks
-from ragfault.server.storage.duckdb.writer import DuckDBWriter
-from ragfault.server.storage.outcome_rows import build_outcome_rows as count_up
-from ragfault.server.storage.records import (
-    AccessToken,
-    AlertEvent,
-    AppendResult,
-    EventCount,
-    PendingBody,
-    ReceivedTrace,
-    StoredTrace,
-    StoreTotals,
-    TimelineMark,
-    TraceOutcome,
-    TracePage,
-    TraceSelection,
+from ragfault.server.storage.engine import DatabaseConnection, migrate
+from ragfault.server.storage.metadata import StoredNote, to_columns
+from ragfault.server.storage.outcome_rows import (
+    SUM_COLUMNS,
+    NumberedRow,
+    build_outcome_columns,
+    build_product_columns,
+    build_rollup_columns,
+    build_rollups,
+    build_value_columns,
 )
+from ragfault.server.storage.records import TraceState
+from ragfault.server.storage.rollups import OutcomeBatch
+from ragfault.server.storage.store import TraceStore
+from ragfault.server.storage.write_queue import WriteQueue, WriteRequest, run_requests
 
 DATABASE_FILE = "ragfault.duckdb"
 
-MAX_ISSUED = 100_000
-"""Traces that were handed out to be judged whose place is remembered, at most."""
+MAX_BATCH = 128
+"""Largest number of writes in a transaction."""
 
 ID_BATCH = 10_000
-"""Ids that are read at once when a store is opened."""
+"""Number of ids that are read at once when a store is opened."""
 
-DUCKDB_CONFIG = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "memory_limit": "1GB",
-    "threads": "2",
-}
-"""Nothing is fetched; what a query needs beyond this memory goes to the disk."""
+KEY_COLUMNS = "metric, route, cohort, minute"
 
 
-class DuckDBStore:
-    """The port `Store` on DuckDB, in a folder that is made where there is none.
-
-    Raises MissingExtra where DuckDB is not installed, OutputError where another process owns the store or the folder
-    cannot be written, RunError where a later version made it.
+class DuckDBStore(TraceStore):
+    """The store on DuckDB, in a folder that is created if it is missing.
 
     >>> import tempfile
+    >>> from ragfault.records import Trace
     >>> store = DuckDBStore(Path(tempfile.mkdtemp()))
     >>> store.append_traces([Trace(id="1", query="When?"), Trace(id="1", query="When?")]).result()
     AppendResult(added=1, duplicates=1)
@@ -68,226 +53,139 @@ class DuckDBStore:
     >>> store.close()
     """
 
+    TEXT_MATCH = "contains(lower({column}), lower({text:String}))"
+    ROLLUPS = "all_rollups"
+    TOTALS = "all_sums"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._connection = _connect(folder / DATABASE_FILE)
-        self._schema = migrate(self._connection)
-        self._known_ids = _load_ids(self._connection)
-        tables = ("traces", "held", "events", "labels")
-        last = (
-            _fetch_rows(self._connection, f"SELECT coalesce(max(number), 0) FROM {name}") for name in tables
+        self._database = open_database(folder / DATABASE_FILE)
+        self.reader = DuckDBConnection(self._database, shared=True)
+        self.writer = DuckDBConnection(self._database.cursor(), shared=False)
+        table = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL)"
+        self._schema = migrate(
+            self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS)
         )
-        self._numbers = count(max(number for each in last for (number,) in each) + 1)
-        self._issued: rollups.IssuedNumbers = {}
-        self._writer = DuckDBWriter(self._connection.cursor())
-        self.spot_checks = DuckDBSpotChecks(self._open_reader, self._writer)
+        self._known_ids = IdSet()
+        self._database.execute("SELECT id FROM traces")
+        while rows := self._database.fetchmany(ID_BATCH):
+            for (id,) in rows:
+                self._known_ids.add(id)
+        self._numbers = count(self._find_last_number() + 1)
+        self._issued = {}
+        self.queue = WriteQueue(self._run_batch, MAX_BATCH)
+        self.spot_checks = DuckDBSpotChecks(self)
 
-    @contextlib.contextmanager
-    def _open_reader(self) -> Iterator[Any]:
-        """A connection to read with, of the calling thread alone."""
-        con = self._connection.cursor()
+    def _run_batch(self, requests: list[WriteRequest]) -> None:
+        run_requests(requests, self._run_transaction, translate_error)
+
+    def _run_transaction(self, requests: list[WriteRequest]) -> list[Any]:
+        self.writer.execute("BEGIN")
         try:
-            yield con
-        finally:
-            con.close()
-
-    @property
-    def queued_writes(self) -> int:
-        """Deeds that wait to be written."""
-        return self._writer.queued
+            results = [request.work([request.payload])[0] for request in requests]
+            self.writer.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(Exception):  # a transaction that ended by itself
+                self.writer.execute("ROLLBACK")
+            raise
+        return results
 
     # --- traces ------------------------------------------------------------------------------------
 
-    def append_traces(self, traces: Sequence[Trace], released: Sequence[int] = ()) -> Future[AppendResult]:
-        return self._writer.submit(
-            lambda con: tracing.append_traces(con, traces, released, self._known_ids, self._numbers)
+    def _find_present(self, ids: Sequence[str]) -> set[str]:
+        possible = [id for id in ids if id in self._known_ids]
+        rows = self.writer.fetch_among("SELECT id FROM traces WHERE id IN {among:Array(String)}", possible)
+        return {id for (id,) in rows}
+
+    def _insert_traces(self, columns: dict[str, list[Any]]) -> None:
+        import pyarrow as pa
+
+        texts = {
+            name: pa.array(columns[name], pa.string())
+            for name in ("model", "conversation", "answer", "error")
+        }
+        self.writer.insert("traces", columns | texts)
+        for id in columns["id"]:
+            self._known_ids.add(id)
+
+    def _release_pending(self, numbers: Sequence[int]) -> None:
+        self.writer.execute(
+            "DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", numbers=list(numbers)
         )
 
-    def add_outcomes(
-        self,
-        outcomes: Sequence[TraceOutcome],
-        measures: Sequence[MetricInfo],
-        cohort_fields: Sequence[str] = (),
-    ) -> Future[int]:
-        counted = count_up(outcomes, cohort_fields)  # by whoever calls: the writer only writes
-        return self._writer.submit(lambda con: rollups.add_outcomes(con, counted, measures, self._issued))
+    def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
+        query = "SELECT number, state FROM outcomes WHERE number IN {among:Array(Int64)}"
+        outcomes: dict[int, tuple[TraceState, dict[str, float]]] = {
+            number: (state, {}) for number, state in self.reader.fetch_among(query, numbers)
+        }
+        query = "SELECT number, metric, value FROM scores WHERE number IN {among:Array(Int64)}"
+        for number, metric, value in self.reader.fetch_among(query, numbers):
+            if number in outcomes:
+                outcomes[number][1][metric] = value
+        return outcomes
 
-    def list_unscored(self, after: int = 0, limit: int = 256) -> Sequence[ReceivedTrace]:
-        with self._open_reader() as con:
-            found = tracing.list_unscored(con, after, limit)
-        if len(self._issued) > MAX_ISSUED:
-            self._issued.clear()
-        self._issued.update((each.trace.id, each.number) for each in found)
-        return found
+    def _delete_older(self, bound: float) -> int:
+        deleted = int(
+            self.writer.fetch_value("SELECT count(*) FROM traces WHERE time < {bound:Float64}", bound=bound)
+        )
+        if deleted:
+            old = "FROM traces WHERE time < {bound:Float64})"
+            for table in ("scores", "outcomes", "draws", "checks", "check_values"):
+                self.writer.execute(f"DELETE FROM {table} WHERE number IN (SELECT number {old}", bound=bound)
+            notes = f"DELETE FROM notes WHERE kind = 'label' AND name IN (SELECT id {old}"
+            self.writer.execute(notes, bound=bound)
+            self.writer.execute("DELETE FROM traces WHERE time < {bound:Float64}", bound=bound)
+        return deleted
 
-    def list_traces(self, selection: TraceSelection) -> TracePage:
-        with self._open_reader() as con:
-            return traces.list_traces(con, selection)
+    def _measure_bytes(self, con: DatabaseConnection) -> int:
+        """Return the bytes in use: the used blocks of the file, and the log of recent writes."""
+        [[block, used]] = con.fetch_rows("SELECT block_size, used_blocks FROM pragma_database_size()")
+        path = con.fetch_value("SELECT path FROM duckdb_databases() WHERE NOT internal AND path IS NOT NULL")
+        log = Path(f"{path}.wal")
+        return int(block * used) + (log.stat().st_size if log.exists() else 0)
 
-    def count_traces(self, selection: TraceSelection) -> int:
-        with self._open_reader() as con:
-            return traces.count_traces(con, selection)
+    # --- roll-ups and notes --------------------------------------------------------------------------
 
-    def iterate_judged(self, selection: TraceSelection) -> Iterator[StoredTrace]:
-        with self._open_reader() as con:
-            yield from tracing.iterate_judged(con, selection)
-
-    def get_trace(self, id: str) -> StoredTrace | None:
-        with self._open_reader() as con:
-            return tracing.get_trace(con, id)
-
-    # --- what is held --------------------------------------------------------------------------------
-
-    def add_pending(self, kind: str, bodies: Sequence[bytes]) -> Future[tuple[int, ...]]:
-        return self._writer.submit(lambda con: tracing.add_pending(con, kind, bodies, self._numbers))
-
-    def list_pending(self, kind: str, after: int = 0, limit: int = 256) -> Sequence[PendingBody]:
-        with self._open_reader() as con:
-            return tracing.list_pending(con, kind, after, limit)
-
-    # --- watching ------------------------------------------------------------------------------------
-
-    def read_rollups(
-        self,
-        since: int,
-        until: int,
-        *,
-        metric: str | None = None,
-        route: str | None = None,
-        cohort: str | None = "",
-        grain: int = 1,
-        bins: bool = True,
-    ) -> tuple[Rollup, ...]:
-        with self._open_reader() as con:
-            return rollups.read_rollups(con, since, until, metric, route, cohort, grain, bins)
-
-    def read_total_rollups(self) -> tuple[Rollup, ...]:
-        with self._open_reader() as con:
-            return rollups.read_total_rollups(con)
-
-    def read_products(self, since: int, until: int) -> tuple[ProductSums, ...]:
-        with self._open_reader() as con:
-            return rollups.read_products(con, since, until)
-
-    def read_worst_traces(
-        self, metric: str, since: int, until: int, *, route: str | None = None, limit: int = 5
-    ) -> tuple[WorstTrace, ...]:
-        with self._open_reader() as con:
-            return rollups.read_worst_traces(con, metric, since, until, route, limit)
-
-    def read_measures(self) -> tuple[MetricInfo, ...]:
-        with self._open_reader() as con:
-            return rollups.read_measures(con)
-
-    def list_routes(self) -> tuple[str, ...]:
-        with self._open_reader() as con:
-            return tuple(
-                name for (name,) in _fetch_rows(con, "SELECT DISTINCT route FROM traces ORDER BY route")
-            )
-
-    # --- marks, alerts, labels, settings, tokens, counts -----------------------------------------------
-
-    def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
-        return self._writer.submit(lambda con: metadata.add_marks(con, marks, now))
-
-    def read_marks(self, since: float = 0.0, until: float | None = None) -> tuple[TimelineMark, ...]:
-        with self._open_reader() as con:
-            return metadata.read_marks(con, since, until)
-
-    def add_events(
-        self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None
-    ) -> Future[None]:
-        def deed(con: Any) -> None:
-            metadata.add_events(con, events, self._numbers)
-            for name, value in (settings or {}).items():
-                metadata.save_setting(con, name, value)
-
-        return self._writer.submit(deed)
-
-    def read_events(self, alert: str | None = None, limit: int = 200) -> tuple[AlertEvent, ...]:
-        with self._open_reader() as con:
-            return metadata.read_events(con, alert, limit)
-
-    def add_label(self, label: HumanLabel) -> Future[None]:
-        return self._writer.submit(lambda con: metadata.add_label(con, label, self._numbers))
-
-    def read_labels(self, trace: str | None = None) -> tuple[HumanLabel, ...]:
-        with self._open_reader() as con:
-            return metadata.read_labels(con, trace)
-
-    def save_setting(self, name: str, value: Any) -> Future[None]:
-        return self._writer.submit(lambda con: metadata.save_setting(con, name, value))
-
-    def read_setting(self, name: str, default: Any = None) -> Any:
-        with self._open_reader() as con:
-            return metadata.read_setting(con, name, default)
-
-    def save_token(self, token: AccessToken) -> Future[None]:
-        return self._writer.submit(lambda con: metadata.save_token(con, token))
-
-    def delete_token(self, name: str) -> Future[None]:
-        return self._writer.submit(lambda con: metadata.delete_token(con, name))
-
-    def read_tokens(self) -> tuple[AccessToken, ...]:
-        with self._open_reader() as con:
-            return metadata.read_tokens(con)
-
-    def add_counts(self, counts: Sequence[EventCount]) -> Future[None]:
-        return self._writer.submit(lambda con: metadata.add_counts(con, counts))
-
-    def read_counts(self, since: int = 0) -> tuple[EventCount, ...]:
-        with self._open_reader() as con:
-            return metadata.read_counts(con, since)
-
-    # --- the store itself ------------------------------------------------------------------------------
-
-    def compute_totals(self) -> StoreTotals:
-        with self._open_reader() as con:
-            return traces.compute_totals(con, self._schema)
-
-    def delete_expired(self, *, before: float | None = None, max_bytes: int | None = None) -> Future[int]:
-        return self._writer.submit(lambda con: traces.delete_expired(con, before, max_bytes))
+    def _insert_outcomes(self, numbered: Sequence[NumberedRow], batch: OutcomeBatch) -> None:
+        self.writer.insert("outcomes", build_outcome_columns(numbered))
+        self.writer.insert("scores", build_value_columns(numbered))
+        rollups, products = build_rollups(numbered, batch.measures)
+        self.writer.insert("deltas", build_rollup_columns(rollups))
+        self.writer.insert("products", build_product_columns(products))
 
     def compact(self) -> Future[None]:
-        return self._writer.submit(rollups.compact)
+        """Merge the added roll-ups into those by minute and those of all time."""
+        return self.submit(self._compact)
+
+    def _compact(self, con: DatabaseConnection) -> None:
+        sums = ", ".join(f"sum({name})" for name in SUM_COLUMNS)
+        con.execute("CREATE TEMP TABLE touched AS SELECT DISTINCT minute FROM deltas")
+        con.execute(
+            f"CREATE TEMP TABLE merged AS SELECT {KEY_COLUMNS}, {sums} FROM all_rollups "
+            f"WHERE minute IN (SELECT minute FROM touched) GROUP BY {KEY_COLUMNS}"
+        )
+        con.execute(
+            f"CREATE TEMP TABLE summed AS SELECT metric, route, {sums} FROM all_sums GROUP BY metric, route"
+        )
+        con.execute("DELETE FROM rollups WHERE minute IN (SELECT minute FROM touched)")
+        con.execute("INSERT INTO rollups SELECT * FROM merged ORDER BY minute, metric, route, cohort")
+        con.execute("DELETE FROM sums")
+        con.execute("INSERT INTO sums SELECT * FROM summed")
+        con.execute("DELETE FROM deltas")
+        for table in ("summed", "merged", "touched"):
+            con.execute(f"DROP TABLE {table}")
+
+    def _add_notes(self, con: DatabaseConnection, notes: Sequence[StoredNote]) -> None:
+        for note in notes:
+            if not note.slot:
+                con.execute(
+                    "DELETE FROM notes WHERE kind = {kind:String} AND name = {name:String}",
+                    kind=note.kind,
+                    name=note.name,
+                )
+        con.insert("notes", to_columns([note for note in notes if note.body], StoredNote._fields))
 
     def close(self) -> None:
-        self._writer.close()
+        """Finish the queued writes and close the file. Safe to call twice."""
+        self.queue.close()
         with contextlib.suppress(Exception):  # a connection that is closed already
-            self._connection.close()
-
-
-def _connect(path: Path) -> Any:
-    """A connection to the file, which this process owns from here on."""
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingExtra("the store", "server") from None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return duckdb.connect(str(path), config=dict(DUCKDB_CONFIG))
-    except duckdb.IOException as error:
-        if "lock" in str(error).lower():
-            raise OutputError(
-                f"another process owns the store {path.parent}. Ask it over HTTP, or end it first."
-            ) from None
-        raise OutputError(f"cannot open the store {path.parent}: {str(error).splitlines()[0]}") from None
-    except OSError as error:
-        raise OutputError(
-            f"cannot write to {path.parent}: {error.strerror}. Name another folder with --store."
-        ) from None
-
-
-def _load_ids(con: Any) -> IdSet:
-    """The ids of all traces, read a few at a time."""
-    found = IdSet()
-    con.execute("SELECT id FROM traces")
-    while part := con.fetchmany(ID_BATCH):
-        for (name,) in part:
-            found.add(name)
-    return found
-
-
-def _fetch_rows(con: Any, query: str) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = con.execute(query).fetchall()
-    return found
+            self._database.close()

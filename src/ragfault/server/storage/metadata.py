@@ -1,0 +1,176 @@
+"""Metadata of a store: marks, alert events, labels, settings and tokens as notes in one table, and event counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import msgspec
+
+from ragfault.evaluation.agreement.human_labels import HumanLabel
+from ragfault.io.field_values import make_content_id
+from ragfault.server.storage.engine import DatabaseConnection, StoreEngine, encode_json
+from ragfault.server.storage.records import AccessToken, AlertEvent, EventCount, TimelineMark
+
+NoteKind = Literal["metric", "mark", "event", "label", "setting", "token", "owner"]
+
+NoteOrder = Literal["number", "name", "time, name", "time DESC, number DESC"]
+
+
+class StoredNote(NamedTuple):
+    """A small record; of those with one kind, name and slot, the one with the highest number counts."""
+
+    kind: NoteKind
+    name: str
+    slot: int = 0
+    number: int = 0
+    time: float = 0.0
+    body: str = ""
+    """As JSON; empty: deleted."""
+
+
+def to_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return records as columns of some fields."""
+    return {name: [getattr(row, name) for row in rows] for name in names}
+
+
+class MetadataTables(StoreEngine):
+    """The notes and event counts of a store."""
+
+    NOTES: ClassVar[str] = "notes"
+
+    def _add_notes(self, con: DatabaseConnection, notes: Sequence[StoredNote]) -> None:
+        """Add notes, all or none, in place of those with the same kind, name and slot."""
+        con.insert("notes", to_columns(notes, StoredNote._fields))
+
+    def _make_note(self, kind: NoteKind, name: str, content: Any) -> StoredNote:
+        body = "" if content is None else encode_json(content).decode()
+        return StoredNote(kind, name, number=next(self._numbers), body=body)
+
+    def _save_note(self, kind: NoteKind, name: str, content: Any) -> Future[None]:
+        return self.submit(lambda con: self._add_notes(con, [self._make_note(kind, name, content)]))
+
+    def _read_bodies(
+        self,
+        con: DatabaseConnection,
+        kind: NoteKind,
+        *,
+        order: NoteOrder = "name",
+        limit: int = 2**31,
+        **bounds: Any,
+    ) -> list[str]:
+        """Return the bodies of the notes of a kind; `bounds` are `name`, `since` and `until`, or None."""
+        conditions = {
+            "name": "name = {name:String}",
+            "since": "time >= {since:Float64}",
+            "until": "time < {until:Float64}",
+        }
+        given = {key: value for key, value in bounds.items() if value is not None}
+        where = " AND ".join(["kind = {kind:String}", "body != ''", *(conditions[key] for key in given)])
+        rows = con.fetch_rows(
+            f"SELECT body FROM {self.NOTES} WHERE {where} ORDER BY {order} LIMIT {{limit:UInt64}}",
+            kind=kind,
+            limit=limit,
+            **given,
+        )
+        return [body for (body,) in rows]
+
+    # --- marks, events, labels -----------------------------------------------------------------------
+
+    def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
+        """Add marks, each once by its id, those without a time at `now`; return the number of new ones."""
+
+        def write(con: DatabaseConnection) -> int:
+            notes: dict[str, StoredNote] = {}
+            for mark in marks:
+                time = mark.time or datetime.fromtimestamp(now, UTC)
+                time = time if time.tzinfo else time.replace(tzinfo=UTC)
+                content = f"{mark.text}\n{time.isoformat()}\n{mark.route}\n{mark.kind}"
+                id = mark.id or make_content_id(content, "m-")
+                if id not in notes and not self._read_bodies(con, "mark", name=id):
+                    dated = msgspec.structs.replace(mark, id=id, time=time)
+                    notes[id] = self._make_note("mark", id, dated)._replace(time=time.timestamp())
+            self._add_notes(con, list(notes.values()))
+            return len(notes)
+
+        return self.submit(write)
+
+    def read_marks(self, since: float = 0.0, until: float | None = None) -> tuple[TimelineMark, ...]:
+        """Return marks by time."""
+        bodies = self._read_bodies(self.reader, "mark", order="time, name", since=since, until=until)
+        return tuple(msgspec.json.decode(body, type=TimelineMark) for body in bodies)
+
+    def add_events(
+        self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None
+    ) -> Future[None]:
+        """Add events of alerts and, in the same write, settings: the state of the alerts."""
+
+        def write(con: DatabaseConnection) -> None:
+            notes: list[StoredNote] = []
+            for event in events:
+                number = next(self._numbers)
+                body = encode_json(msgspec.structs.replace(event, id=event.id or str(number))).decode()
+                notes.append(StoredNote("event", event.alert, number, number, event.time, body))
+            notes += (self._make_note("setting", name, value) for name, value in (settings or {}).items())
+            self._add_notes(con, notes)
+
+        return self.submit(write)
+
+    def read_events(self, alert: str | None = None, limit: int = 200) -> tuple[AlertEvent, ...]:
+        """Return events of alerts, the latest first."""
+        order: NoteOrder = "time DESC, number DESC"
+        bodies = self._read_bodies(self.reader, "event", name=alert, order=order, limit=limit)
+        return tuple(msgspec.json.decode(body, type=AlertEvent) for body in bodies)
+
+    def add_label(self, label: HumanLabel) -> Future[None]:
+        """Add a human label of a trace."""
+
+        def write(con: DatabaseConnection) -> None:
+            note = self._make_note("label", label.trace, label)
+            self._add_notes(con, [note._replace(slot=note.number)])
+
+        return self.submit(write)
+
+    def read_labels(self, trace: str | None = None) -> tuple[HumanLabel, ...]:
+        """Return human labels in the order of arrival."""
+        bodies = self._read_bodies(self.reader, "label", name=trace, order="number")
+        return tuple(msgspec.json.decode(body, type=HumanLabel) for body in bodies)
+
+    # --- settings, tokens, counts --------------------------------------------------------------------
+
+    def save_setting(self, name: str, value: Any) -> Future[None]:
+        """Save a setting as JSON; None deletes it."""
+        return self._save_note("setting", name, value)
+
+    def read_setting(self, name: str, default: Any = None) -> Any:
+        """Return a setting, or the default."""
+        bodies = self._read_bodies(self.reader, "setting", name=name)
+        return msgspec.json.decode(bodies[0]) if bodies else default
+
+    def save_token(self, token: AccessToken) -> Future[None]:
+        """Save a token in place of one with the same name."""
+        return self._save_note("token", token.name, token)
+
+    def delete_token(self, name: str) -> Future[None]:
+        """Delete a token."""
+        return self._save_note("token", name, None)
+
+    def read_tokens(self) -> tuple[AccessToken, ...]:
+        """Return all tokens by name."""
+        bodies = self._read_bodies(self.reader, "token")
+        return tuple(msgspec.json.decode(body, type=AccessToken) for body in bodies)
+
+    def add_counts(self, counts: Sequence[EventCount]) -> Future[None]:
+        """Add to the counts of dropped traces, rejected traces and so on."""
+        return self.submit(lambda con: con.insert("counts", to_columns(counts, EventCount._fields)))
+
+    def read_counts(self, since: int = 0) -> tuple[EventCount, ...]:
+        """Return the counts by name and minute."""
+        rows = self.reader.fetch_rows(
+            "SELECT name, minute, sum(n) FROM counts WHERE minute >= {since:Int64} "
+            "GROUP BY name, minute ORDER BY name, minute",
+            since=since,
+        )
+        return tuple(EventCount(*row) for row in rows)
