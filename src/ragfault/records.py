@@ -240,7 +240,7 @@ class ClaimVerdict(FrozenRecord, frozen=True):
     p: float | None = None
     """The judge's probability that the chunks support the claim."""
     unsure: bool = False
-    """Whether `p` lies so near the bar that the judge is often wrong there."""
+    """Whether `p` lies so near the threshold that the judge is often wrong there."""
     evidence: tuple[Evidence, ...] = ()
     """The best stretches of the chunks for it, or against it where it is contradicted."""
     misquoted: bool = False

@@ -79,7 +79,7 @@ def test_an_id_that_stands_twice_is_a_fault(tmp_path):
     put(tmp_path / "y", a__md="two")
     documents, faults = read([tmp_path / "x", tmp_path / "y"])
     assert [document.text for document in documents] == ["one"]
-    assert faults == [("a.md", 1, 'the id "a.md" stands twice')]
+    assert faults == [("a.md", 1, 'duplicate id "a.md"')]
 
 
 # --- what a file becomes ---------------------------------------------------------------------------

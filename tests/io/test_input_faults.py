@@ -62,7 +62,7 @@ CASES = {
     "surrogate": (OPEN + b'"answer": "\\ud800"}', "half a character"),
     "nested": (OPEN + b'"metadata": {"a": ' + b"[" * 200 + b"]" * 200 + b"}}", "nested more than 128"),
     "bomb": (OPEN + b'"metadata": ' + b'{"a":' * 10**5 + b"1" + b"}" * 10**5 + b"}", "nested"),
-    "duplicate": (GOOD, 'the id "good" stands twice'),
+    "duplicate": (GOOD, 'duplicate id "good"'),
     "empty chunk": (OPEN + b'"chunks": [{}]}', r"without id and text - at `\$\.chunks\[0\]`"),
     "time": (OPEN + b'"time": "noon"}', r"`noon` is not a time"),
     "kind": (OPEN + b'"chunks": [{"id": "a", "kind": "film"}]}', r"\$\.chunks\[0\]\.kind"),

@@ -2,9 +2,6 @@
 
 A native line goes straight through msgspec; only a line that fails there takes the slow path, which accepts
 other forms and names the fault.
-
-A line of a native file goes straight through msgspec; only what fails there, or holds a key that a trace
-has not, is looked at again the slow way, which takes other forms and names the fault.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ from ragfault.records import (
 NoticeCallback = Callable[[str], object]
 
 MAX_KNOWN_COLUMNS = 1000
-"""How many names of columns are kept, to offer one of them in the place of one that is absent."""
+"""Maximum number of column names kept for suggestions."""
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
 NonNegativeInt64 = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
@@ -52,7 +49,7 @@ NonNegativeFloat = Annotated[float, Meta(ge=0)] | None
 
 
 def _define_key_struct(record: type[msgspec.Struct], **known: Any) -> Any:
-    """A struct that has the keys of a record and no others, and leaves their values unread."""
+    """Define a struct that allows the keys of a record and no others, and leaves values undecoded."""
     fields = [(name, known.get(name, Raw), None) for name in record.__struct_fields__]
     return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
@@ -74,12 +71,11 @@ TraceKeys = _define_key_struct(
     | None,
     tokens=TokenKeys,
 )
-"""The keys that a trace may have, with whole numbers no larger than Arrow can hold, and no less than nothing
-where that cannot be."""
+"""The keys of a trace, with integers within 64 bits and no negative times and counts."""
 
 
 class ReadOptions:
-    """What was asked for, the same for all files of one reading."""
+    """Options of one reading, the same for all its files."""
 
     def __init__(
         self,
@@ -91,21 +87,21 @@ class ReadOptions:
     ) -> None:
         self.column_map, self.shape, self.notice, self.max_line = column_map, shape, notice, max_line
         self.keep_rest = keep_rest or not column_map
-        """Whether columns that no field takes are kept as metadata."""
+        """Keep columns that no field takes as metadata."""
         self.last_notice: str | None = None
         self.missing_columns = {path: field for field, paths in column_map.items() for path in paths}
-        """The columns of the map that no record has had so far, each with its field."""
+        """Columns of the map that no record has had so far, each with its field."""
         self.known_columns: dict[str, None] = {}
-        """The columns that records have had, while some of the map are unmet."""
+        """Columns of the records so far, while some of the map are missing."""
 
     def notify(self, line: str) -> None:
-        """Say it once, not for each of many files."""
+        """Report a line once, not for each of many files."""
         if self.notice and line != self.last_notice:
             self.last_notice = line
             self.notice(line)
 
     def is_record(self, names: Iterable[str]) -> bool:
-        """Whether an object with these keys is a record."""
+        """Tell whether an object with these keys is a record."""
         names = set(names)
         query = self.column_map.get("query") or (self.shape.columns["query"] if self.shape else ())
         return (
@@ -128,7 +124,7 @@ class ReadOptions:
 
 
 class TraceDecoder:
-    """Makes traces of the records of one file, once the first of them has shown its shape."""
+    """Decoder of the records of one file; the first record decides the shape."""
 
     def __init__(self, name: str, options: ReadOptions) -> None:
         self.name, self.options = name, options
@@ -140,7 +136,7 @@ class TraceDecoder:
         self.check_keys = msgspec.json.Decoder(TraceKeys).decode
 
     def read_header(self, names: list[str]) -> None:
-        """Settle the shape by the columns of a table; raises `InputError` where none can be the query."""
+        """Detect the shape by the columns of a table; raises `InputError` where none can be the query."""
         self.is_table = True
         try:
             self._detect_shape(dict.fromkeys(names, ""))
@@ -153,7 +149,7 @@ class TraceDecoder:
                 self.options.missing_columns.pop(path, None)
 
     def decode_record(self, payload: Any) -> Trace:
-        """The trace that a payload stands for; raises `Wrong`."""
+        """Decode a payload to a trace. Raises `InvalidRecord`."""
         if self.is_native and type(payload) is bytes:
             trace = self._decode_native_line(payload)
             if trace is not None:
@@ -178,7 +174,7 @@ class TraceDecoder:
         )
 
     def _decode_native_line(self, line: bytes) -> Trace | None:
-        """A native line, by msgspec alone; None where it takes a closer look."""
+        """Decode a native line by msgspec alone; return None where it needs the slow path."""
         try:
             self.check_keys(line)
             trace = self.decode_native(line)
@@ -193,7 +189,7 @@ class TraceDecoder:
         return trace if plain else normalize_trace(trace)
 
     def _detect_shape(self, record: dict[str, Any]) -> None:
-        """Find the shape from the first record; raises `Wrong` where none fits."""
+        """Find the shape from the first record; raises `InvalidRecord` where none fits."""
         given, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(record)
         if shape is None and "query" in given:
             shape = record_shapes.NATIVE_SHAPE
@@ -222,7 +218,7 @@ class TraceDecoder:
         self.options.notify(f"read as {shape.title}{mapped} ({', '.join(used)}){more}")
 
     def check_recognized(self, collector: ErrorCollector) -> None:
-        """Give up on a file whose first records are all of no known shape; raises `InputError`."""
+        """Stop at a file whose first records are all of no known shape; raises `InputError`."""
         self.unrecognized_count += self.columns is None
         if self.unrecognized_count >= MAX_FAULTS_SHOWN and not collector.good_count:
             raise InputError(
@@ -231,7 +227,7 @@ class TraceDecoder:
 
 
 def parse_record(line: bytes) -> dict[str, Any]:
-    """The object that a line is; raises `Wrong` with the reason where it is none.
+    """Parse a line as a JSON object. Raises `InvalidRecord` with the reason.
 
     NaN and Infinity, which are no JSON but are written by many, come through for the checks to name.
     """
@@ -255,7 +251,7 @@ def parse_record(line: bytes) -> dict[str, Any]:
 
 
 def _measure_json_depth(line: bytes) -> int:
-    """How deep a valid line of JSON nests."""
+    """Measure how deep a valid line of JSON nests."""
     depth = deepest = 0
     string = escaped = False
     for byte in line:

@@ -2,9 +2,6 @@
 
 HTML tags are matched by one pattern of our own because the parser of the standard library takes quadratic time on
 unclosed markup.
-
-The standard library's parser takes time that grows with the square of the length on markup that is left open, so
-tags are found here by one pattern that does not.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from ragfault.io.field_values import InvalidRecord, make_json_safe
 from ragfault.records import Document
 
 SKIPPED_ELEMENTS = "script|style|template|noscript|svg|math|iframe|object|canvas|select"
-"""Elements whose content is no text for readers."""
+"""Elements whose content is dropped."""
 
 MARKUP_PATTERN = re.compile(
     rf"<!--.*?(?:-->|\Z)"
@@ -30,7 +27,7 @@ MARKUP_PATTERN = re.compile(
     r"|<",
     re.DOTALL | re.IGNORECASE,
 )
-"""A comment, an unread element, a declaration, a tag with its attributes, or a sign that opens nothing."""
+"""A comment, a skipped element, a declaration, a tag with its attributes, or a lone `<`."""
 
 ALT_PATTERN = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 CHARSET_PATTERN = re.compile(
@@ -45,14 +42,14 @@ BLOCK_ELEMENTS = frozenset(
     )
 )
 MAX_PADDED_COLUMNS = 64
-"""Rows are filled up in tables of so many columns."""
+"""Widest table whose short rows are filled up."""
 MAX_LIST_INDENT = 12
-"""Lists are indented no deeper."""
+"""Deepest indent of a list."""
 HEADING_PREFIXES = {f"h{depth}": "#" * depth + " " for depth in range(1, 7)}
 
 
 class HtmlPage(NamedTuple):
-    """A page as it is read."""
+    """Title and text of a page."""
 
     title: str | None
     text: str
@@ -60,27 +57,27 @@ class HtmlPage(NamedTuple):
 
 
 def detect_charset(head: bytes) -> str | None:
-    """The encoding that a page names in its first bytes; None where it names none.
+    """Return the encoding that a page names in its first bytes, or None.
 
     What calls itself Latin-1 or ASCII is Windows-1252 on the web.
 
     >>> detect_charset(b'<html><meta charset="iso-8859-1">')
     'cp1252'
     """
-    found = CHARSET_PATTERN.search(head[:4096])
-    if found is None:
+    match = CHARSET_PATTERN.search(head[:4096])
+    if match is None:
         return None
-    name = found[1].decode("ascii").lower()
+    name = match[1].decode("ascii").lower()
     return "cp1252" if name in ("iso-8859-1", "latin1", "latin-1", "us-ascii", "ascii") else name
 
 
 def parse_html(source: str) -> HtmlPage:
-    """The title and the text of a page; scripts, styles and comments are dropped, and nothing is ever fetched.
+    r"""Extract title and text of a page; scripts, styles and comments are dropped, nothing is fetched.
 
     Broken markup raises nothing: what opens no tag is text. The time it takes grows with the length alone.
 
-    >>> parse_html("<title>Fares</title><h1>Fares</h1><p>A car is &euro;20,<br>a <b>dog</b> is free.<script>x()</script>")
-    Page(title='Fares', text='# Fares\\n\\nA car is €20,\\na dog is free.')
+    >>> parse_html("<title>Fares</title><h1>Fares</h1><p>A car is &euro;20,<br>a <b>dog</b> is free.<svg>x</svg>")
+    HtmlPage(title='Fares', text='# Fares\n\nA car is €20,\na dog is free.')
     """
     reader = _HtmlReader()
     place = 0
@@ -106,17 +103,17 @@ def parse_html(source: str) -> HtmlPage:
 
 
 class _HtmlReader:
-    """Collects blocks of text."""
+    """Collector of the blocks of a page."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
         self.line: list[str] = []
         self.prefix = ""
-        """The mark that the current block begins with."""
+        """Marker of the current block."""
         self.after_list_item = False
         """Whether the last block was an item of a list."""
         self.list_counters: list[int] = []
-        """Of each list that is open the number of its last item, below 0 where it counts none."""
+        """Last item number of each open list; negative for unordered lists."""
         self.rows: list[list[str]] | None = None
         self.table_depth = self.pre_depth = 0
         self.title_parts: list[str] | None = None
@@ -165,7 +162,6 @@ class _HtmlReader:
             self.line.append(data if self.pre_depth else SPACE_PATTERN.sub(" ", data))
 
     def make_list_marker(self) -> str:
-        """The mark of the next item of the innermost list."""
         indent = "  " * min(len(self.list_counters) - 1, MAX_LIST_INDENT)
         if not self.list_counters or self.list_counters[-1] < 0:
             return indent + "- "
@@ -204,7 +200,7 @@ class _HtmlReader:
                 self.rows[-1].append("")
 
     def end_cell(self) -> None:
-        """Put what was read into the cell that is open; what stands in none, into the paragraph before the table."""
+        """Put the text into the open cell; text outside of cells into a paragraph before the table."""
         assert self.rows is not None
         text = SPACE_PATTERN.sub(" ", "".join(self.line)).strip()
         self.line = []
@@ -229,7 +225,7 @@ class _HtmlReader:
             self.add_paragraph(format_markdown_table(rows))
 
     def build_page(self) -> HtmlPage:
-        """What was read, with what was left open closed."""
+        """Close what is open and return the page."""
         if self.rows is not None:
             self.table_depth = 1
             self.close_table()
@@ -240,12 +236,12 @@ class _HtmlReader:
 
 
 def format_markdown_table(rows: list[list[str]]) -> str:
-    """Rows of cells as a Markdown table; the first row is its head, and short rows are filled up.
+    r"""Format rows as a Markdown table; the first row is its head, short rows are filled up.
 
     >>> print(format_markdown_table([["Fare", "Price"], ["Car", "20|25"], ["Dog"]]))
     | Fare | Price |
     | --- | --- |
-    | Car | 20\\|25 |
+    | Car | 20\|25 |
     | Dog |  |
     """
     width = max(map(len, rows))
@@ -275,7 +271,7 @@ LITERAL_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": N
 
 
 def decode_object(line: bytes) -> dict[str, Any]:
-    """The object that a piece of JSON is; raises `Wrong` where it is none."""
+    """Parse a JSON object. Raises `InvalidRecord`."""
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except UnicodeDecodeError as error:
@@ -287,7 +283,7 @@ def decode_object(line: bytes) -> dict[str, Any]:
 
 
 def choose_text_column(columns: Sequence[str] | Mapping[str, Any], column: str | None = None) -> str | None:
-    """The column that holds the text: the one that is wanted, else the first of those that usually do.
+    """Choose the column that holds the text: the requested one, else the first usual name.
 
     >>> choose_text_column(["id", "body", "date"]), choose_text_column(["id", "body"], "date")
     ('body', None)
@@ -296,9 +292,9 @@ def choose_text_column(columns: Sequence[str] | Mapping[str, Any], column: str |
 
 
 def build_document(record: Mapping[str, Any], default_id: str, column: str | None = None) -> Document:
-    """The document that a record is; `name` is its id where it has none.
+    """Convert a record to a document; `name` is its id where it has none.
 
-    Columns of no other use are metadata. Raises `Wrong` where there is no text.
+    Columns of no other use are metadata. Raises `InvalidRecord` where there is no text.
     """
     rest = dict(record)
     named = next((str(rest.pop(key)) for key in ID_COLUMNS if _is_id(rest.get(key))), default_id)
@@ -307,12 +303,12 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     if not isinstance(metadata, dict):
         rest["metadata"], metadata = metadata, {}
     text = _pop_text(rest, column)
-    held = {key: value for key, value in {**metadata, **rest}.items() if value is not None}
+    fields = {key: value for key, value in {**metadata, **rest}.items() if value is not None}
     return Document(
         id=named,
         text=text,
         title=str(title) if title else None,
-        metadata=make_json_safe(held) if held else {},
+        metadata=make_json_safe(fields) if fields else {},
     )
 
 
@@ -343,7 +339,7 @@ def _pop_text(rest: dict[str, Any], requested: str | None) -> str:
 
 
 def format_chat(turns: Any) -> str | None:
-    """The turns of a chat as text, one paragraph each; None where these are no turns.
+    """Format the turns of a chat as text, one paragraph each; None where these are no turns.
 
     >>> print(format_chat([{"role": "user", "content": "Any dogs?"}, {"role": "agent", "content": "On a lead."}]))
     user: Any dogs?
@@ -352,7 +348,7 @@ def format_chat(turns: Any) -> str | None:
     """
     if not isinstance(turns, list) or not turns:
         return None
-    said: list[str] = []
+    text: list[str] = []
     for turn in turns:
         who = (
             next((turn[key] for key in SPEAKER_KEYS if key in turn), None) if isinstance(turn, dict) else None
@@ -360,36 +356,36 @@ def format_chat(turns: Any) -> str | None:
         what = turn.get(choose_text_column(turn) or "") if isinstance(turn, dict) else None
         if not isinstance(who, str) or not isinstance(what, str):
             return None
-        said.append(f"{who}: {what.strip()}")
-    return "\n\n".join(said)
+        text.append(f"{who}: {what.strip()}")
+    return "\n\n".join(text)
 
 
 # --- the head of Markdown --------------------------------------------------------------------------
 
 
 class MarkdownHeader(NamedTuple):
-    """What stands at the head of a Markdown file."""
+    """Front matter of a Markdown file."""
 
     metadata: dict[str, Any]
     end: int
-    """Where the text begins behind it."""
+    """Where the text begins."""
     unparsed_lines: tuple[str, ...] = ()
-    """Lines of it that are no `key: value`."""
+    """Lines that are no `key: value`."""
 
 
 def parse_markdown_header(text: str) -> MarkdownHeader:
-    """The front matter of a Markdown text: lines `key: value` between two lines `---` at its very beginning.
+    r"""Parse the front matter of a Markdown text: `key: value` lines between two `---` lines at its start.
 
     Numbers, true, false, `[lists, of, words]` and lists of lines `- word` are taken as such, all else as text. Nothing
     is taken where the second line of dashes is missing, or where no line is a pair.
 
-    >>> parse_markdown_header("---\\nlanguage: en\\nyear: 2024\\ntags: [fares, dogs]\\n---\\n# Fares\\n")
-    Head(metadata={'language': 'en', 'year': 2024, 'tags': ['fares', 'dogs']}, end=52, strange=())
+    >>> parse_markdown_header("---\nlanguage: en\nyear: 2024\ntags: [fares, dogs]\n---\n# Fares\n")
+    MarkdownHeader(metadata={'language': 'en', 'year': 2024, 'tags': ['fares', 'dogs']}, end=52, unparsed_lines=())
     """
     nothing = MarkdownHeader({}, 0)
     if not text.startswith("---"):
         return nothing
-    found: dict[str, Any] = {}
+    match: dict[str, Any] = {}
     strange: list[str] = []
     key, place, first = "", 0, True
     while place < len(text):
@@ -399,11 +395,11 @@ def parse_markdown_header(text: str) -> MarkdownHeader:
         place = min(stop + 1, len(text))
         if HEADER_FENCE.fullmatch(line):
             if not first:
-                return MarkdownHeader(found, place, tuple(strange)) if found else nothing
+                return MarkdownHeader(match, place, tuple(strange)) if match else nothing
         elif first:
             return nothing
         else:
-            key = _parse_header_line(line, key, found, strange)
+            key = _parse_header_line(line, key, match, strange)
         first = False
     return nothing
 

@@ -33,7 +33,7 @@ DOCUMENT_KINDS = {
     ".csv": "csv",
     ".tsv": "tsv",
 }
-"""What a file name promises, also before .gz and .zst."""
+"""Kind of file by suffix, also before .gz and .zst."""
 
 
 class CorpusFile(NamedTuple):
@@ -47,50 +47,49 @@ class CorpusFile(NamedTuple):
 
 
 def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[CorpusFile]:
-    """The files that a path, a glob, a folder or a list of these stands for."""
+    """Expand a path, a glob, a folder or a list of these to files."""
     parts = [where] if isinstance(where, (str, os.PathLike)) else where
-    found: list[CorpusFile] = []
+    corpus: list[CorpusFile] = []
     for part in parts:
         name = os.fspath(part)
         path = Path(name)
         if path.is_dir():
-            found += _list_corpus_folder(path, notice)
+            corpus += _list_corpus_folder(path, notice)
         elif path.exists():
             if files.get_format_suffix(name) not in DOCUMENT_KINDS:
                 raise InputError(
                     f"{name} is of no known kind; there are: {', '.join(DOCUMENT_KINDS)} (also .gz, .zst)"
                 )
-            found.append(CorpusFile(name, path.name))
+            corpus.append(CorpusFile(name, path.name))
         else:
-            found += _match_pattern(name)
-    if not found:
+            corpus += _match_pattern(name)
+    if not corpus:
         raise InputError("no file was named to read documents from")
-    return found
+    return corpus
 
 
 def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[CorpusFile]:
-    """The documents in a folder and below it."""
-    found: list[CorpusFile] = []
+    documents: list[CorpusFile] = []
     other = 0
     for file in sorted(_walk_corpus(folder), key=lambda file: file.id):
         known = files.get_format_suffix(file.path) in DOCUMENT_KINDS and not files.BAD_LINES_FILE.search(
             file.path
         )
         if known or file.problem:
-            found.append(file)
+            documents.append(file)
         else:
             other += 1
     if other and notice is not None:
         notice(f"passed over {other:,} files of other kinds in {folder}")
-    if not found:
+    if not documents:
         raise InputError(
             f"the folder {folder} holds no document ({', '.join(DOCUMENT_KINDS)}; also .gz, .zst)"
         )
-    return found
+    return documents
 
 
 def _walk_corpus(folder: Path) -> Iterator[CorpusFile]:
-    """Every file that is not hidden; a link to a folder is not followed."""
+    """Yield every file that is not hidden; links to folders are not followed."""
     home = folder.resolve()
     lost: list[OSError] = []
     for place, folders, names in os.walk(folder, onerror=lost.append):
@@ -106,7 +105,7 @@ def _walk_corpus(folder: Path) -> Iterator[CorpusFile]:
 
 
 def _check_link(path: Path, home: Path) -> str:
-    """What is wrong with a link that leads out of the folder or to nothing."""
+    """Describe a link that leads out of the folder or to nothing."""
     if not path.is_symlink():
         return ""
     try:
@@ -117,32 +116,32 @@ def _check_link(path: Path, home: Path) -> str:
 
 
 def _match_pattern(pattern: str) -> list[CorpusFile]:
-    """The files that match a glob, named from its last part without a wildcard on."""
+    """Return the files that match a glob, named from its first part with a wildcard on."""
     if not glob.has_magic(pattern):
         raise InputError(f"there is no file {pattern}")
     parts = Path(pattern).parts
     first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
     root = Path(*parts[:first])
     names = sorted(glob.glob(pattern, recursive=True))
-    found = [
+    paths = [
         Path(name)
         for name in names
         if files.get_format_suffix(name) in DOCUMENT_KINDS and Path(name).is_file()
     ]
-    if not found:
+    if not paths:
         raise InputError(f"no document matches {pattern}")
     home = root.resolve()
     strays = (
-        "" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in found
+        "" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in paths
     )
     return [
         CorpusFile(str(path), path.relative_to(root).as_posix(), stray)
-        for path, stray in zip(found, strays, strict=True)
+        for path, stray in zip(paths, strays, strict=True)
     ]
 
 
 MAX_PROBED_ELEMENTS = 16
-"""So many elements of a JSON document are looked at for one that has a text."""
+"""Elements of a JSON document that are searched for a text."""
 HEADING_PATTERN = re.compile(r"^ {0,3}#[ \t]+(\S[^\n]{0,300})", re.MULTILINE)
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -151,11 +150,11 @@ BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""The byte order marks that files begin with, the longer before those that they begin with."""
+"""Byte order marks and their encodings, longer marks before their prefixes."""
 
 
 class DocumentOptions(NamedTuple):
-    """How files are read."""
+    """Options of reading documents."""
 
     text_column: str | None
     encoding: str | None
@@ -176,7 +175,7 @@ def read_documents(
     notice: NoticeCallback | None = None,
     limit: int = MAX_LINE,
 ) -> Iterator[Document]:
-    """Every document of one or many files, in the order of their names, as a stream.
+    r"""Yield the documents of one or many files, in the order of their names, as a stream.
 
     `where` is a file, a folder, a glob, or a list of these: Markdown, plain text, HTML, JSON, JSON Lines, CSV, TSV,
     also packed (gzip, Zstandard). A file of text is a document whose id is its path relative to the folder that was
@@ -193,7 +192,7 @@ def read_documents(
     Files are UTF-8 unless they begin with a byte order mark, an HTML file names its encoding, or `encoding` does.
     What is hidden in a folder is passed over, and so are files of other kinds; both how many those were and odd
     encodings are told to `notice`. Faults never stop the reading: undecodable bytes, an empty document, a link that
-    leads out of the folder, an id that stands twice, more than `limit` bytes. `on_bad="raise"` gives every good
+    leads out of the folder, a duplicate id, more than `limit` bytes. `on_bad="raise"` gives every good
     document and then raises `BadDocuments` with the first 20 faults and the count of all; a callable gets each fault
     as it comes; "skip" passes them over.
 
@@ -202,10 +201,10 @@ def read_documents(
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "dogs.md").write_text("---\\nlanguage: en\\n---\\n# Dogs\\n\\nOn a lead.\\n")
+    >>> _ = (folder / "dogs.md").write_text("---\nlanguage: en\n---\n# Dogs\n\nOn a lead.\n")
     >>> [document] = read_documents(folder)
     >>> document.id, document.title, document.text, document.metadata
-    ('dogs.md', 'Dogs', '# Dogs\\n\\nOn a lead.\\n', {'language': 'en'})
+    ('dogs.md', 'Dogs', '# Dogs\n\nOn a lead.\n', {'language': 'en'})
     """
     if not callable(on_bad) and on_bad not in ("raise", "skip"):
         raise UnknownName("way to treat bad documents", str(on_bad), ["raise", "skip", "a callable"])
@@ -234,7 +233,7 @@ def _read_corpus(
 
 
 def _check_document(document: Document) -> str:
-    """What is wrong with a document, if anything is."""
+    """Describe what is wrong with a document; empty if nothing is."""
     if not document.text.strip():
         return "the document is empty"
     if "\0" in document.text:
@@ -250,7 +249,7 @@ def _check_document(document: Document) -> str:
 
 
 def _read_file(file: CorpusFile, options: DocumentOptions) -> Iterator[tuple[int, Any]]:
-    """Lines with the documents that begin there, or with what is wrong there."""
+    """Yield line numbers with the documents that begin there, or with their faults."""
     kind = DOCUMENT_KINDS[files.get_format_suffix(file.path)]
     try:
         stream = files.open_bytes(file.path)
@@ -266,7 +265,7 @@ def _read_file(file: CorpusFile, options: DocumentOptions) -> Iterator[tuple[int
 
 
 def _read_bytes(stream: files.InputStream, options: DocumentOptions) -> bytes:
-    """The bytes of a file; raises `Wrong` where they are too many or break off."""
+    """Read a file completely. Raises `InvalidRecord` where it is too long or truncated."""
     data = stream.body.read(options.limit + 1)
     if len(data) > options.limit:
         raise InvalidRecord(f"the document is longer than {options.limit:,} bytes")
@@ -276,7 +275,6 @@ def _read_bytes(stream: files.InputStream, options: DocumentOptions) -> bytes:
 
 
 def _build_text_document(file: CorpusFile, kind: str, data: bytes, options: DocumentOptions) -> Document:
-    """The document that a file of text is."""
     text = _decode_text(file, kind, data, options)
     if kind == "html":
         title, text = document_parsers.parse_html(text)
@@ -294,20 +292,20 @@ def _build_text_document(file: CorpusFile, kind: str, data: bytes, options: Docu
 
 
 def _extract_heading(text: str) -> str | None:
-    found = HEADING_PATTERN.search(text)
-    return found[1].rstrip().rstrip("#").rstrip() or None if found else None
+    heading = HEADING_PATTERN.search(text)
+    return heading[1].rstrip().rstrip("#").rstrip() or None if heading else None
 
 
 def _read_records(
     file: CorpusFile, kind: str, stream: files.InputStream, options: DocumentOptions
 ) -> Iterator[tuple[int, Any]]:
-    """The documents of a file of many; where the stream breaks, what came before."""
+    """Yield the documents of a file of records; of a broken stream those before the break."""
     body = _recode_to_utf8(file, stream, options)
     if kind == "json":
         yield from _read_json(file, body, options)
     elif kind == "lines":
-        for number, line, whole in files.iterate_lines(body, options.limit):
-            if not whole:
+        for number, line, complete in files.iterate_lines(body, options.limit):
+            if not complete:
                 yield number, LineTooLong(line, options.limit)
             elif not line.isspace() and not (stream.read_error and not line.endswith(b"\n")):
                 yield number, _decode_record(file, number, line, options)
@@ -323,8 +321,8 @@ def _decode_record(
     file: CorpusFile, number: int, record: Any, options: DocumentOptions
 ) -> Document | InvalidRecord:
     try:
-        held = document_parsers.decode_object(record) if isinstance(record, bytes) else record
-        return document_parsers.build_document(held, f"{file.id}#{number}", options.text_column)
+        fields = document_parsers.decode_object(record) if isinstance(record, bytes) else record
+        return document_parsers.build_document(fields, f"{file.id}#{number}", options.text_column)
     except InvalidRecord as wrong:
         return (
             wrong if wrong.text else InvalidRecord(str(wrong), record if isinstance(record, bytes) else b"")
@@ -334,7 +332,7 @@ def _decode_record(
 def _read_json(
     file: CorpusFile, body: io.BufferedReader, options: DocumentOptions
 ) -> Iterator[tuple[int, Any]]:
-    """The objects of a JSON document that have texts; else the document as it stands."""
+    """Yield the objects of a JSON document that have texts; else the whole file as one document."""
     elements = json_stream.iterate_elements(
         body, options.limit, lambda names: document_parsers.choose_text_column(list(names)) is not None
     )
@@ -342,45 +340,45 @@ def _read_json(
     if not any(_has_text(item, options) for _, item, _ in first):
         yield 1, _read_json_document(file, options)
         return
-    for number, item, whole in chain(first, elements):
+    for number, item, complete in chain(first, elements):
         if isinstance(item, InvalidRecord):
             yield number, item
         else:
             yield (
                 number,
-                _decode_record(file, number, item, options) if whole else LineTooLong(item, options.limit),
+                _decode_record(file, number, item, options) if complete else LineTooLong(item, options.limit),
             )
 
 
 def _has_text(item: bytes | InvalidRecord, options: DocumentOptions) -> bool:
-    """Whether a piece of JSON is an object with a text, and not what somebody said in a chat."""
+    """Tell whether a JSON element is an object with a text, and not a message of a chat."""
     try:
-        held = document_parsers.decode_object(item) if isinstance(item, bytes) else {}
-        return not document_parsers.format_chat([held]) and bool(
-            document_parsers.build_document(held, "-", options.text_column).text
+        fields = document_parsers.decode_object(item) if isinstance(item, bytes) else {}
+        return not document_parsers.format_chat([fields]) and bool(
+            document_parsers.build_document(fields, "-", options.text_column).text
         )
     except InvalidRecord:
         return False
 
 
 def _read_json_document(file: CorpusFile, options: DocumentOptions) -> Document:
-    """The document that a JSON file as a whole is: its text, or the chat that it holds."""
+    """Read a whole JSON file as one document: its text, or the chat that it holds."""
     import msgspec
 
     stream = files.open_bytes(file.path)
     with stream.body:
         text = _decode_text(file, "json", _read_bytes(stream, options), options)
     try:
-        held = msgspec.json.decode(text.encode()) if text.strip() else None
+        content = msgspec.json.decode(text.encode()) if text.strip() else None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidRecord(f"malformed JSON: {error}") from None
-    return Document(id=file.id, text=document_parsers.format_chat(held) or text)
+    return Document(id=file.id, text=document_parsers.format_chat(content) or text)
 
 
 def _read_table(
     file: CorpusFile, rows: Iterator[tuple[int, Any]], options: DocumentOptions
 ) -> Iterator[tuple[int, Any]]:
-    """The rows that are documents; a table without texts is one document."""
+    """Yield the rows that are documents; a table without texts is one document."""
     number, header = next(rows, (0, []))
     while isinstance(header, InvalidRecord):
         yield number, header
@@ -419,7 +417,7 @@ def _look_up_codec(name: str) -> str | None:
 
 
 def _detect_encoding(file: CorpusFile, kind: str, head: bytes, options: DocumentOptions) -> str:
-    """The encoding of a file by its first bytes; raises `Wrong` where it names one that does not exist."""
+    """Detect the encoding by the first bytes. Raises `InvalidRecord` for an unknown encoding."""
     marked = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
     named = (
         marked
@@ -438,7 +436,7 @@ def _detect_encoding(file: CorpusFile, kind: str, head: bytes, options: Document
 
 
 def _decode_text(file: CorpusFile, kind: str, data: bytes, options: DocumentOptions) -> str:
-    """The text of bytes, with plain line ends."""
+    """Decode bytes and normalize line ends."""
     known = _detect_encoding(file, kind, data[:4096], options)
     try:
         text = data.decode(known).removeprefix("\ufeff")
@@ -452,7 +450,7 @@ def _decode_text(file: CorpusFile, kind: str, data: bytes, options: DocumentOpti
 def _recode_to_utf8(
     file: CorpusFile, stream: files.InputStream, options: DocumentOptions
 ) -> io.BufferedReader:
-    """The stream as it is, or recoded where it is not UTF-8."""
+    """Return the stream unchanged, or recoded where it is not UTF-8."""
     known = _detect_encoding(file, "rows", stream.body.peek(4)[:4], options)
     if known == "utf-8":
         return stream.body

@@ -1,11 +1,7 @@
 """Collection of the faults of an input: bad lines and duplicate ids, reported together at the end.
 
-Ids are kept as 64-bit hashes, about nine bytes each; two ids among a hundred million collide with a chance of
-about 1 in 4,000.
-
-Only a 64-bit hash of each id is kept: recent ones in a set, the rest in sorted arrays, one for each of 256 ranges
-of hashes, so that taking more in copies one range at a time. Two ids among a hundred million are taken for the same
-with a chance of about 1 in 4,000.
+Ids are kept as 64-bit hashes, about nine bytes each: recent ones in a set, the rest in 256 sorted arrays. Two ids
+among a hundred million collide with a chance of about 1 in 4,000.
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ from ragfault.io.field_values import InvalidRecord, make_content_id
 from ragfault.records import Document, Trace
 
 HASH_RANGES, RANGE_SHIFT = 256, 56
-"""Ranges of hashes, told apart by their highest eight bits."""
+"""Ranges of hashes by their highest eight bits."""
 
 RECENT_CAPACITY = 2**16
-"""How many hashes the set holds at least before they move to the array."""
+"""Minimum size of the set before its hashes move to the arrays."""
 
 
 class IdSet:
@@ -48,7 +44,7 @@ class IdSet:
         return key in self.recent or self._is_in_ranges(key)
 
     def add(self, item_id: str) -> bool:
-        """Take the id in; False where it was in already."""
+        """Add an id; return False where it was in already."""
         key = hash(item_id)
         if key in self.recent or self._is_in_ranges(key):
             return False
@@ -71,9 +67,9 @@ class IdSet:
         new.sort()
         ends = np.searchsorted(new >> RANGE_SHIFT, np.arange(HASH_RANGES) - HASH_RANGES // 2, side="right")
         for at, part in enumerate(np.split(new, ends[:-1])):
-            kept = np.concatenate([np.asarray(self.sorted_ranges[at], np.int64), part])
-            kept.sort(kind="stable")
-            self.sorted_ranges[at] = memoryview(kept.data).cast("B").cast("q")
+            merged = np.concatenate([np.asarray(self.sorted_ranges[at], np.int64), part])
+            merged.sort(kind="stable")
+            self.sorted_ranges[at] = memoryview(merged.data).cast("B").cast("q")
         self.recent.clear()
         self.recent_capacity = max(RECENT_CAPACITY, len(self) // 64)
 
@@ -84,18 +80,18 @@ TraceLocations = dict[str, tuple[str, int]]
 """Trace id → the file and line that it stands on."""
 
 MAX_FAULT_TEXT = 2**16
-"""How much of a bad line a collected fault keeps."""
+"""Maximum length of the text of a collected fault."""
 
 
 class LineTooLong(InvalidRecord):
-    """A line that is longer than may be read, with its beginning."""
+    """A line beyond the length limit, with its beginning."""
 
     def __init__(self, text: bytes, limit: int) -> None:
         super().__init__(f"the line is longer than {limit:,} bytes", text[:MAX_FAULT_TEXT])
 
 
 class ErrorCollector:
-    """Where traces are counted and faults are handed in."""
+    """Collector of faults and counter of good records."""
 
     def __init__(
         self, on_bad: OnBad, locations: TraceLocations | None = None, error_type: type[BadTraces] = BadTraces
@@ -107,17 +103,17 @@ class ErrorCollector:
         self.next_numbers: dict[str, int] = {}
 
     def accept(self, trace: Trace | Document, file: str, line: int, payload: Any) -> bool:
-        """Count a trace in; False where its id has been met before."""
+        """Count a trace; return False where its id is a duplicate."""
         if self.seen_ids.add(trace.id):
             self.good_count += 1
             if self.locations is not None:
                 self.locations[trace.id] = (file, line)
             return True
-        self.report(file, line, f'the id "{trace.id[:80]}" stands twice', payload)
+        self.report(file, line, f'duplicate id "{trace.id[:80]}"', payload)
         return False
 
     def assign_id(self, trace: Trace) -> Trace:
-        """The trace with an id made of its query, numbered from the second of the same query on."""
+        """Give the trace an id derived from its query, numbered from the second of the same query on."""
         plain = make_content_id(trace.query, "q-")
         name, turn = plain, self.next_numbers.get(plain, 1)
         while name in self.seen_ids:
@@ -128,9 +124,9 @@ class ErrorCollector:
         return msgspec.structs.replace(trace, id=name)
 
     def report(self, file: str, line: int, problem: str, payload: Any) -> None:
-        """Hand in what is wrong with one line."""
-        wanted = callable(self.on_bad) or len(self.faults) < MAX_FAULTS_SHOWN
-        self.add_fault(InputFault(file, line, problem, _get_payload_text(payload) if wanted else ""))
+        """Report the fault of a line."""
+        needs_text = callable(self.on_bad) or len(self.faults) < MAX_FAULTS_SHOWN
+        self.add_fault(InputFault(file, line, problem, _get_payload_text(payload) if needs_text else ""))
 
     def add_fault(self, fault: InputFault) -> None:
         self.bad_count += 1
@@ -140,7 +136,7 @@ class ErrorCollector:
             self.faults.append(fault._replace(text=fault.text[:MAX_FAULT_TEXT]))
 
     def raise_errors(self, files: list[str]) -> None:
-        """Raise what there is to raise at the end."""
+        """Raise the collected faults, or an error for an empty input."""
         if self.bad_count and self.on_bad == "raise":
             raise self.error_type(self.faults, self.good_count, self.bad_count)
         if not self.good_count and not self.bad_count:
@@ -151,7 +147,7 @@ class ErrorCollector:
 
 
 def _get_payload_text(payload: Any) -> str:
-    """The line of a payload, as far as it can be told."""
+    """Return the line of a payload as text."""
     if isinstance(payload, InvalidRecord):
         payload = payload.text
     if isinstance(payload, bytes):

@@ -1,9 +1,6 @@
 """Normalization of field values: the forms in which other tools write the parts of a trace.
 
 Values of a wrong type are left unchanged, for the final validation to report with their path.
-
-Everything here is plain objects to plain objects; what is of a wrong type is left as it is, for the last
-check to name with its path.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import msgspec
 from ragfault.records import Chunk, Span
 
 MAX_METADATA_DEPTH = 128
-"""How deep metadata may nest."""
+"""Maximum nesting of metadata."""
 
 CHUNK_ID_KEYS = ("id", "chunk_id", "passage_id", "doc_id", "docid", "id_")
 CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage")
@@ -34,7 +31,7 @@ EPOCH_PATTERN = re.compile(r"[+-]?(\d{9,}|\d+\.\d*|\d(\.\d*)?[eE][+-]?\d+)")
 
 
 class InvalidRecord(ValueError):
-    """A record is not a trace; the message says where and why, `text` what stands there, where it is known."""
+    """An invalid record; the message says where and why, `text` is the line where it is known."""
 
     def __init__(self, problem: str, text: bytes = b"") -> None:
         super().__init__(problem)
@@ -42,7 +39,7 @@ class InvalidRecord(ValueError):
 
 
 def make_content_id(text: str, prefix: str = "t-") -> str:
-    """The id that a text has by itself.
+    """Derive an id from a text.
 
     >>> make_content_id("Oslo, 1040")
     't-a54712e2c020'
@@ -51,6 +48,7 @@ def make_content_id(text: str, prefix: str = "t-") -> str:
 
 
 def get_json_type(value: object) -> str:
+    """Return the JSON name of the type of a value."""
     names = {
         str: "str",
         int: "int",
@@ -64,7 +62,7 @@ def get_json_type(value: object) -> str:
 
 
 def _normalize_id(value: Any) -> Any:
-    """An id: numbers become text."""
+    """Turn a number into text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if isinstance(value, float):
@@ -73,10 +71,12 @@ def _normalize_id(value: Any) -> Any:
 
 
 def as_list(value: Any) -> list[Any]:
+    """Wrap a value that is no list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def as_chunk_object(chunk: Any) -> dict[str, Any]:
+    """Wrap a chunk that is a text."""
     return chunk if isinstance(chunk, dict) else {"text": chunk}
 
 
@@ -100,22 +100,22 @@ def _normalize_chunk(value: Any, place: int) -> dict[str, Any]:
     texts = [name for name in CHUNK_TEXT_KEYS if value.get(name) is not None]
     if not names and not texts:
         return _build_record_chunk(value, place)
-    made = {key: part for key, part in value.items() if key in CHUNK_FIELDS and part is not None}
-    made["text"] = value[texts[0]] if texts else ""
+    chunk = {key: part for key, part in value.items() if key in CHUNK_FIELDS and part is not None}
+    chunk["text"] = value[texts[0]] if texts else ""
     named = _normalize_id(value[names[0]]) if names else None
     if names and names[0] in DOCUMENT_ID_KEYS:
-        made["_document"] = named
-    elif "document" not in made and (above := [name for name in names[1:] if name in DOCUMENT_ID_KEYS]):
-        made["document"] = value[above[0]]
-    made["id"] = named if named is not None else make_content_id(str(made["text"]))
-    if "document" in made:
-        made["document"] = _normalize_id(made["document"])
-    made["metadata"] = _collect_chunk_metadata(value, {*names, *texts[:1]})
-    return made
+        chunk["_document"] = named
+    elif "document" not in chunk and (above := [name for name in names[1:] if name in DOCUMENT_ID_KEYS]):
+        chunk["document"] = value[above[0]]
+    chunk["id"] = named if named is not None else make_content_id(str(chunk["text"]))
+    if "document" in chunk:
+        chunk["document"] = _normalize_id(chunk["document"])
+    chunk["metadata"] = _collect_chunk_metadata(value, {*names, *texts[:1]})
+    return chunk
 
 
 def _collect_chunk_metadata(value: dict[str, Any], used: set[str]) -> dict[str, Any]:
-    """The metadata of a chunk: its own, and every key that no field takes."""
+    """Merge the metadata of a chunk with every key that is no field."""
     spare = {
         key: part
         for key, part in value.items()
@@ -123,12 +123,12 @@ def _collect_chunk_metadata(value: dict[str, Any], used: set[str]) -> dict[str, 
     }
     own = value.get("metadata")
     spare |= own if isinstance(own, dict) else {} if own is None else {"metadata": own}
-    made: dict[str, Any] = make_json_safe(spare)
-    return made
+    metadata: dict[str, Any] = make_json_safe(spare)
+    return metadata
 
 
 def _build_record_chunk(value: dict[str, Any], place: int) -> dict[str, Any]:
-    """A chunk that is a record of a database: its JSON is the text."""
+    """Build a chunk of kind `record` whose text is the JSON of the object."""
     if not any(part is not None for part in value.values()):
         raise InvalidRecord(f"a chunk without id and text - at `$.chunks[{place}]`")
     text = msgspec.json.encode(make_json_safe(value)).decode()
@@ -136,7 +136,7 @@ def _build_record_chunk(value: dict[str, Any], place: int) -> dict[str, Any]:
 
 
 def _number_document_chunks(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Chunks named by their document, told apart where two passages come from the same one."""
+    """Add numbers to ids of chunks that are named by the same document."""
     seen: dict[Any, dict[Any, str]] = {}
     for chunk in chunks:
         document = chunk.pop("_document", None)
@@ -156,17 +156,17 @@ def _normalize_citations(value: Any) -> list[Any]:
 
 
 def _normalize_citation(value: Any) -> Any:
-    """A citation by the names of its fields; keys of other names stay, for the metadata of the trace."""
+    """Map the keys of a citation to its fields; other keys stay, for the metadata of the trace."""
     if not isinstance(value, dict):
         return {"chunk": _normalize_id(value)}
-    made = {key: part for key, part in value.items() if part is not None}
+    citation = {key: part for key, part in value.items() if part is not None}
     for field, names in (("chunk", CHUNK_ID_KEYS), ("quote", CHUNK_TEXT_KEYS)):
-        found = next((name for name in (field, *names) if name in made), None)
-        if found:
-            made[field] = made.pop(found)
-    if "chunk" in made:
-        made["chunk"] = _normalize_id(made["chunk"])
-    return made
+        alias = next((name for name in (field, *names) if name in citation), None)
+        if alias:
+            citation[field] = citation.pop(alias)
+    if "chunk" in citation:
+        citation["chunk"] = _normalize_id(citation["chunk"])
+    return citation
 
 
 def _normalize_texts(value: Any) -> list[Any]:
@@ -202,20 +202,20 @@ def _normalize_gold(value: Any) -> Any:
 def _normalize_grades(value: Any) -> Any:
     if isinstance(value, dict):
         return {_normalize_id(key): grade for key, grade in value.items()}
-    made: dict[Any, Any] = {}
+    grades: dict[Any, Any] = {}
     for item in as_list(value):
         if isinstance(item, dict):
-            found = next(
+            chunk_id = next(
                 (item[name] for name in ("chunk", *CHUNK_ID_KEYS) if item.get(name) is not None), None
             )
-            if found is None:
+            if chunk_id is None:
                 raise InvalidRecord("a gold chunk without id - at `$.gold`")
-            made[_normalize_gold_id(found)] = next(
+            grades[_normalize_gold_id(chunk_id)] = next(
                 (item[k] for k in ("grade", "relevance", "score") if k in item), 1.0
             )
         else:
-            made[_normalize_gold_id(item)] = 1.0
-    return made
+            grades[_normalize_gold_id(item)] = 1.0
+    return grades
 
 
 def _normalize_gold_id(value: Any) -> Any:
@@ -227,15 +227,15 @@ def _normalize_gold_id(value: Any) -> Any:
 def _normalize_span(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    found = next(
+    document = next(
         (value[k] for k in ("document", "doc_id", "docid", "source") if value.get(k) is not None), None
     )
-    made = {key: part for key, part in value.items() if key in SPAN_FIELDS and part is not None}
-    return made if found is None else {**made, "document": _normalize_id(found)}
+    span = {key: part for key, part in value.items() if key in SPAN_FIELDS and part is not None}
+    return span if document is None else {**span, "document": _normalize_id(document)}
 
 
 def _normalize_time(value: Any) -> Any:
-    """Text in ISO form, or seconds or milliseconds since 1970, as a number or as text."""
+    """Parse ISO text, or seconds or milliseconds since 1970 as a number or as text."""
     try:
         if isinstance(value, str):
             if not EPOCH_PATTERN.fullmatch(value.strip()):
@@ -324,7 +324,7 @@ FIELD_NORMALIZERS = {
     "route": _normalize_id,
     "latency": _normalize_latency,
 }
-"""How the values of a field are brought into form, where more than one form is taken."""
+"""Normalizers of fields that accept more than one form."""
 
 
 # --- cells of text ---------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "steps", "hi
 
 
 def parse_cell(name: str, value: Any) -> Any:
-    """What a cell of a table holds: numbers, and lists and objects as JSON or as Python prints them."""
+    """Parse a cell of a table: numbers, and lists and objects as JSON or as Python prints them."""
     if not isinstance(value, str):
         return _convert_array(value) if not isinstance(value, (int, float, bool)) else value
     if name == "turn" or name.startswith(("tokens.", "latency.")) or name == "latency":
@@ -343,8 +343,8 @@ def parse_cell(name: str, value: Any) -> Any:
     if name in NESTED_FIELDS or name.startswith(("chunks.", "gold.")):
         return _parse_literal(value)
     if name == "reference":
-        found = _parse_literal(value)
-        return found if isinstance(found, list) and all(isinstance(part, str) for part in found) else value
+        parsed = _parse_literal(value)
+        return parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
     return value
 
 
@@ -365,7 +365,7 @@ def _parse_number(text: str) -> int | float | None:
 
 
 def _parse_literal(text: str) -> Any:
-    """The list or object that a text is, else the text itself."""
+    """Parse a list or object; return any other text unchanged."""
     bare = text.strip()
     if bare[:1] not in ("[", "{"):
         return text
@@ -384,7 +384,7 @@ def _parse_literal(text: str) -> Any:
 
 
 def make_json_safe(value: Any, depth: int = 0) -> Any:
-    """Plain objects that JSON can hold: no NaN, text for keys, not nested without end."""
+    """Convert to objects that JSON can hold: no NaN, text keys, bounded nesting."""
     if depth > MAX_METADATA_DEPTH:
         raise InvalidRecord(f"nested more than {MAX_METADATA_DEPTH} levels deep - at `$.metadata`")
     if isinstance(value, dict):

@@ -2,10 +2,6 @@
 
 Compression (gzip, Zstandard) is recognized by its first bytes. A stream that breaks off ends quietly and
 records the error, so that everything before it is kept.
-
-Compression is recognised by its first bytes (gzip, Zstandard), never by the name alone, and undone as a
-stream. A stream that breaks off (a truncated download) ends quietly here and says so in `broken`, so that
-what came before it is kept.
 """
 
 from __future__ import annotations
@@ -41,20 +37,20 @@ FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
     ".trec": "trec",
     ".run": "trec",
 }
-"""What a file name promises; `json` stands for one object a line and for one array alike."""
+"""Format by suffix; `json` means one object per line or one array."""
 
 COMPRESSION_SUFFIXES = (".gz", ".zst")
 READ_SIZE = 2**16
-"""How much is asked of a stream at once: of one that breaks off, what came with its last piece is lost."""
+"""Bytes read at once; of a broken stream the last block is lost."""
 
 BAD_LINES_FILE = re.compile(r"\.bad(-\d+)?\.jsonl$")
-"""The name of a side file, which holds the lines of an input that are no traces."""
+"""Name of the file that keeps the bad lines of an input."""
 
 TREC_LINE = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
 
 
 class InputStream(NamedTuple):
-    """An open file: its uncompressed bytes, and what broke them off, if anything did."""
+    """An open file with its uncompressed bytes and its read error, if any."""
 
     body: io.BufferedReader
     raw: _ReadErrorGuard
@@ -70,7 +66,7 @@ class InputStream(NamedTuple):
 
 
 def describe_input(where: object) -> tuple[str, ...]:
-    """An input as it was named: files, or traces in memory.
+    """Return an input as it was named: files, or traces in memory.
 
     >>> describe_input("traces.jsonl"), describe_input(iter(()))
     (('traces.jsonl',), ('traces in memory',))
@@ -83,7 +79,7 @@ def describe_input(where: object) -> tuple[str, ...]:
 
 
 def expand_paths(where: InputPaths) -> list[str]:
-    """The files that a path, a glob, a directory, or a list of these stands for, each as it was named.
+    """Expand a path, a glob, a directory, or a list of these to files, as they were named.
 
     A directory stands for its files (and those below it) of a known ending, in the order of their names;
     hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth, and
@@ -92,16 +88,16 @@ def expand_paths(where: InputPaths) -> list[str]:
     store. Raises `InputError` where nothing is there.
     """
     parts = [where] if isinstance(where, (str, os.PathLike)) else where
-    found: list[str] = []
+    names: list[str] = []
     for part in parts:
         name = os.fspath(part)
         try:
-            found += _expand_remote_path(RemotePath(name)) if is_remote(name) else _expand_local_path(name)
+            names += _expand_remote_path(RemotePath(name)) if is_remote(name) else _expand_local_path(name)
         except OSError as error:
             raise InputError(f"{part} cannot be read: {error.strerror or error}") from None
-    if not found:
+    if not names:
         raise InputError("no file was named to read traces from")
-    return found
+    return names
 
 
 def _expand_local_path(name: str) -> list[str]:
@@ -113,32 +109,31 @@ def _expand_local_path(name: str) -> list[str]:
     if path.exists():
         return [name]
     if glob.has_magic(name):
-        found = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
-        if found:
-            return found
+        names = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
+        if names:
+            return names
         raise InputError(f"no file matches {name}")
     raise InputError(f"there is no file {name}")
 
 
 def _expand_remote_path(path: RemotePath) -> list[str]:
-    """The files that a name in an object store stands for."""
     if glob.has_magic(path.url) and not path.is_file():
-        found = [str(one) for one in path.glob()]
-        if found:
-            return found
+        names = [str(file) for file in path.glob()]
+        if names:
+            return names
         raise InputError(f"no file matches {path}")
     if path.is_file():
         return [str(path)]
     if (path / "manifest.json").is_file() and (path / "traces.parquet").is_file():
         return [str(path / "traces.parquet")]
-    found = [
-        str(one)
-        for one in path.list_files()
-        if get_format_suffix(one.name) in FORMATS_BY_SUFFIX and not BAD_LINES_FILE.search(one.name)
+    names = [
+        str(file)
+        for file in path.list_files()
+        if get_format_suffix(file.name) in FORMATS_BY_SUFFIX and not BAD_LINES_FILE.search(file.name)
     ]
-    if not found:
+    if not names:
         raise InputError(f"there is no file {path}, and none of traces below it")
-    return found
+    return names
 
 
 def _list_folder(folder: Path) -> list[str]:
@@ -149,14 +144,13 @@ def _list_folder(folder: Path) -> list[str]:
         names = [path for path in names if _get_stem(path) != "source_info"]
     if not names:
         raise InputError(
-            f"the directory {folder} holds no file of traces ({', '.join(FORMATS_BY_SUFFIX)}; also {', '.join(COMPRESSION_SUFFIXES)}); "
-            "a run below it has to be named itself"
+            f"the directory {folder} holds no file of traces ({', '.join(FORMATS_BY_SUFFIX)}; "
+            f"also {', '.join(COMPRESSION_SUFFIXES)}); a run below it has to be named itself"
         )
     return [str(path) for path in names]
 
 
 def _walk_folder(folder: Path) -> Iterator[Path]:
-    """The files of traces in a folder and below it."""
     for place, folders, names in os.walk(folder):
         above = Path(place)
         folders[:] = [
@@ -175,7 +169,6 @@ def _walk_folder(folder: Path) -> Iterator[Path]:
 
 
 def _is_finished_or_partial_run(folder: Path) -> bool:
-    """Whether a folder is a run, or one in the making."""
     return folder.suffix == ".partial" or _is_run_folder(folder)
 
 
@@ -184,7 +177,7 @@ def _is_run_folder(folder: Path) -> bool:
 
 
 def get_format_suffix(name: str) -> str:
-    """The ending that names the form: `.jsonl` of `traces.jsonl.gz`."""
+    """Return the suffix that names the format: `.jsonl` of `traces.jsonl.gz`."""
     path = Path(name)
     return (
         Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSION_SUFFIXES else path.suffix.lower()
@@ -199,7 +192,7 @@ def _get_stem(path: Path) -> str:
 
 
 def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
-    """The form of an open file: what its name promises, else what its first bytes look like.
+    """Detect the format of an open file by its name, else by its first bytes.
 
     Raises `InputError` where neither tells.
     """
@@ -232,7 +225,7 @@ def _peek_head(body: io.BufferedReader) -> bytes:
 
 
 class _ReadErrorGuard(io.RawIOBase):
-    """A raw stream that ends, and keeps the reason, where the stream beneath it breaks."""
+    """A raw stream that ends where the inner stream breaks, and keeps the error."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -261,7 +254,7 @@ class _ReadErrorGuard(io.RawIOBase):
 
 
 def open_bytes(name: str) -> InputStream:
-    """The bytes of a file (`-` is standard input), uncompressed.
+    """Open a file (`-` is standard input) and decompress it.
 
     Raises `InputError` where the file is not there or may not be read.
     """
@@ -290,10 +283,10 @@ def _open_local_file(name: str) -> IO[bytes]:
 
 
 def iterate_lines(body: io.BufferedReader, limit: int = MAX_LINE) -> Iterator[tuple[int, bytes, bool]]:
-    """Each line with its number and whether it is whole; of one longer than `limit` only the beginning comes.
+    r"""Yield each line with its number and whether it is complete; longer lines are cut at `limit`.
 
-    >>> list(iterate_lines(io.BufferedReader(io.BytesIO(b"one\\ntwo and more\\nlast")), limit=4))
-    [(1, b'one\\n', True), (2, b'two ', False), (3, b'last', True)]
+    >>> list(iterate_lines(io.BufferedReader(io.BytesIO(b"one\ntwo and more\nlast")), limit=4))
+    [(1, b'one\n', True), (2, b'two ', False), (3, b'last', True)]
     """
     number = 0
     while line := body.readline(limit + 1):

@@ -1,10 +1,6 @@
 """Normalization of records: map columns to fields, normalize the values, and validate the trace.
 
 Keys that belong to no field go to `metadata`.
-
-Ids may be numbers. A chunk may be a text or an object; one without an id is named by its text, so that the
-same text has the same id everywhere. Gold may be a list of ids, an object id → grade, or a list of spans.
-Nothing is lost: keys of no known name go to `metadata`.
 """
 
 from __future__ import annotations
@@ -35,11 +31,11 @@ INT64_LIMIT = 2**63
 def normalize_record(
     record: RawRecord, columns: ColumnMap, keep_rest: bool = True, parse_cells: bool = False
 ) -> Trace:
-    """The trace that a record stands for.
+    """Convert a record to a trace.
 
-    `rest` keeps the columns that no field takes as metadata; `loose` reads cells of text as the numbers and
+    `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
     JSON they hold. The id may be left empty: naming such traces is for the reader, who knows the others.
-    Raises `Wrong`, with the path to the fault.
+    Raises `InvalidRecord`, with the path to the fault.
 
     >>> names = {"query": ("question",), "chunks": ("docs",)}
     >>> trace = normalize_record({"question": "When?", "docs": ["In 1040."], "tag": 3}, names)
@@ -53,20 +49,20 @@ def normalize_record(
     if values.get("query") is None:
         names = " or ".join(f"`{path}`" for path in columns.get("query", ("query",)))
         raise InvalidRecord("field `query` is missing" + ("" if names == "`query`" else f" (column {names})"))
-    made = _build_fields(values)
+    fields = _build_fields(values)
     if keep_rest:
         spare = {key: value for key, value in record.items() if key not in taken and value is not None}
-        made["metadata"] = {**spare, **made["metadata"]}
-    made["metadata"] = make_json_safe(made["metadata"])
+        fields["metadata"] = {**spare, **fields["metadata"]}
+    fields["metadata"] = make_json_safe(fields["metadata"])
     try:
-        trace = msgspec.convert(made, Trace)
+        trace = msgspec.convert(fields, Trace)
     except msgspec.ValidationError as error:
         raise InvalidRecord(str(error)) from None
     return normalize_trace(trace, check=True)
 
 
 def describe_missing_query(expected: Iterable[str], available: Iterable[str]) -> str:
-    """What to say where no column is the query.
+    """Describe that no column is the query.
 
     >>> describe_missing_query(("query",), ["text", "q"])
     'no column for `query`; there are: text, q; map one with --map query=COLUMN'
@@ -79,7 +75,7 @@ def describe_missing_query(expected: Iterable[str], available: Iterable[str]) ->
 
 
 def describe_missing_column(field: str, path: str, available: Iterable[str]) -> str:
-    """What to say where a map names a column that is not there.
+    """Describe that a map names a column that does not exist.
 
     >>> describe_missing_column("chunks", "dox", ["question", "docs"])
     'no column `dox` to read `chunks` from. Did you mean "docs"? There are: question, docs'
@@ -92,7 +88,7 @@ def describe_missing_column(field: str, path: str, available: Iterable[str]) -> 
 
 
 def list_column_paths(record: RawRecord) -> Iterator[str]:
-    """The columns of a record, and what stands in those that are objects, as paths with dots."""
+    """Yield the columns of a record, and the keys of those that are objects, as dotted paths."""
     for name, value in record.items():
         yield name
         if isinstance(value, dict):
@@ -100,12 +96,12 @@ def list_column_paths(record: RawRecord) -> Iterator[str]:
 
 
 def starts_at_column(path: str, names: Iterable[str]) -> bool:
-    """Whether a path begins at one of the columns of these names."""
+    """Tell whether a path begins at one of these columns."""
     return path in names or ("." in path and path.split(".", 1)[0] in names)
 
 
 def has_path(record: RawRecord, path: str) -> bool:
-    """Whether a path leads to something, or as far as there is anything: null and an empty list tell nothing.
+    """Tell whether a dotted path exists; null and an empty list on the way count as existing.
 
     >>> has_path({"docs": [{"text": None}]}, "docs.0.text"), has_path({"docs": None}, "docs.0.text")
     (True, True)
@@ -131,7 +127,7 @@ def has_path(record: RawRecord, path: str) -> bool:
 
 
 def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, Any], set[str]]:
-    """The value of each field, and the names of the columns that were taken whole for one."""
+    """Return the value of each field, and the names of the columns that were used as a field."""
     values: dict[str, Any] = {}
     taken: set[str] = set()
     for name, paths in columns.items():
@@ -146,7 +142,7 @@ def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, An
 
 
 def _follow_path(record: Any, path: str) -> Any:
-    """What stands at the end of a path with dots; None where it leads nowhere."""
+    """Return the value at a dotted path, or None."""
     if "." not in path:
         return None
     for step in path.split("."):
@@ -160,21 +156,21 @@ def _follow_path(record: Any, path: str) -> Any:
 
 
 def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a trace as plain objects, ready to be checked."""
-    made: dict[str, Any] = {name: values[name] for name in TRACE_FIELDS if name in values}
-    metadata = made.setdefault("metadata", {})
+    """Convert values to the fields of a trace as plain objects."""
+    fields: dict[str, Any] = {name: values[name] for name in TRACE_FIELDS if name in values}
+    metadata = fields.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise InvalidRecord(f"Expected `object`, got `{get_json_type(metadata)}` - at `$.metadata`")
-    made["metadata"] = dict(metadata)
-    parallel = _set_nested_fields(made, values)
+    fields["metadata"] = dict(metadata)
+    parallel = _set_nested_fields(fields, values)
     if parallel:
-        made["chunks"] = _merge_chunk_columns(made.get("chunks"), parallel)
+        fields["chunks"] = _merge_chunk_columns(fields.get("chunks"), parallel)
     for name, form in FIELD_NORMALIZERS.items():
-        if made.get(name) is not None:
-            made[name] = form(made[name])
-    _keep_extra_keys(made)
-    made.setdefault("id", "")
-    return made
+        if fields.get(name) is not None:
+            fields[name] = form(fields[name])
+    _keep_extra_keys(fields)
+    fields.setdefault("id", "")
+    return fields
 
 
 def _set_nested_fields(fields: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +201,7 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
 
 
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
-    """Chunks put together from columns of lists that run side by side."""
+    """Merge parallel columns of lists into chunks."""
     rows = [dict(as_chunk_object(chunk)) for chunk in as_list(chunks)] if chunks is not None else []
     for part, values in parallel.items():
         column = as_list(values)
@@ -223,7 +219,7 @@ def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
 
 
 def normalize_trace(trace: Trace, check: bool = False) -> Trace:
-    """The trace in its one form: its time has an offset, a lone reference is no tuple, an empty error none.
+    """Give the time an offset, unwrap a tuple of one reference, and replace an empty error by None.
 
     A time without an offset is taken as UTC.
 
@@ -241,7 +237,7 @@ def normalize_trace(trace: Trace, check: bool = False) -> Trace:
 
 
 def check_values(trace: Trace) -> None:
-    """Raise `Wrong` where a number is none, cannot be so large or so small, or a text holds half a character."""
+    """Raise `InvalidRecord` for NaN, numbers out of range, and texts with a lone surrogate."""
     for place, value in _iterate_numbers(trace):
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidRecord(

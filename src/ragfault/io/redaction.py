@@ -2,10 +2,6 @@
 
 Values are replaced by masks with a keyed fingerprint, so that parts of a trace can be masked separately and still
 agree; the masks of a complete trace are then numbered. Equal values get equal placeholders.
-
-Two steps: values give way to masks, which carry a keyed fingerprint, so that the parts of a trace can be masked apart
-and still agree; then the masks of a whole trace are numbered. What is the same value in a chunk and in the answer is
-the same placeholder, so that what is grounded stays grounded.
 """
 
 from __future__ import annotations
@@ -34,19 +30,19 @@ from ragfault.text.redaction import (
 )
 
 PLACEHOLDER = re.compile(r"\[(email|phone|card|key) ([0-9]{1,6})\]")
-"""What stands for a value at the end: its kind, and which of that kind it is in its trace."""
+"""Final placeholder: the kind and the number within the trace."""
 ID_FIELDS = frozenset({"id", "parent", "conversation", "document", "chunk", "gold"})
-"""Fields that name something across traces: their masks are left unnumbered, so that different names stay different."""
+"""Fields that are ids across traces: their masks stay unnumbered, so that different ids stay different."""
 WORD_PATTERN = re.compile(r"[^\s\"'&,;:()\[\]{}<>\\]+")
 CARD_NUMBER_MIN, CARD_NUMBER_LIMIT = 10**12, 10**19
-"""Numbers from the one to below the other may be those of a card."""
+"""Range of numbers that may be card numbers."""
 MAX_DEPTH = 64
 
 TextFunction = Callable[[str], str]
 
 
 def parse_redaction_kinds(names: str | Iterable[str]) -> tuple[SensitiveKind, ...]:
-    """The kinds of these names, in a fixed order; `all` stands for all of them. Raises UnknownName.
+    """Parse names of kinds into a fixed order; `all` stands for all of them. Raises UnknownName.
 
     >>> parse_redaction_kinds("phone, email"), parse_redaction_kinds("all") == SENSITIVE_KINDS
     (('email', 'phone'), True)
@@ -59,15 +55,15 @@ def parse_redaction_kinds(names: str | Iterable[str]) -> tuple[SensitiveKind, ..
 
 
 class RedactedTrace(NamedTuple):
-    """A trace without what was to go."""
+    """A redacted trace."""
 
     trace: Trace
     counts: Counter[str]
-    """Kind → in how many places it stood."""
+    """Kind → number of occurrences."""
 
 
 class MaskedSpans(NamedTuple):
-    """Spans and records of a log, in which masks stand for what was to go."""
+    """Masked spans and log records."""
 
     spans: tuple[OtelSpan, ...]
     events: tuple[SpanEvent, ...]
@@ -75,15 +71,15 @@ class MaskedSpans(NamedTuple):
 
 
 class Redactor:
-    """Replaces values of some kinds in every text of a trace: email, phone, card, key.
+    """Redactor of every text of a trace, for these kinds of values: email, phone, card, key.
 
     Equal values of one trace become equal placeholders, `[email 1]`, `[email 2]`; ids become masks such as
     `[email~0c5f…]`, which are equal across traces as long as the secret is. Without a secret one is drawn, so that
     nobody can ever find out by trying which value a mask stands for. Raises UnknownName for a kind that there is not.
 
     >>> trace = Trace(id="1", query="Who is ann@example.org?", answer="Ann (ann@example.org, not bob@example.org).")
-    >>> found = Redactor("email").trace(trace)
-    >>> found.trace.query, found.trace.answer, found.counts["email"]
+    >>> redacted = Redactor("email").redact_trace(trace)
+    >>> redacted.trace.query, redacted.trace.answer, redacted.counts["email"]
     ('Who is [email 1]?', 'Ann ([email 1], not [email 2]).', 3)
     """
 
@@ -92,22 +88,22 @@ class Redactor:
         self._key = secrets.token_bytes(32) if secret is None else blake2b(secret.encode()).digest()
 
     def redact_trace(self, trace: Trace) -> RedactedTrace:
-        """A trace with numbered placeholders; it is the same object where nothing in it was to go."""
+        """Return the trace with numbered placeholders; the same object where nothing was redacted."""
         veil = _TextMasker(self)
         given = msgspec.to_builtins(trace, builtin_types=(datetime,))
-        made = veil(given, numbers=False)
-        numbering = _MaskNumbering(made)
-        made = numbering.replace_masks(made)
+        masked = veil(given, numbers=False)
+        numbering = _MaskNumbering(masked)
+        masked = numbering.replace_masks(masked)
         if not veil.counts and not numbering.placeholders:
             return RedactedTrace(trace, veil.counts)
-        return RedactedTrace(msgspec.convert(made, Trace), veil.counts)
+        return RedactedTrace(msgspec.convert(masked, Trace), veil.counts)
 
     def mask_spans(self, spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> MaskedSpans:
-        """Spans and records of a log with masks; the trace that is made of them is numbered by `trace`.
+        """Mask spans and log records; the trace that is built of them is numbered by `redact_trace`.
 
-        >>> held = {"input.value": "Who is ann@example.org?"}
-        >>> found = Redactor("email", "s").spans([OtelSpan(trace="a", id="b", attributes=held)])
-        >>> found.spans[0].attributes["input.value"][:14]
+        >>> attributes = {"input.value": "Who is ann@example.org?"}
+        >>> masked = Redactor("email", "s").mask_spans([OtelSpan(trace="a", id="b", attributes=attributes)])
+        >>> masked.spans[0].attributes["input.value"][:14]
         'Who is [email~'
         """
         spans, events = tuple(spans), tuple(events)
@@ -120,7 +116,7 @@ class Redactor:
         )
 
     def make_mask(self, match: SensitiveSpan) -> str:
-        """The mask of a value."""
+        """Return the mask of a value."""
         value = f"{match.kind} {match.value}".encode("utf-8", "surrogatepass")
         return f"[{match.kind}~{blake2b(value, key=self._key, digest_size=8).hexdigest()}]"
 
@@ -161,7 +157,7 @@ def _replace_event_parts(event: SpanEvent, parts: list[Any]) -> SpanEvent:
 
 
 class _TextMasker:
-    """Masks the texts of a thing, and counts them."""
+    """Masks and counts the sensitive values of texts."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._kinds, self._make_mask = redactor.kinds, redactor.make_mask
@@ -169,42 +165,42 @@ class _TextMasker:
         self._cued_values: dict[str, SensitiveSpan] = {}
 
     def __call__(self, value: Any, *, numbers: bool = True) -> Any:
-        """The value with masks; what a cue gave away in one place is masked in all others, too."""
-        made = map_texts(value, self._mask_text, numbers=numbers)
-        return map_texts(made, self._mask_repeats, numbers=numbers) if self._cued_values else made
+        """Mask a value; what a cue revealed in one place is masked everywhere."""
+        masked = map_texts(value, self._mask_text, numbers=numbers)
+        return map_texts(masked, self._mask_repeats, numbers=numbers) if self._cued_values else masked
 
     def _mask_text(self, text: str, depth: int = 0) -> str:
-        found = detect_sensitive(text, self._kinds)
-        if not found:
+        matches = detect_sensitive(text, self._kinds)
+        if not matches:
             return text
         inner = parse_embedded_json(text)
         if not isinstance(inner, str) and depth < 4:
-            made = map_texts(inner, lambda part: self._mask_text(part, depth + 1))
-            return msgspec.json.encode(made).decode()
-        for each in found:
-            self.counts[each.kind] += 1
-            raw = text[each.start : each.end]
-            if each.by_context and WORD_PATTERN.fullmatch(raw):
-                self._cued_values[raw] = each
-        return replace_sensitive(text, found, self._make_mask)
+            masked = map_texts(inner, lambda part: self._mask_text(part, depth + 1))
+            return msgspec.json.encode(masked).decode()
+        for match in matches:
+            self.counts[match.kind] += 1
+            raw = text[match.start : match.end]
+            if match.by_context and WORD_PATTERN.fullmatch(raw):
+                self._cued_values[raw] = match
+        return replace_sensitive(text, matches, self._make_mask)
 
     def _mask_repeats(self, text: str) -> str:
         def given(match: re.Match[str]) -> str:
             raw = match[0].strip(".!?*")
-            found = self._cued_values.get(raw)
-            if found is None:
+            cued = self._cued_values.get(raw)
+            if cued is None:
                 return match[0]
-            self.counts[found.kind] += 1
-            return match[0].replace(raw, self._make_mask(found))
+            self.counts[cued.kind] += 1
+            return match[0].replace(raw, self._make_mask(cued))
 
         return WORD_PATTERN.sub(given, text)
 
 
 def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool = True) -> Any:
-    """The value with each of its texts changed, the keys of objects too; long whole numbers are taken for texts.
+    """Apply a function to every text of a value, keys included; long integers count as texts.
 
     Without `numbers` those are left that do not stand in metadata: fields that are numbers stay so. What is nested
-    deeper than `DEPTH` becomes the text of its JSON, and is changed as such.
+    deeper than `MAX_DEPTH` becomes the text of its JSON, and is changed as such.
     """
     if isinstance(value, str):
         return change(value)
@@ -223,8 +219,8 @@ def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool
         and CARD_NUMBER_MIN <= value < CARD_NUMBER_LIMIT
         and value == int(value)
     ):
-        made = change(str(int(value)))
-        return value if made == str(int(value)) else made
+        changed = change(str(int(value)))
+        return value if changed == str(int(value)) else changed
     return value
 
 
@@ -232,7 +228,7 @@ def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool
 
 
 class _MaskNumbering:
-    """Numbers the masks of a trace by kind, in the order in which they are met."""
+    """Numbers the masks of a trace by kind, in order of occurrence."""
 
     def __init__(self, value: Any) -> None:
         self.placeholders: dict[str, str] = {}
@@ -240,14 +236,14 @@ class _MaskNumbering:
         map_texts(value, self._note_numbers, numbers=False)
 
     def _note_numbers(self, text: str) -> str:
-        """Numbers that stand there already are not given again."""
+        """Note numbers that are in use already, so that they are not assigned again."""
         if "[" in text:
             for kind, number in PLACEHOLDER.findall(text):
                 self._last_numbers[kind] = max(self._last_numbers[kind], int(number))
         return text
 
     def replace_masks(self, value: Any, keep_ids: bool = True) -> Any:
-        """The value with numbers for masks, but for those of `names`."""
+        """Replace masks by numbered placeholders, except in the fields that hold ids."""
         if isinstance(value, str):
             return MASK_PATTERN.sub(self._get_placeholder, value) if "~" in value else value
         if isinstance(value, dict):
@@ -270,5 +266,5 @@ class _MaskNumbering:
 
 
 def _is_id_list(value: Any) -> bool:
-    """Whether this is the `chunks` field of a step, which holds ids, and not that of a trace, which holds chunks."""
+    """Tell the `chunks` of a step, which are ids, from those of a trace, which are objects."""
     return isinstance(value, list) and all(isinstance(part, str) for part in value)

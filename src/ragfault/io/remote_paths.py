@@ -1,10 +1,7 @@
 """Paths in object stores (`s3://`, `gs://`, `az://`) with the methods of `pathlib.Path` that ragfault needs.
 
-Stores are reached through fsspec. Nothing is renamed there: a file appears by one put, complete or not at all.
-
-They are reached through fsspec, and the package of each store (s3fs, gcsfs, adlfs), which find keys and endpoints
-in the environment as the store's own tools do. Nothing is ever renamed there: a file appears by a put, whole or not
-at all.
+Stores are reached through fsspec and the package of each store (s3fs, gcsfs, adlfs). Nothing is renamed there:
+a file appears by one put, complete or not at all.
 """
 
 from __future__ import annotations
@@ -19,14 +16,14 @@ from urllib.parse import urlsplit
 from ragfault.errors import MissingExtra
 
 STORE_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
-"""The packages that reach a store, by the beginning of its names."""
+"""Package of each store, by URL scheme."""
 
 UPLOAD_BLOCK_BYTES = 16 * 2**20
-"""Bytes that are put at once while a large file is written."""
+"""Bytes per block of an upload."""
 
 
 def is_remote(name: object) -> bool:
-    """Whether this names a place in an object store.
+    """Tell whether this names a place in an object store.
 
     >>> is_remote("s3://bucket/traces.jsonl"), is_remote("traces.jsonl")
     (True, False)
@@ -38,7 +35,7 @@ def is_remote(name: object) -> bool:
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A place in an object store.
+    """A path in an object store.
 
     >>> run = RemotePath("s3://bucket/runs/today")
     >>> str(run / "manifest.json"), str(run.with_name("today.partial")), run.name
@@ -64,53 +61,51 @@ class RemotePath:
         return RemotePath(self.url.rstrip("/").rsplit("/", 1)[0])
 
     def with_name(self, name: str) -> RemotePath:
-        """A place beside it."""
         return self.parent / name
 
     def resolve(self) -> RemotePath:
-        """Itself: there are no links."""
+        """Return the path itself: object stores have no links."""
         return self
 
     absolute = resolve
 
     def exists(self) -> bool:
-        """Whether a file stands there, or anything below it."""
+        """Tell whether there is a file here, or anything below it."""
         with self._connect() as (store, path):
             return bool(store.exists(path))
 
     def is_file(self) -> bool:
-        """Whether a file stands there."""
         with self._connect() as (store, path):
             return bool(store.isfile(path))
 
     def is_dir(self) -> bool:
-        """Whether anything stands below it."""
+        """Tell whether there is anything below it."""
         with self._connect() as (store, path):
             return bool(store.isdir(path))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What stands directly below it, in order; nothing where nothing does."""
+        """Yield the direct children in order; nothing where there are none."""
         with self._connect() as (store, path):
-            found = store.ls(path, detail=False) if store.isdir(path) else []
-        for name in sorted({str(one).rstrip("/").rsplit("/", 1)[-1] for one in found}):
+            children = store.ls(path, detail=False) if store.isdir(path) else []
+        for name in sorted({str(child).rstrip("/").rsplit("/", 1)[-1] for child in children}):
             yield self / name
 
     def list_files(self) -> list[RemotePath]:
-        """Every file below it, however deep, in order."""
+        """List all files below it in order."""
         with self._connect() as (store, path):
-            found = [store.unstrip_protocol(one) for one in store.find(path)]
-        return [RemotePath(one) for one in sorted(found)]
+            names = [store.unstrip_protocol(name) for name in store.find(path)]
+        return [RemotePath(name) for name in sorted(names)]
 
     def glob(self, pattern: str = "") -> Iterator[RemotePath]:
-        """The files below it whose names match; those that its own name matches where no pattern is given."""
+        """Yield the files that match a pattern below it; without a pattern, those that match its own name."""
         with self._connect() as (store, path):
-            found = [
-                store.unstrip_protocol(one) for one in store.glob(f"{path}/{pattern}" if pattern else path)
+            names = [
+                store.unstrip_protocol(name) for name in store.glob(f"{path}/{pattern}" if pattern else path)
             ]
-        return (RemotePath(one) for one in sorted(found))
+        return (RemotePath(name) for name in sorted(names))
 
     def read_bytes(self) -> bytes:
-        """What the file holds; raises FileNotFoundError where there is none."""
+        """Read the file. Raises FileNotFoundError."""
         with self._connect() as (store, path):
             content: bytes = store.cat_file(path)
         return content
@@ -121,12 +116,12 @@ class RemotePath:
             store.pipe_file(path, content)
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """The file, to be read at any place, or to be written from its beginning; it is there once it is closed."""
+        """Open the file to read or to write; a written file appears when it is closed."""
         with self._connect() as (store, path):
-            made: IO[bytes] = store.open(
+            file: IO[bytes] = store.open(
                 path, mode, **({"block_size": UPLOAD_BLOCK_BYTES} if "w" in mode else {})
             )
-        return made
+        return file
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the file."""
@@ -144,17 +139,17 @@ class RemotePath:
                 store.rm(path, recursive=True)
 
     def get_stamp(self) -> str:
-        """What changes when the file does."""
+        """Return a text that changes when the file does."""
         with self._connect() as (store, path):
-            told = store.info(path)
+            info = store.info(path)
         marks = (
-            told.get(key) for key in ("size", "ETag", "etag", "md5Hash", "LastModified", "mtime", "created")
+            info.get(key) for key in ("size", "ETag", "etag", "md5Hash", "LastModified", "mtime", "created")
         )
         return " ".join(str(mark) for mark in marks if mark is not None)
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[tuple[Any, str]]:
-        """The store and the name within it; whatever goes wrong there is an OSError."""
+        """Yield the store and the path in it; convert every error of the store to OSError."""
         store, path = self._resolve_store()
         try:
             yield store, path
@@ -180,39 +175,39 @@ class RemotePath:
 
 
 AnyPath = Path | RemotePath
-"""Where something lies: on this machine's disks, or in an object store."""
+"""A local path or one in an object store."""
 
 
 def parse_path(name: str | AnyPath) -> AnyPath:
-    """The place that a name means."""
+    """Parse a local path or a URL of an object store."""
     if isinstance(name, RemotePath):
         return name
     return RemotePath(str(name).rstrip("/")) if is_remote(name) else Path(str(name).removeprefix("file://"))
 
 
 def open_for_arrow(path: str | AnyPath) -> Any:
-    """What pyarrow reads a file from: its path, or a file that is open in its store."""
-    made = parse_path(path)
-    return made.open("rb") if isinstance(made, RemotePath) else made
+    """Return a source that pyarrow can read: the local path, or an open file of the store."""
+    path_or_remote = parse_path(path)
+    return path_or_remote.open("rb") if isinstance(path_or_remote, RemotePath) else path_or_remote
 
 
 def get_file_stamp(name: str) -> str:
-    """What changes when a file does: its size and when it was written, or the mark that its store gives it.
+    """Return a text that changes when a file does: size and time, or the mark of its store.
 
     Raises OSError where there is no such file.
     """
     place = parse_path(name)
     if isinstance(place, RemotePath):
         return place.get_stamp()
-    told = place.stat()
-    return f"{told.st_size} {told.st_mtime_ns}"
+    stat = place.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def read_files(paths_to_read: Sequence[RemotePath]) -> list[bytes]:
-    """What many files hold, in order, read at once."""
+    """Read many files at once and return their contents in order."""
     if not paths_to_read:
         return []
     with paths_to_read[0]._connect() as (store, _):
         paths = [place._resolve_store()[1] for place in paths_to_read]
-        found = store.cat(paths) if len(paths) > 1 else {paths[0]: store.cat_file(paths[0])}
-    return [found[path] for path in paths]
+        contents = store.cat(paths) if len(paths) > 1 else {paths[0]: store.cat_file(paths[0])}
+    return [contents[path] for path in paths]

@@ -2,10 +2,6 @@
 
 A worker reads its own share: a byte range of JSON Lines or row groups of Parquet. This needs uncompressed files
 of the native shape in which every trace has an id of its own.
-
-A worker then reads its own share: a range of bytes of JSON Lines, or row groups of Parquet. That can be done
-where a trace depends on its own line alone: with plain (uncompressed) files of ragfault's own shape, in which
-every line is a trace with an id of its own. `index` says whether an input is one.
 """
 
 from __future__ import annotations
@@ -27,23 +23,23 @@ from ragfault.io.remote_paths import RemotePath, get_file_stamp, is_remote, open
 from ragfault.records import Trace
 
 SEEK_INTERVAL = 1024
-"""Lines of JSON between two places at which the reading can begin."""
+"""JSON lines between two seek points."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""What some files begin with."""
+"""Mark at the start of some files."""
 
 
 class SeekPoint(Struct, frozen=True, array_like=True):
-    """A place at which the reading can begin."""
+    """A position at which reading can begin."""
 
     traces_before: int
-    """How many traces are before it, those of the files before included."""
+    """Number of traces before it, earlier files included."""
     position: int
-    """The byte, or in Parquet the row group."""
+    """Byte offset, or row group in Parquet."""
 
 
 class IndexedFile(Struct, frozen=True):
-    """A file, with what tells it from another one of its name."""
+    """A file with its stamp and seek points."""
 
     name: str
     stamp: str
@@ -51,7 +47,7 @@ class IndexedFile(Struct, frozen=True):
     seek_points: tuple[SeekPoint, ...]
 
     def is_unchanged(self) -> bool:
-        """Whether the file stands where this is asked, and is the one that was meant."""
+        """Tell whether the file is readable here and has the expected stamp."""
         try:
             return get_file_stamp(self.name) == self.stamp
         except OSError:
@@ -59,84 +55,84 @@ class IndexedFile(Struct, frozen=True):
 
 
 class TraceSlice(Struct, frozen=True):
-    """So many traces of an input, from one on."""
+    """A range of the traces of an input."""
 
     first: int
     count: int
     files: tuple[IndexedFile, ...]
-    """The files that hold them, with the last place each at which the reading can begin."""
+    """The files of the range, each with its last seek point before it."""
 
     def is_available(self) -> bool:
-        """Whether these very files can be read where this is asked."""
+        """Tell whether these very files can be read on this machine."""
         return all(file.is_unchanged() for file in self.files)
 
     def traces(self) -> Iterator[Trace]:
-        """The traces; raises `Wrong` for what was a trace when the input was counted, and is none now."""
+        """Yield the traces. Raises `InvalidRecord` for a line that is no trace any more."""
         skip = self.first - self.files[0].seek_points[0].traces_before
-        found = chain.from_iterable(
+        traces = chain.from_iterable(
             _read_file(file, skip if not at else 0) for at, file in enumerate(self.files)
         )
-        return islice(found, self.count)
+        return islice(traces, self.count)
 
 
 class TraceIndex(Struct, frozen=True):
-    """Where the traces of an input stand."""
+    """Positions of the traces of an input."""
 
     count: int
     files: tuple[IndexedFile, ...]
 
     def slice(self, first: int, count: int) -> TraceSlice:
-        """The traces from the first on, counted from 0."""
+        """Return `count` traces from the `first` on, counted from 0."""
         begins = [file.seek_points[0].traces_before for file in self.files]
         start, end = bisect_right(begins, first) - 1, bisect_right(begins, first + count - 1)
-        held = list(self.files[start:end])
-        places = [anchor.traces_before for anchor in held[0].seek_points]
-        near = held[0].seek_points[bisect_right(places, first) - 1]
-        cut = [msgspec.structs.replace(held[0], seek_points=(near,))]
-        cut += [msgspec.structs.replace(file, seek_points=file.seek_points[:1]) for file in held[1:]]
+        overlapping = list(self.files[start:end])
+        places = [anchor.traces_before for anchor in overlapping[0].seek_points]
+        near = overlapping[0].seek_points[bisect_right(places, first) - 1]
+        cut = [msgspec.structs.replace(overlapping[0], seek_points=(near,))]
+        cut += [msgspec.structs.replace(file, seek_points=file.seek_points[:1]) for file in overlapping[1:]]
         return TraceSlice(first, count, tuple(cut))
 
     def is_unchanged(self) -> bool:
-        """Whether no file has changed since."""
+        """Tell whether all files are unchanged."""
         return all(file.is_unchanged() for file in self.files)
 
 
 def get_file_stamps(where: files.InputPaths) -> dict[str, str]:
-    """The files of an input, each with what tells it from another one of its name."""
+    """Return the files of an input with their stamps (size and time, or the mark of the object store)."""
     return {name: "" if name == "-" else get_file_stamp(name) for name in files.expand_paths(where)}
 
 
 def index_traces(
     where: files.InputPaths, count: int, expected_stamps: Mapping[str, str] | None = None
 ) -> TraceIndex | None:
-    """Where so many traces of an input stand; None where they can only be read one after the other.
+    r"""Index the positions of `count` traces; return None where the input can only be read in sequence.
 
-    None also where its files are not those that were `marked` before they were counted.
+    None also where its files are not those of `expected_stamps`.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
-    >>> _ = path.write_text('{"id": "1", "query": "When?"}\\n{"id": "2", "query": "Who?"}\\n')
+    >>> _ = path.write_text('{"id": "1", "query": "When?"}\n{"id": "2", "query": "Who?"}\n')
     >>> [trace.query for trace in index_traces(path, 2).slice(1, 1).traces()]
     ['Who?']
     """
-    found: list[IndexedFile] = []
+    indexed: list[IndexedFile] = []
     total = 0
     now = get_file_stamps(where)
     if now != (now if expected_stamps is None else expected_stamps) or "-" in now:
         return None
     for name, mark in now.items():
-        told = _index_file(name, total)
-        if told is None:
+        index = _index_file(name, total)
+        if index is None:
             return None
-        parquet, anchors, here = told
+        parquet, anchors, here = index
         if here:
-            found.append(IndexedFile(name, mark, parquet, anchors))
+            indexed.append(IndexedFile(name, mark, parquet, anchors))
         total += here
-    return TraceIndex(total, tuple(found)) if total == count else None
+    return TraceIndex(total, tuple(indexed)) if total == count else None
 
 
 def _index_file(name: str, traces_before: int) -> tuple[bool, tuple[SeekPoint, ...], int] | None:
-    """Whether it is Parquet, its anchors, how many traces are in it; None where it cannot be cut."""
+    """Return whether a file is Parquet, its seek points and its count; None where it cannot be sliced."""
     stream = files.open_bytes(name)
     with stream.body as body:
         if not body.peek(1):
@@ -146,12 +142,12 @@ def _index_file(name: str, traces_before: int) -> tuple[bool, tuple[SeekPoint, .
             return _index_row_groups(name, traces_before)
         if form != "json" or stream.is_compressed or json_stream.is_json_document(body.peek(4096)):
             return None
-        found = _index_lines(body, traces_before)
-    return None if found is None else (False, *found)
+        index = _index_lines(body, traces_before)
+    return None if index is None else (False, *index)
 
 
 def _index_lines(body: io.BufferedReader, traces_before: int) -> tuple[tuple[SeekPoint, ...], int] | None:
-    """The anchors of JSON Lines, and how many lines say something; None where the first is of another shape."""
+    """Return the seek points and the count of JSON Lines; None where the first line is of another shape."""
     anchors: list[SeekPoint] = []
     at = count = 0
     for line in body:
@@ -174,7 +170,7 @@ def _is_native_line(line: bytes) -> bool:
 
 
 def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPoint, ...], int] | None:
-    """The same of Parquet, from its row groups."""
+    """Return the same for the row groups of a Parquet file."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(open_for_arrow(name)) as file:
@@ -193,15 +189,15 @@ def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPo
 
 
 def _read_file(file: IndexedFile, skip: int) -> Iterator[Trace]:
-    """The traces of a file from an anchor on, without the first few."""
-    mould = TraceDecoder(file.name, ReadOptions({}, record_shapes.NATIVE_SHAPE, None, files.MAX_LINE))
+    """Yield the traces of a file from its seek point on, without the first `skip`."""
+    decoder = TraceDecoder(file.name, ReadOptions({}, record_shapes.NATIVE_SHAPE, None, files.MAX_LINE))
     at = file.seek_points[0].position
     payloads = (
-        _read_parquet_rows(file.name, at, skip, mould)
+        _read_parquet_rows(file.name, at, skip, decoder)
         if file.is_parquet
         else _read_json_lines(file.name, at, skip)
     )
-    return map(mould.decode_record, payloads)
+    return map(decoder.decode_record, payloads)
 
 
 def _read_json_lines(name: str, position: int, skip: int) -> Iterator[bytes]:

@@ -35,23 +35,23 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     rest: bool = False,
     locations: TraceLocations | None = None,
 ) -> Iterator[Trace]:
-    """Every trace of one or many files, in order, as a stream: the memory it takes does not grow with them.
+    """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
     `where` is a path, `-` for standard input, a directory, a glob, or a list of these; or a table in memory: a frame of
     pandas or polars, a dataset of Hugging Face, a table of Arrow. Files are JSON Lines
     (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, or a TREC run (with `qrels`).
 
     `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the
-    shape is recognised from the first record and told to `notice`, or forced by `shape`. Without a map,
+    shape is recognised from the first record and reported to `notice`, or forced by `shape`. Without a map,
     columns that no field takes are kept in `metadata`; with one, only what it names and what the shape
-    knows is read, unless the `rest` is wanted too. A chunk without an id is named by its text, a trace without one
+    knows is read, unless `rest` is set. A chunk without an id is named by its text, a trace without one
     by its query: `q-`, 12 hex digits, and from the second trace of the same query on `#2`, `#3` … in their
     order. A time without an offset is taken as UTC.
 
     Faults of single lines never stop the reading. `on_bad="raise"` gives every good trace and then raises
     `BadTraces`, with the first 20 faults and the count of all; a callable gets each fault as it comes, with
     the text of the line; "skip" passes them over. A line of more than `max_line` bytes is a fault, and
-    so is the end of a truncated file. `places` is filled with the file and line of each trace by its id.
+    so is the end of a truncated file. `locations` is filled with the file and line of each trace by its id.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
     column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
@@ -86,7 +86,6 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
 
 
 def _read_memory_table(table: Any, options: ReadOptions, collector: ErrorCollector) -> Iterator[Trace]:
-    """The traces of a table in memory."""
     name = tables.describe_memory_table(table)
     payloads, joined = _detect_spans(tables.read_memory_rows(table), options)
     if joined:
@@ -129,13 +128,13 @@ def _read_files(
 def _detect_spans(
     payloads: Iterator[tuple[int, Any]], options: ReadOptions
 ) -> tuple[Iterator[tuple[int, Any]], bool]:
-    """The same payloads, and whether the first of them that can be told are spans, to be joined."""
+    """Return the same payloads, and whether the first of them that can be told apart are spans."""
     seen: list[tuple[int, Any]] = []
-    told: bool | None = None
-    while told is None and len(seen) < MAX_FAULTS_SHOWN and (item := next(payloads, None)):
+    are_spans: bool | None = None
+    while are_spans is None and len(seen) < MAX_FAULTS_SHOWN and (item := next(payloads, None)):
         seen.append(item)
-        told = contains_spans(item[1], options)
-    return chain(seen, payloads), bool(told)
+        are_spans = contains_spans(item[1], options)
+    return chain(seen, payloads), bool(are_spans)
 
 
 def _read_trec_file(
@@ -160,7 +159,7 @@ def _read_trec_file(
 def _iterate_payloads(
     name: str, file_format: str, stream: files.InputStream, options: ReadOptions
 ) -> Iterator[tuple[int, Any]]:
-    """Line or row numbers with what stands there; a table first gives the names of its columns as row 0."""
+    """Yield line or row numbers with the payload there; a table first yields its column names as row 0."""
     if file_format == "parquet":
         yield from tables.read_parquet_rows(name)
     elif file_format in ("csv", "tsv"):
@@ -172,18 +171,18 @@ def _iterate_payloads(
 
 
 def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterator[tuple[int, Any]]:
-    """Objects with their lines; where the stream breaks, without what it broke in two."""
+    """Yield JSON objects with their lines, without one that is cut by a broken stream."""
     if json_stream.is_json_document(stream.body.peek(4096), options.is_record):
-        for number, found, whole in json_stream.iterate_elements(
+        for number, element, complete in json_stream.iterate_elements(
             stream.body, options.max_line, options.is_record
         ):
-            if not isinstance(found, InvalidRecord):
-                yield number, found if whole else LineTooLong(found, options.max_line)
+            if not isinstance(element, InvalidRecord):
+                yield number, element if complete else LineTooLong(element, options.max_line)
             elif not stream.read_error:
-                yield number, found
+                yield number, element
         return
-    for number, text, whole in files.iterate_lines(stream.body, options.max_line):
-        if not whole:
+    for number, text, complete in files.iterate_lines(stream.body, options.max_line):
+        if not complete:
             yield number, LineTooLong(text, options.max_line)
         elif stream.read_error and not text.endswith(b"\n"):
             return
@@ -194,18 +193,18 @@ def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterato
 def _decode_traces(
     name: str, payloads: Iterator[tuple[int, Any]], options: ReadOptions, collector: ErrorCollector
 ) -> Iterator[Trace]:
-    mould = TraceDecoder(name, options)
+    decoder = TraceDecoder(name, options)
     last = 0
     for number, payload in payloads:
         if number == 0:
-            mould.read_header(payload)
+            decoder.read_header(payload)
             continue
         last = number if number > 0 else last + 1
         try:
-            trace = mould.decode_record(payload)
+            trace = decoder.decode_record(payload)
         except InvalidRecord as wrong:
             collector.report(name, last, str(wrong), payload)
-            mould.check_recognized(collector)
+            decoder.check_recognized(collector)
             continue
         if not trace.id:
             trace = collector.assign_id(trace)
@@ -214,20 +213,20 @@ def _decode_traces(
 
 
 class InputSummary(msgspec.Struct, frozen=True):
-    """What one pass over an input found."""
+    """Summary of an input after one pass."""
 
     count: int
     """Traces that can be read."""
     fingerprint: str
     """32 hex digits that stand for these traces in this order, whatever file or format they are in."""
     shape: str
-    """How they were read, in words: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
+    """How the records were read: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
     bad_count: int = 0
-    """Lines that are no trace."""
+    """Number of lines that are no trace."""
     faults: tuple[InputFault, ...] = ()
-    """The first of them."""
+    """The first faults."""
     has_generated_ids: bool = False
-    """Whether some were named by their queries, or as if: then a trace depends on those before it."""
+    """Some ids were derived from queries: such an id depends on the traces before it."""
 
 
 def summarize_input(
@@ -246,12 +245,12 @@ def summarize_input(
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
     >>> _ = path.write_text('{"id": "1", "query": "When?"}\\n{"id": "2"}\\n')
-    >>> found = summarize_input(path)
-    >>> found.count, found.bad, found.faults[0].line, len(found.fingerprint)
+    >>> summary = summarize_input(path)
+    >>> summary.count, summary.bad_count, summary.faults[0].line, len(summary.fingerprint)
     (1, 1, 2, 32)
     """
     digest = TraceDigest()
-    told: list[str] = []
+    notices: list[str] = []
     faults: list[InputFault] = []
     bad, named = 0, False
 
@@ -262,21 +261,21 @@ def summarize_input(
             faults.append(fault)
 
     for trace in read_traces(
-        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=told.append, max_line=max_line
+        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=notices.append, max_line=max_line
     ):
         digest.add(trace)
         named = named or trace.id.startswith("q-")
     return InputSummary(
-        digest.count, digest.fingerprint, "; ".join(dict.fromkeys(told)), bad, tuple(faults), named
+        digest.count, digest.fingerprint, "; ".join(dict.fromkeys(notices)), bad, tuple(faults), named
     )
 
 
 class TraceDigest:
-    """The fingerprint of a sequence of traces, taken as they go by.
+    """Incremental fingerprint of a sequence of traces.
 
-    >>> one, two = TraceDigest(), TraceDigest()
-    >>> one.add(Trace(id="1", query="When?"))
-    >>> (one.count, two.count, one.fingerprint == two.fingerprint)
+    >>> first, second = TraceDigest(), TraceDigest()
+    >>> first.add(Trace(id="1", query="When?"))
+    >>> (first.count, second.count, first.fingerprint == second.fingerprint)
     (1, 0, False)
     """
 
@@ -286,13 +285,13 @@ class TraceDigest:
         self._encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
     def add(self, trace: Trace) -> None:
-        """Take in the next trace."""
+        """Add the next trace."""
         self.count += 1
         self._hash.update(self._encode(_list_field_values(trace)))
 
     @property
     def fingerprint(self) -> str:
-        """32 hex digits for the traces so far."""
+        """Return 32 hex digits for the traces so far."""
         return self._hash.hexdigest()
 
 

@@ -25,7 +25,7 @@ ExportRow = dict[str, Any]
 
 
 def build_native_row(trace: Trace) -> ExportRow:
-    """The trace as a plain object, fields that are absent left out."""
+    """Convert a trace to a plain object without absent fields."""
     row: ExportRow = msgspec.to_builtins(trace)
     return row
 
@@ -74,7 +74,7 @@ def _drop_missing(**values: Any) -> ExportRow:
 
 
 def _get_first_reference(trace: Trace) -> str | None:
-    """The shapes of others know one reference only."""
+    """Return the first reference: shapes of other tools have only one."""
     return trace.references[0] if trace.references else None
 
 
@@ -105,15 +105,15 @@ EXPORT_SHAPES: dict[str, tuple[Callable[[Trace], ExportRow], tuple[str, ...]]] =
         ("record_id", "input", "output", "main_error", "app_id", "contexts", "ts", "latency"),
     ),
 }
-"""Shape → what makes a row of a trace, and the columns of a table of such rows."""
+"""Shape → its row builder and its columns."""
 
 
 REFERENCE_COLUMNS = ("reference", "expected_output", "gt_answer")
-"""Columns that may hold a list of texts too: a text that looks like a list is written as a list of one."""
+"""Columns that may hold a list of texts: a text that looks like a list is written as a list of one."""
 
 
 def format_cells(row: ExportRow, names: tuple[str, ...], escape: Callable[[str], str]) -> list[str]:
-    """The row as cells of text: lists and objects as JSON, what is absent empty.
+    """Format a row as cells of text: lists and objects as JSON, absent values empty.
 
     >>> format_cells({"id": "1", "contexts": ["a"]}, ("id", "answer", "contexts"), str)
     ['1', '', '["a"]']
@@ -132,7 +132,7 @@ def _format_cell(value: Any, name: str, escape: Callable[[str], str]) -> str:
 
 
 ROW_GROUP_TRACES = 512
-"""Traces to a row group of Parquet."""
+"""Traces per row group of Parquet."""
 
 
 def write_traces(
@@ -143,7 +143,7 @@ def write_traces(
     qrels: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> int:
-    """Write traces to a file and say how many they were.
+    """Write traces to a file and return their number.
 
     The ending of the name tells the format: `.jsonl`, `.ndjson`, `.json` (one array), `.csv`, `.tsv` – each
     also with `.gz` or `.zst` behind – `.parquet`, or `.run` and `.trec` for a TREC run, with the gold chunks
@@ -207,7 +207,7 @@ def _choose_output_format(name: str, shape: str) -> str:
 
 @contextlib.contextmanager
 def _replace_on_success(names: list[str], force: bool) -> Iterator[list[str]]:
-    """Names to write to, which become the files when all is well and vanish when not."""
+    """Yield temporary names that replace the files on success and vanish on failure."""
     partial = [_choose_temporary_path(Path(name), force) for name in names]
     try:
         yield partial
@@ -221,7 +221,7 @@ def _replace_on_success(names: list[str], force: bool) -> Iterator[list[str]]:
 
 
 def _choose_temporary_path(path: Path, force: bool) -> str:
-    """A name beside the file; a device or a pipe is written to as it is."""
+    """Choose a name beside the file; a device or pipe is written to directly."""
     if path.is_dir():
         raise OutputError(f"{path} is a directory: name a file in it")
     if path.exists() and not path.is_file():
@@ -235,7 +235,7 @@ def _choose_temporary_path(path: Path, force: bool) -> str:
 
 @contextlib.contextmanager
 def _convert_write_errors(name: str) -> Iterator[None]:
-    """Failures of the file system told as an `OutputError`."""
+    """Convert file system errors to `OutputError`."""
     try:
         yield
     except OSError as error:
@@ -246,7 +246,7 @@ def _convert_write_errors(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open_compressed(name: str, suffix: str) -> Iterator[IO[bytes]]:
-    """An open file, compressed as its name says, and on the disk when it closes."""
+    """Open a file, compressed by its suffix, and sync it to disk on close."""
     with open(name, "wb") as file:
         if suffix == ".gz":
             with gzip.GzipFile("", "wb", 6, fileobj=file, mtime=0) as packed:
@@ -326,18 +326,18 @@ def _write_parquet(traces: Iterable[Trace], name: str, shape: str) -> int:
     count = 0
     with pq.ParquetWriter(name, schema, compression="zstd") as writer:
         while part := list(islice(traces, ROW_GROUP_TRACES)):
-            made: Any = (
+            table: Any = (
                 traces_to_table(part)
                 if shape == "ragfault"
                 else pa.Table.from_pylist([row(t) for t in part], schema)
             )
-            writer.write_table(made)
+            writer.write_table(table)
             count += len(part)
     return count
 
 
 def _get_parquet_types() -> dict[str, Any]:
-    """The columns of foreign shapes that are more than text."""
+    """Return the types of columns of other shapes that are not text."""
     import pyarrow as pa
 
     texts = pa.list_(pa.string())

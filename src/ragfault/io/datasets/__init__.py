@@ -34,9 +34,9 @@ class Handbook(Struct, frozen=True, kw_only=True):
     documents: Mapping[str, str]
     """File name → Markdown; the spans of the gold count characters of these texts."""
     questions: tuple[Trace, ...]
-    """Traces that nobody has answered: query, route, and (but for six) reference, facts and gold spans."""
+    """Traces without an answer: query, route, and (but for six) reference, facts and gold spans."""
     traces: Mapping[str, tuple[Trace, ...]]
-    """Version ("v1", the decent one, and "v2", the worse one) → its traces in the order of time."""
+    """Version ("v1", the better one, and "v2", the worse one) → its traces in the order of time."""
 
 
 def load_handbook() -> Handbook:
@@ -102,7 +102,6 @@ def _refuse_to_overwrite(paths: list[Path]) -> None:
 
 
 def _list_files() -> list[Traversable]:
-    """The files of the demo data in the package, by name."""
     room = files("ragfault.io.datasets") / "handbook"
     return sorted(
         (f for f in room.iterdir() if f.name.endswith((".md", ".jsonl"))), key=lambda file: file.name
@@ -110,10 +109,9 @@ def _list_files() -> list[Traversable]:
 
 
 def _read_text(file: Traversable) -> str:
-    """The text of a file with plain line ends, as the spans count them."""
+    """Read a text with plain line ends, as the spans count them."""
     return file.read_text(encoding="utf-8")
 
 
 def _decode_traces(file: Traversable) -> tuple[Trace, ...]:
-    """The traces of a JSONL file."""
     return tuple(msgspec.json.decode(line, type=Trace) for line in _read_text(file).splitlines())

@@ -1,18 +1,8 @@
 """Arrow tables of traces, verdicts and scores: the schemas of the Parquet files, and conversion both ways.
 
-A round trip changes three things: a `time` comes back in UTC, a `reference` that is a tuple of one comes back as
-a string, and metadata that JSON cannot hold comes back as msgspec writes it.
-
-Each field of a trace is a column; chunks, citations and gold nest; `metadata` is one column of JSON text,
-so that it keeps whatever was in it and the difference between 1 and 1.0. What a round trip changes, and
-all that it changes:
-
-- a `time` comes back in UTC, the same instant; one without an offset is taken as UTC;
-- a `reference` that is a tuple of one comes back as that one string;
-- in `metadata`, what JSON cannot hold comes back as msgspec writes it (a date as text, NaN as null).
-
-A record becomes a struct, a tuple a list, a dict of texts a map; None becomes null. Every field is written,
-also where it has its default, so that any Parquet reader sees it.
+A record becomes a struct, a tuple a list, a dict of texts a map; metadata is one column of JSON text. A round trip
+changes three things: a `time` comes back in UTC, a `reference` that is a tuple of one comes back as a string, and
+metadata that JSON cannot hold comes back as msgspec writes it.
 """
 
 from __future__ import annotations
@@ -44,7 +34,7 @@ from ragfault.records import (
 )
 
 TRACES_PER_BATCH = 1024
-"""Traces to a record batch."""
+"""Traces per record batch."""
 
 RecordType = TypeVar("RecordType", bound=msgspec.Struct)
 
@@ -53,13 +43,12 @@ PLAIN_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64(), bool: pa.
 
 @lru_cache
 def _get_field_types(record: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a record with their types."""
     hints = get_type_hints(record)
     return tuple((name, hints[name]) for name in record.__struct_fields__)
 
 
 def _choose_arrow_type(kind: Any) -> pa.DataType:
-    """The Arrow type of an annotation."""
+    """Choose the Arrow type of an annotation."""
     if kind in PLAIN_TYPES:
         return PLAIN_TYPES[kind]
     origin, inner = get_origin(kind), get_args(kind)
@@ -140,7 +129,7 @@ TRACE_SCHEMA = pa.schema(
 
 
 def traces_to_table(traces: Iterable[Trace]) -> pa.Table:
-    """The table that holds the traces, one row each, in `TRACE_SCHEMA`.
+    """Convert traces to a table in `TRACE_SCHEMA`, one row each.
 
     The whole table is in memory: for many traces, make one table for each thousand or so.
 
@@ -156,7 +145,7 @@ def traces_to_table(traces: Iterable[Trace]) -> pa.Table:
 
 
 def table_to_traces(table: pa.Table) -> Iterator[Trace]:
-    """The traces that a table in `TRACE_SCHEMA` holds, in order.
+    """Yield the traces of a table in `TRACE_SCHEMA`, in order.
 
     A column that is absent reads as absent in every trace, columns of other names are passed over.
     Raises `InputError` where `id` or `query` is absent or null, or a column is of another type.
@@ -170,10 +159,10 @@ def table_to_traces(table: pa.Table) -> Iterator[Trace]:
     if lacking:
         raise InputError(f"no {' and '.join(f'`{name}`' for name in lacking)} in every row of the table")
     table = table.select(names)
-    wanted = pa.schema([TRACE_SCHEMA.field(name) for name in names])
-    if table.schema.types != wanted.types:
+    schema = pa.schema([TRACE_SCHEMA.field(name) for name in names])
+    if table.schema.types != schema.types:
         try:
-            table = table.cast(wanted)
+            table = table.cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
             raise InputError(f"the columns are not those of a table of traces: {error}") from None
     for batch in table.to_batches(max_chunksize=TRACES_PER_BATCH):
@@ -184,7 +173,7 @@ def table_to_traces(table: pa.Table) -> Iterator[Trace]:
 
 
 def _build_batches(traces: Sequence[Trace]) -> list[pa.RecordBatch]:
-    """One batch, or several where the texts together pass the 2 GiB that one array can hold."""
+    """Build one batch, or several where the texts exceed the 2 GiB that one array can hold."""
     try:
         return [_build_batch(traces)]
     except pa.ArrowCapacityError:
@@ -233,7 +222,7 @@ def _build_record_lists(
     columns: ColumnTypes,
     writers: dict[str, Callable[[Any], Any]] | None = None,
 ) -> pa.Array:
-    """A column of lists of records; None is a null list, unlike an empty one."""
+    """Build a column of lists of records; None becomes a null list."""
     flat = [record for part in parts if part for record in part]
     writers = writers or {}
     arrays = []
@@ -250,7 +239,7 @@ def _build_text_lists(parts: Sequence[Sequence[str] | None]) -> pa.Array:
 
 
 def _nest_values(parts: Sequence[Sequence[Any] | None], values: pa.Array) -> pa.Array:
-    """The values, cut into the lists that they came from."""
+    """Group flat values into lists of the lengths of `parts`."""
     offsets = [0]
     for part in parts:
         offsets.append(offsets[-1] + (len(part) if part else 0))
@@ -310,7 +299,7 @@ def _make_chunk(metadata: str | None, **values: Any) -> Chunk:
 
 
 def _read_record_lists(column: pa.Array, make: Callable[..., Any]) -> list[tuple[Any, ...] | None]:
-    """The lists of a column, each row of them made into a record."""
+    """Read a column of lists of records."""
     flat = column.flatten()
     names = [field.name for field in flat.type]
     fields = [array.to_pylist() for array in flat.flatten()]
@@ -332,17 +321,18 @@ def _read_gold(column: pa.Array) -> list[Gold | None]:
     pairs = _read_record_lists(grades, lambda id, grade: (id, grade))
     rows = zip(column.is_valid().to_pylist(), pairs, _read_record_lists(spans, Span), strict=True)
     return [
-        Gold(chunks=dict(chunks or ()), spans=found or ()) if valid else None for valid, chunks, found in rows
+        Gold(chunks=dict(chunks or ()), spans=gold_spans or ()) if valid else None
+        for valid, chunks, gold_spans in rows
     ]
 
 
 def _read_references(column: pa.Array) -> list[str | tuple[str, ...] | None]:
-    found = _split_values(column, iter(column.flatten().to_pylist()))
-    return [texts[0] if texts is not None and len(texts) == 1 else texts for texts in found]
+    lists = _split_values(column, iter(column.flatten().to_pylist()))
+    return [texts[0] if texts is not None and len(texts) == 1 else texts for texts in lists]
 
 
 def _read_times(column: pa.Array) -> list[datetime | None]:
-    """Instants in UTC, by arithmetic: pyarrow would ask for a package of time zones."""
+    """Read instants in UTC by arithmetic: pyarrow would need a time zone package."""
     micros = column.cast(pa.int64()).to_pylist()
     return [None if value is None else _convert_to_datetime(value) for value in micros]
 
@@ -369,7 +359,7 @@ COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
     "tokens": lambda column: _read_structs(column, TokenCounts),
     "metadata": lambda column: [_decode_metadata(text) for text in column.to_pylist()],
 }
-"""Columns that are more than plain values, and how they become values again."""
+"""Readers of columns that are not plain values."""
 
 
 VERDICTS_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Verdicts)])
@@ -380,7 +370,7 @@ SCORE_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _ge
 
 
 def records_to_table(records: Sequence[msgspec.Struct], schema: pa.Schema) -> pa.Table:
-    """The table that holds the records, one row each.
+    """Convert records to a table, one row each.
 
     >>> row = Score(trace="1", metric="error", layer="operation", status="scored", value=0.0)
     >>> records_to_table([row], SCORE_SCHEMA)["metric"].to_pylist()
@@ -393,7 +383,7 @@ def records_to_table(records: Sequence[msgspec.Struct], schema: pa.Schema) -> pa
 
 
 def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """The values as an Arrow array, nested as deep as the type is."""
+    """Build an Arrow array, nested as deep as the type is."""
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         parts = [
@@ -420,7 +410,7 @@ def _build_list_column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def table_to_records(table: pa.Table, record: type[RecordType]) -> Iterator[RecordType]:
-    """The records that a table holds, in order; the inverse of `to_table`.
+    """Yield the records of a table, in order; the inverse of `records_to_table`.
 
     >>> verdicts = Verdicts(trace="1", missing=("a date",))
     >>> list(table_to_records(records_to_table([verdicts], VERDICTS_SCHEMA), Verdicts)) == [verdicts]

@@ -15,24 +15,24 @@ from ragfault import records
 
 
 def build_trace_schema() -> dict[str, Any]:
-    """The JSON schema of a trace, with what each field means.
+    """Build the JSON schema of a trace with a description of each field.
 
     >>> found = build_trace_schema()
     >>> found["$defs"]["Trace"]["required"], found["$defs"]["Trace"]["properties"]["query"]["description"]
     (['id', 'query'], 'What the user asked.')
     """
-    made = msgspec.json.schema(records.Trace)
+    schema = msgspec.json.schema(records.Trace)
     notes = _collect_class_docs(records)
-    for name, part in made["$defs"].items():
+    for name, part in schema["$defs"].items():
         part["description"] = notes[name].pop("", name)
         for field, note in notes[name].items():
             part["properties"][field]["description"] = note
-    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return made
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
 
 
 def describe_fields(record: type) -> dict[str, str]:
-    """Field → the docstring beneath it; the record's own first line under an empty name.
+    """Map each field to the docstring below it; the empty name maps to the record's own first line.
 
     >>> describe_fields(records.Citation)["quote"]
     'The words it says stand there.'
@@ -41,13 +41,13 @@ def describe_fields(record: type) -> dict[str, str]:
 
 
 def _collect_class_docs(module: ModuleType) -> dict[str, dict[str, str]]:
-    """Record → what `descriptions` says of it, for every class of a module."""
-    found: dict[str, dict[str, str]] = {}
+    """Map each class of a module to the docs of its fields."""
+    docs: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = {"": (ast.get_docstring(node) or node.name).split("\n")[0]}
-            found[node.name] |= _collect_field_docs(node.body)
-    return found
+            docs[node.name] = {"": (ast.get_docstring(node) or node.name).split("\n")[0]}
+            docs[node.name] |= _collect_field_docs(node.body)
+    return docs
 
 
 def _collect_field_docs(body: list[ast.stmt]) -> dict[str, str]:

@@ -10,10 +10,10 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import detect_shape
 
 RecordTest = Callable[[Iterable[str]], bool]
-"""Whether keys of these names make an object a record by itself."""
+"""Tells whether an object with these keys is a record."""
 
 JsonElement = tuple[int, bytes | InvalidRecord, bool]
-"""The number of the line that it begins on, its text, whether that is whole."""
+"""First line number, text, and whether the text is complete."""
 
 READ_BLOCK_BYTES = 2**18
 LIST_KEYS = frozenset(
@@ -30,27 +30,28 @@ LIST_KEYS = frozenset(
         b"goldens",
     }
 )
-"""The keys under which a document that is one object keeps its list."""
+"""Keys under which a document holds its list of records."""
 
 MAX_KEYS = 256
-"""How many keys of an object are looked at."""
+"""Maximum number of keys of an object that are examined."""
 
 ENDED_DEPTH = 2**62
 """A depth that no element reaches: the list has ended."""
 
 BLANK_BYTES = b" \t\r\n\xef\xbb\xbf"
-"""What may stand between elements: white space, and the mark that some files begin with."""
+"""Bytes between elements: white space and the byte order mark."""
 
 STRUCTURAL_BYTE = re.compile(rb'["\[\]{},]')
 STRING_END_BYTE = re.compile(rb'["\\]')
 
 
 def has_known_shape(names: Iterable[str]) -> bool:
+    """Tell whether an object with these keys has a known shape."""
     return detect_shape(names) is not None
 
 
 def is_json_document(head: bytes, is_record: RecordTest = has_known_shape) -> bool:
-    """Whether the text begins as one JSON document, and not as a line that is a record by itself.
+    """Tell whether the text begins as one JSON document rather than as a line that is a record.
 
     >>> is_json_document(b'[{"id": 1}]'), is_json_document(b'{"results": [{"query"'), is_json_document(b'{"id": "1"}')
     (True, True, False)
@@ -70,20 +71,20 @@ def is_json_document(head: bytes, is_record: RecordTest = has_known_shape) -> bo
 
 
 class JsonScanner:
-    """Where in a JSON document the reading stands: how deep, in a string or not, in which element."""
+    """State of the scan of a JSON document: depth, string and element."""
 
     def __init__(self, limit: int, is_record: RecordTest, list_keys: frozenset[bytes] = LIST_KEYS) -> None:
         self.limit, self.is_record, self.list_keys = limit, is_record, list_keys
         self.depth = 0
         self.string_start = -1
-        """Where the current string began in `buffer`; -1 outside of strings, -2 once that is out of sight."""
+        """Where the current string began in `buffer`; -1 outside of strings, -2 once that was trimmed."""
         self.element_depth = 0
         """The depth at which elements stand; 0 while no list has begun: then each object is one."""
         self.object_keys: dict[bytes, bool] = {}
         """The keys of the current object while no list has begun, and which of them hold a list of objects."""
         self.key = self.last_mark = b""
         self.is_list_opening = False
-        """Whether the value of `key` is a list of which nothing has been seen yet."""
+        """The value of `key` is a list that has just opened."""
         self.is_complete = True
         self.element_start = -1
         """Where the current element began in `buffer`; -1 between elements."""
@@ -92,11 +93,11 @@ class JsonScanner:
         self.position = self.counted_until = 0
 
     def is_current_record(self) -> bool:
-        """Whether the object is a record by itself, so that no list in it is a list of records."""
+        """Tell whether the object is a record itself, so that its lists are not lists of records."""
         return self.is_record([name.decode("utf-8", "replace") for name in self.object_keys])
 
     def feed(self, block: bytes) -> Iterator[JsonElement]:
-        """The elements that end within the next block."""
+        """Yield the elements that end within the next block."""
         self.buffer += block
         while self.position < len(self.buffer):
             if self.string_start != -1:
@@ -112,12 +113,12 @@ class JsonScanner:
             if self.is_list_opening or (self.element_start < 0 and self.depth == self.element_depth):
                 self._scan_text(self.position, start)
             self.position = end
-            if found := self._handle_mark(mark.group(), start):
-                yield from found
+            if elements := self._handle_mark(mark.group(), start):
+                yield from elements
         self._trim_buffer()
 
     def finish(self) -> Iterator[JsonElement]:
-        """What is left where the text ends: the last element, and a `Wrong` for what is not closed."""
+        """Yield the last element, and an `InvalidRecord` for what is not closed."""
         end = len(self.buffer)
         text = bytes(self.buffer[self.element_start : end]) if self.element_start >= 0 else b""
         if self.element_start >= 0 and self.depth == self.element_depth and self.string_start == -1:
@@ -130,7 +131,7 @@ class JsonScanner:
             yield line, InvalidRecord(f"the file ends here: {problem}", text[: self.limit]), True
 
     def _skip_string(self) -> bool:
-        """Go to the end of the string, or as far as the buffer reaches."""
+        """Skip to the end of the string or of the buffer."""
         mark = STRING_END_BYTE.search(self.buffer, self.position)
         if mark is None:
             self.position = len(self.buffer)
@@ -149,7 +150,7 @@ class JsonScanner:
         return True
 
     def _scan_text(self, start: int, end: int) -> None:
-        """Numbers and words between marks can begin an element too."""
+        """Begin an element at a number or word between marks."""
         bare = self.buffer[start:end].lstrip(BLANK_BYTES)
         if bare and self.element_start < 0 and self.depth == self.element_depth:
             self._begin_element(end - len(bare))
@@ -182,10 +183,10 @@ class JsonScanner:
         return self._close_container(mark, position)
 
     def _open_container(self, mark: bytes, position: int, listed: bool) -> tuple[JsonElement, ...]:
-        found: tuple[JsonElement, ...] = ()
+        elements: tuple[JsonElement, ...] = ()
         self.last_mark = mark
         if self.element_depth == self.depth == 0:
-            found = self._end_element(position) if self.element_start >= 0 else ()
+            elements = self._end_element(position) if self.element_start >= 0 else ()
             self.object_keys, self.key = {}, b""
             self.element_depth = int(mark == b"[")
         elif self.element_depth == 0 and listed:
@@ -196,35 +197,35 @@ class JsonScanner:
         if self.depth == self.element_depth and self.element_start < 0:
             self._begin_element(position)
         self.depth += 1
-        return found
+        return elements
 
     def _close_container(self, mark: bytes, position: int) -> tuple[JsonElement, ...]:
         if self.element_depth and self.depth > self.element_depth:
             self.depth -= 1
             return ()
-        found = (
+        elements = (
             self._end_element(position)
             if self.element_start >= 0 and self.depth == self.element_depth
             else ()
         )
         if self.depth == 0 or (self.depth == self.element_depth and mark != b"]"):
-            found += ((self._count_line(position), bytes(mark), True),)
+            elements += ((self._count_line(position), bytes(mark), True),)
         if self.depth == self.element_depth:
             self.element_depth = ENDED_DEPTH
         self.depth = max(0, self.depth - 1)
         if self.depth == 0:
-            found += self._end_element(position + 1) if self.element_start >= 0 else ()
+            elements += self._end_element(position + 1) if self.element_start >= 0 else ()
             self.element_depth = 0
-        return found
+        return elements
 
     def _end_element(self, position: int) -> tuple[JsonElement, ...]:
         text = bytes(self.buffer[self.element_start : position]).rstrip()
-        whole = self.is_complete and len(text) <= self.limit
+        complete = self.is_complete and len(text) <= self.limit
         self.element_start = -1
-        return ((self.element_line, text[: self.limit], whole),)
+        return ((self.element_line, text[: self.limit], complete),)
 
     def _trim_buffer(self) -> None:
-        """Let go of what has been read, and of an element that grows beyond the limit."""
+        """Drop what was read, and the rest of an element beyond the limit."""
         if self.element_start >= 0 and self.position - self.element_start > self.limit:
             self.is_complete = False
             del_from, del_to = self.element_start + self.limit, self.position
@@ -250,19 +251,19 @@ class JsonScanner:
 def iterate_elements(
     body: io.BufferedReader, limit: int, is_record: RecordTest = has_known_shape
 ) -> Iterator[JsonElement]:
-    """The elements of the array that a JSON document is, or that it keeps under a key such as `results`.
+    r"""Yield the elements of the array that a JSON document is, or holds under a key such as `results`.
 
     Each comes with the number of the line it begins on and whether it is whole; of one longer than `limit`
-    only the beginning comes. An object that is a `known` record, or keeps no such list, is one element. Any
-    number of documents may follow one another. Where the text breaks off, a `Wrong` comes last.
+    only the beginning comes. An object that `is_record` knows, or keeps no such list, is one element. Any
+    number of documents may follow one another. Where the text breaks off, a `InvalidRecord` comes last.
 
-    >>> list(iterate_elements(io.BufferedReader(io.BytesIO(b'[{"id": "],"},\\n 2]')), limit=99))
+    >>> list(iterate_elements(io.BufferedReader(io.BytesIO(b'[{"id": "],"},\n 2]')), limit=99))
     [(1, b'{"id": "],"}', True), (2, b'2', True)]
-    >>> for found in iterate_elements(io.BufferedReader(io.BytesIO(b'{"data": [{"id": 1}]}\\n[2')), limit=99):
-    ...     print(found)
+    >>> for element in iterate_elements(io.BufferedReader(io.BytesIO(b'{"data": [{"id": 1}]}\n[2')), limit=99):
+    ...     print(element)
     (1, b'{"id": 1}', True)
     (2, b'2', True)
-    (2, Wrong('the file ends here: the list is not closed'), True)
+    (2, InvalidRecord('the file ends here: the list is not closed'), True)
     """
     scanner = JsonScanner(limit, is_record)
     while block := body.read(READ_BLOCK_BYTES):

@@ -1,9 +1,6 @@
 """Record shapes of other tools (Ragas, DeepEval, TruLens, RAGChecker, RAGTruth …), and column maps of users.
 
 A shape is detected by its columns. Where renaming is not enough, `flatten` makes the record flat first.
-
-A shape is known by the columns that mark it. Where a record takes more than renaming (RAGTruth keeps its
-sources in a second file, TruLens its contexts inside a call log), `unfold` makes it flat first.
 """
 
 from __future__ import annotations
@@ -24,18 +21,18 @@ TRACE_FIELDS = tuple(Trace.__struct_fields__)
 """The fields of a trace, in order."""
 
 ColumnMap = dict[str, tuple[str, ...]]
-"""Field → the columns it may stand in, the first that is there wins."""
+"""Field → its possible columns; the first that exists is used."""
 
 RawRecord = dict[str, Any]
 
 
 class RecordShape(NamedTuple):
-    """One way to lay out a record."""
+    """A layout of records."""
 
     name: str
     title: str
     signatures: tuple[frozenset[str], ...]
-    """Sets of columns; all of any one of them mark the shape."""
+    """Sets of columns; a record with all columns of one set has the shape."""
     columns: ColumnMap
     flatten: Callable[[RawRecord], RawRecord] | None = None
 
@@ -50,35 +47,35 @@ RETRIEVAL_WORDS = ("retriev", "search", "context", "relevant_documents")
 
 
 def _flatten_trulens(record: RawRecord) -> RawRecord:
-    """A row of `get_records_and_feedback()`, or a record of its JSON, with contexts, tokens and times beside."""
+    """Flatten a row of `get_records_and_feedback()`, or a record of its JSON."""
     flat = dict(record)
     log = _parse_object(flat.pop("record_json", None))
-    whole = {**log, **flat}
-    calls = whole.pop("calls", None)
-    if not any(name in whole for name in ("contexts", "retrieved_contexts")) and isinstance(calls, list):
-        found = _extract_contexts(calls)
-        if found is not None:
-            whole["contexts"] = found
+    merged = {**log, **flat}
+    calls = merged.pop("calls", None)
+    if not any(name in merged for name in ("contexts", "retrieved_contexts")) and isinstance(calls, list):
+        contexts = _extract_contexts(calls)
+        if contexts is not None:
+            merged["contexts"] = contexts
     for bulk in ("app_json", "feedback_and_future_results", "feedback_results"):
-        whole.pop(bulk, None)
-    cost = _parse_object(whole.pop("cost_json", None)) or _parse_object(whole.pop("cost", None))
+        merged.pop(bulk, None)
+    cost = _parse_object(merged.pop("cost_json", None)) or _parse_object(merged.pop("cost", None))
     spent = {
-        "prompt": whole.pop("n_prompt_tokens", cost.get("n_prompt_tokens")),
-        "completion": whole.pop("n_completion_tokens", cost.get("n_completion_tokens")),
+        "prompt": merged.pop("n_prompt_tokens", cost.get("n_prompt_tokens")),
+        "completion": merged.pop("n_completion_tokens", cost.get("n_completion_tokens")),
     }
     if any(value is not None for value in spent.values()):
-        whole["tokens"] = spent
-    expected = whole.pop("expected_chunks", None)
+        merged["tokens"] = spent
+    expected = merged.pop("expected_chunks", None)
     if isinstance(expected, list):
-        whole["gold"] = _build_expected_gold(expected)
-    seconds = whole.pop("latency", None)
+        merged["gold"] = _build_expected_gold(expected)
+    seconds = merged.pop("latency", None)
     if isinstance(seconds, (int, float)):
-        whole["latency"] = {"total": seconds * 1000}
-    return whole
+        merged["latency"] = {"total": seconds * 1000}
+    return merged
 
 
 def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
-    """The chunks that a golden set expects, named by their texts as chunks without an id are."""
+    """Build gold from the expected chunks of a golden set, with ids derived from their texts."""
     texts = [chunk if isinstance(chunk, dict) else {"text": chunk} for chunk in chunks]
     return {
         make_content_id(str(chunk["text"])): chunk.get("expected_score", 1.0)
@@ -88,7 +85,7 @@ def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
 
 
 def _extract_contexts(calls: list[Any]) -> list[Any] | None:
-    """What the last call to something that retrieves gave back."""
+    """Return what the last retrieval call returned."""
     for call in reversed(calls):
         stack = call.get("stack") if isinstance(call, dict) else None
         top = stack[-1] if isinstance(stack, list) and stack else None
@@ -101,7 +98,7 @@ def _extract_contexts(calls: list[Any]) -> list[Any] | None:
 
 
 def _parse_object(value: object) -> RawRecord:
-    """The object that a text of JSON is; empty for whatever is none."""
+    """Parse a JSON object; return an empty one for anything else."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
@@ -114,7 +111,7 @@ def _parse_object(value: object) -> RawRecord:
 
 
 def _flatten_deepeval(record: RawRecord) -> RawRecord:
-    """A test case, with the passages of a CSV apart, which stand in one cell with bars between, and times in ms."""
+    """Split the passages that a CSV holds in one cell, and convert seconds to milliseconds."""
     flat = dict(record)
     for name in ("retrieval_context", "retrievalContext"):
         if isinstance(text := flat.get(name), str) and not text.lstrip().startswith("["):
@@ -128,7 +125,7 @@ def _flatten_deepeval(record: RawRecord) -> RawRecord:
 # --- the table -------------------------------------------------------------------------------------
 
 SPAN_SHAPES = ("otlp", "langfuse", "langsmith")
-"""The shapes whose records are pieces of traces, which are joined."""
+"""Shapes whose records are spans, which are collected to traces."""
 
 NATIVE_SHAPE = RecordShape(
     "ragfault", "ragfault", _parse_signatures("query"), {name: (name,) for name in TRACE_FIELDS}
@@ -259,25 +256,25 @@ SHAPES: dict[str, RecordShape] = {
         NATIVE_SHAPE,
     )
 }
-"""Every known shape by its name, the most telling first."""
+"""Known shapes by name, the most specific first."""
 
 
 def get_shape(name: str) -> RecordShape:
-    """The shape of that name; raises `UnknownName`."""
+    """Return the shape of that name. Raises `UnknownName`."""
     if name not in SHAPES:
         raise UnknownName("shape", name, SHAPES)
     return SHAPES[name]
 
 
 def detect_shape(names: Iterable[str]) -> RecordShape | None:
-    """The shape that columns of these names mark, if any.
+    """Return the shape that these columns mark, or None.
 
     >>> detect_shape(["user_input", "response"]).title, detect_shape(["text"])
     ('Ragas', None)
     """
-    found = frozenset(names)
+    columns = frozenset(names)
     for shape in SHAPES.values():
-        if any(mark <= found for mark in shape.signatures):
+        if any(mark <= columns for mark in shape.signatures):
             return shape
     return None
 
@@ -292,7 +289,7 @@ MAP_KEYS = (
 
 
 def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMap:
-    """The columns that a map names: field → column, or the path of a TOML file that says the same.
+    """Parse a column map: field → column, or the path of a TOML file with the same content.
 
     A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` and its like
     name a column of lists that runs parallel to the chunks. A column may be a path with dots into nested
@@ -314,7 +311,7 @@ def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMa
 
 
 def load_column_map(mapping: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """The map itself, or the one in the TOML file of that path; nothing in it is checked."""
+    """Load a map from an object or a TOML file, unchecked."""
     return _load_toml(Path(mapping)) if isinstance(mapping, (str, Path)) else flatten_map(mapping)
 
 
@@ -331,24 +328,24 @@ def _load_toml(path: Path) -> dict[str, Any]:
 
 
 def flatten_map(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The map that a table with tables in it stands for: their names joined by dots.
+    """Flatten nested tables to dotted keys.
 
     >>> flatten_map({"query": "question", "latency": {"total": "ms"}})
     {'query': 'question', 'latency.total': 'ms'}
     """
-    made: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in table.items():
-        made |= (
+        flat |= (
             flatten_map(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
         )
-    return made
+    return flat
 
 
 PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")
 
 
 def make_ragtruth_flattener(name: str, limit: int) -> Callable[[RawRecord], RawRecord]:
-    """What joins a response to its source, for the response file of that name.
+    """Return a function that joins a RAGTruth response to its source.
 
     The sources are held in memory, as they stand in their file: each serves several responses. Raises
     `InputError` where the second file is not there or cannot be read.
@@ -373,26 +370,26 @@ def make_ragtruth_flattener(name: str, limit: int) -> Callable[[RawRecord], RawR
 def _load_ragtruth_sources(path: Path, limit: int) -> dict[str, bytes]:
     folder = path.parent
     beside = [folder / f"source_info.jsonl{ending}" for ending in ("", ".gz", ".zst")]
-    found = next((file for file in beside if file.is_file()), None)
-    if str(path) == "-" or found is None:
+    source_file = next((file for file in beside if file.is_file()), None)
+    if str(path) == "-" or source_file is None:
         raise InputError(f"{path} holds the responses of RAGTruth; put source_info.jsonl beside it")
     table: dict[str, bytes] = {}
-    with open_bytes(str(found)).body as body:
-        for number, line, whole in iterate_lines(body, limit):
+    with open_bytes(str(source_file)).body as body:
+        for number, line, complete in iterate_lines(body, limit):
             if not line.strip():
                 continue
             try:
-                if not whole:
-                    raise InputError(f"{found}:{number}: the line is longer than {limit:,} bytes")
+                if not complete:
+                    raise InputError(f"{source_file}:{number}: the line is longer than {limit:,} bytes")
                 key = msgspec.json.decode(line, type=dict[str, Any]).get("source_id")
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise InputError(f"{found}:{number}: malformed JSON: {error}") from None
+                raise InputError(f"{source_file}:{number}: malformed JSON: {error}") from None
             table[str(key)] = line
     return table
 
 
 def _extract_ragtruth_query(source: RawRecord) -> str | None:
-    """The question, or what the prompt asks before it comes to the source."""
+    """Return the question, or the part of the prompt before the source."""
     info, prompt = source.get("source_info"), source.get("prompt")
     if isinstance(info, dict) and isinstance(info.get("question"), str):
         question: str = info["question"]

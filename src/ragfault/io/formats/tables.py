@@ -1,10 +1,7 @@
 """Rows of tables: CSV, TSV and Parquet files, and tables in memory (pandas, polars, Arrow, Hugging Face).
 
-Text that a spreadsheet would run as a formula is escaped with an apostrophe on writing and unescaped on reading.
-
-Spreadsheets run a cell that begins with `=`, `+`, `-` or `@` as a formula, and an answer of a model may
-begin so. `guard` puts an apostrophe before such a text (and leaves an empty text as a lone apostrophe, which
-keeps it apart from a cell that is absent); `unguard` takes exactly that away again.
+Text that a spreadsheet would run as a formula is escaped with an apostrophe on writing and unescaped on reading;
+an empty text becomes a lone apostrophe, which tells it from an absent cell.
 """
 
 from __future__ import annotations
@@ -24,13 +21,13 @@ from ragfault.records import Trace
 FORMULA_START = re.compile(r"'*([=+\-@\t\r]|\Z)")
 ESCAPED_FORMULA = re.compile(r"'+([=+\-@\t\r]|\Z)")
 END_OF_FILE = ""
-"""What stands in the place of a line after the last."""
+"""Marker after the last line."""
 PARQUET_BATCH_ROWS = 256
-"""Rows of a Parquet file that are held at once."""
+"""Rows per batch of a Parquet file."""
 
 
 def escape_formula(text: str) -> str:
-    """The text as it may stand in a spreadsheet.
+    """Escape text that a spreadsheet would run as a formula.
 
     >>> escape_formula("=1+1"), escape_formula("Oslo"), unescape_formula(escape_formula("=1+1"))
     ("'=1+1", 'Oslo', '=1+1')
@@ -39,7 +36,7 @@ def escape_formula(text: str) -> str:
 
 
 def unescape_formula(text: str) -> str | None:
-    """The text that was guarded; None for an empty cell."""
+    """Remove the escape of a formula; return None for an empty cell."""
     if not text:
         return None
     return text[1:] if text[0] == "'" and ESCAPED_FORMULA.match(text) else text
@@ -51,7 +48,7 @@ def unescape_formula(text: str) -> str | None:
 def read_csv_rows(
     body: io.BufferedReader, name: str, tab_separated: bool, limit: int
 ) -> Iterator[tuple[int, Any]]:
-    """The header (as line 0), then each row with the line that it begins on, or a `Wrong` in its place.
+    """Yield the header as line 0, then each row with its first line; an `InvalidRecord` replaces a bad row.
 
     Raises `InputError` where there is no header.
     """
@@ -74,7 +71,7 @@ def read_csv_rows(
 def _iterate_csv_cells(
     body: io.BufferedReader, delimiter: str, limit: int
 ) -> Iterator[tuple[int, list[str] | InvalidRecord]]:
-    """The cells of each row with its line.
+    """Yield the cells of each row with its line.
 
     A quote that is followed by more than a delimiter is a mere character where the row is one line; where the
     row goes over several, it is more likely that one was left open, and rows after it were taken for a cell.
@@ -96,7 +93,7 @@ def _iterate_csv_cells(
 def _recover_row(
     lines: list[str], line: int, delimiter: str, error: csv.Error
 ) -> tuple[int, list[str] | InvalidRecord]:
-    """The cells of lines that are no sound row, or what is wrong with them and where."""
+    """Return the cells of lines that are no strict row, or what is wrong with them and where."""
     text = "".join(lines).encode("utf-8", "surrogateescape")
     if lines[-1] != END_OF_FILE and len(lines) > 1:
         last = line + len(lines) - 1
@@ -121,7 +118,7 @@ def _build_row(header: list[str], row: list[str]) -> dict[str, Any] | InvalidRec
 
 
 def _decode_lines(body: io.BufferedReader, limit: int, buffer: list[str]) -> Iterator[str]:
-    """Lines as text, each also put to those `kept`, and `END` put there after the last.
+    """Yield lines as text and append each to `buffer`, with `END_OF_FILE` after the last.
 
     A line longer than the limit comes in pieces, and its cell is then refused by `csv`.
     """
@@ -138,7 +135,7 @@ def _decode_lines(body: io.BufferedReader, limit: int, buffer: list[str]) -> Ite
 
 
 def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator[tuple[int, Any]]:
-    """The column names (as row 0), then each row by its number: a Trace where the table is one of traces.
+    """Yield the column names as row 0, then each row by its number; a native table yields traces.
 
     The rows come from a row group on, without the first few of it, and are numbered from there.
     Raises `InputError` where the file is no Parquet file or breaks off.
@@ -165,7 +162,7 @@ def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator
 
 
 def _skip_rows(batches: Iterator[Any], skip: int) -> Iterator[Any]:
-    """The batches without their first few rows."""
+    """Yield batches without the first `skip` rows."""
     for batch in batches:
         if skip < batch.num_rows:
             yield batch.slice(skip)
@@ -198,10 +195,10 @@ def _is_trace_schema(schema: Any) -> bool:
 
 
 class ArrowStreamable(Protocol):
-    """What exports its columns as a stream of Arrow: a frame of pandas or polars, a table of Arrow or DuckDB."""
+    """An object with an Arrow stream: pandas, polars, Arrow, DuckDB."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The stream, in a capsule."""
+        """Return the stream in a capsule."""
         ...
 
 
@@ -209,20 +206,20 @@ class HuggingFaceDataset(Protocol):
     """A dataset of Hugging Face."""
 
     def with_format(self, type: Any = None) -> Any:
-        """The same, whose rows come as another kind of object."""
+        """Return the dataset with rows of another kind of object."""
         ...
 
 
 TableLike = ArrowStreamable | HuggingFaceDataset
 """A table in memory; none of the packages that make them is imported here."""
 TABLE_BATCH_ROWS = 256
-"""Rows that are held at once as plain objects."""
+"""Rows per batch of a table in memory."""
 PANDAS_INDEX_PREFIX = "__index_level_"
-"""How the column begins that pandas makes of an index without a name."""
+"""Prefix of the column that pandas makes of an unnamed index."""
 
 
 def is_memory_table(where: object) -> bool:
-    """Whether this is a table in memory.
+    """Tell whether this is a table in memory.
 
     >>> import pyarrow as pa
     >>> is_memory_table(pa.table({"query": ["When?"]})), is_memory_table("traces.jsonl")
@@ -237,12 +234,12 @@ def is_memory_table(where: object) -> bool:
 
 def _is_hugging_face_dataset(where: object) -> bool:
     splits = list(where.values()) if isinstance(where, Mapping) else []
-    found = [where, *splits[:1]]
-    return any(hasattr(one, "with_format") and hasattr(one, "iter") for one in found)
+    candidates = [where, *splits[:1]]
+    return any(hasattr(candidate, "with_format") and hasattr(candidate, "iter") for candidate in candidates)
 
 
 def describe_memory_table(table: object) -> str:
-    """What a frame is called, for people and in the manifest of a run.
+    """Describe a table in memory, for messages and for the manifest of a run.
 
     >>> import pyarrow as pa
     >>> describe_memory_table(pa.table({"query": ["When?"]}))
@@ -253,7 +250,7 @@ def describe_memory_table(table: object) -> str:
 
 
 def read_memory_rows(table: Any) -> Iterator[tuple[int, Any]]:
-    """The names of the columns (as row 0), then each row by its number: a Trace where the table is one of traces.
+    """Yield the column names as row 0, then each row by its number; a native table yields traces.
 
     Raises InputError for a dataset of several splits, and for columns that Arrow cannot hold.
     """
@@ -268,7 +265,7 @@ def read_memory_rows(table: Any) -> Iterator[tuple[int, Any]]:
 
 
 def read_memory_span_rows(table: Any) -> Iterator[tuple[int, Any]]:
-    """The rows of a frame of spans by their numbers, times as nanoseconds."""
+    """Yield the rows of a table of spans by their numbers, times as nanoseconds."""
     from ragfault.io.otel.exported_spans import iterate_batch_rows
 
     row = 0
@@ -303,7 +300,7 @@ def write_memory_table(source: Any, folder: Path) -> Path:
 
 
 def _iterate_batches(table: Any) -> Iterator[Any]:
-    """The frame as batches of Arrow, never more of it at once than it holds itself."""
+    """Yield the table as Arrow batches, never more at once than it holds itself."""
     import pyarrow as pa
 
     if isinstance(table, Mapping):
@@ -312,15 +309,15 @@ def _iterate_batches(table: Any) -> Iterator[Any]:
             f"this dataset holds several splits: {names}. Name one of them: data[{next(iter(table))!r}]."
         )
     if _is_hugging_face_dataset(table):
-        found: Iterable[Any] = (
+        batches: Iterable[Any] = (
             b for t in table.with_format("arrow").iter(TABLE_BATCH_ROWS) for b in t.to_batches()
         )
     else:
-        found = _open_arrow_stream(
+        batches = _open_arrow_stream(
             table.collect() if hasattr(table, "collect_schema") and hasattr(table, "collect") else table
         )
     try:
-        for batch in found:
+        for batch in batches:
             for start in range(0, batch.num_rows, TABLE_BATCH_ROWS):
                 yield batch.slice(start, TABLE_BATCH_ROWS)
     except pa.ArrowException as error:
@@ -331,8 +328,8 @@ def _open_arrow_stream(table: Any) -> Iterable[Any]:
     import pyarrow as pa
 
     try:
-        found: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
-        return found
+        reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
+        return reader
     except (pa.ArrowException, TypeError) as error:
         raise InputError(
             f"{describe_memory_table(table)} has a column of values of several kinds ({error}). Give it one kind, "
@@ -341,7 +338,7 @@ def _open_arrow_stream(table: Any) -> Iterable[Any]:
 
 
 def _decode_batch(batch: Any) -> list[Any]:
-    """The rows of a batch, as traces where its columns are theirs."""
+    """Decode the rows of a batch, as traces where its columns are those of a trace."""
     import pyarrow as pa
 
     from ragfault.io.formats.arrow import TRACE_SCHEMA, table_to_traces
@@ -355,7 +352,7 @@ def _decode_batch(batch: Any) -> list[Any]:
 
 
 def _choose_parquet_type(kind: Any) -> Any:
-    """The type as Parquet can hold it: views become what they show."""
+    """Choose the type that Parquet can hold: views become plain types."""
     import pyarrow as pa
 
     if pa.types.is_string_view(kind):

@@ -33,16 +33,16 @@ DICTIONARY_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 
 class TrecLayout(NamedTuple):
-    """What stands in the lines of a file."""
+    """Layout of the lines of a file."""
 
     kind: str
     fields: tuple[str, ...]
     value_field: str
     """The field that is a number."""
     min_fields: int
-    """How many fields a line has at least."""
+    """Minimum number of fields."""
     max_fields: float
-    """How many it has at most."""
+    """Maximum number of fields."""
 
 
 RUN_LAYOUT = TrecLayout("run", ("query", "iteration", "chunk", "rank", "score", "tag"), "score", 5, math.inf)
@@ -93,7 +93,7 @@ def _read_table(path: FilePath, layout: TrecLayout, faults: list[InputFault] | N
 
 
 def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
-    """The file as Arrow reads it, or None where it must be read line by line."""
+    """Read the file by Arrow; None where it must be read line by line."""
     with pa.input_stream(name) as stream:
         tab = b"\t" in stream.read(4096).split(b"\n", 1)[0]
     with pa.input_stream(name) as stream:
@@ -119,7 +119,7 @@ def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
 
 
 def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
-    """Whether the columns are surely those that any white space would have made."""
+    """Tell whether the columns are surely those that any white space would have made."""
     # Two blanks in a row leave an empty field between them: with one field too few the count still fits.
     names = pa.concat_arrays([part.dictionary for column in table.columns[:2] for part in column.chunks])
     ids = pa.chunked_array([names, *table["chunk"].chunks])
@@ -129,11 +129,11 @@ def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
 
 
 def _read_lines(name: str, layout: TrecLayout, faults: list[InputFault] | None) -> pa.Table:
-    """The file read line by line; raises or collects what is wrong."""
+    """Read the file line by line; raise or collect faults."""
     with pa.input_stream(name) as stream:
         lines = stream.read().removeprefix(b"\xef\xbb\xbf").splitlines()
     rows: list[TrecRow] = []
-    found: list[InputFault] = []
+    parsed_rows: list[InputFault] = []
     count = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -143,13 +143,13 @@ def _read_lines(name: str, layout: TrecLayout, faults: list[InputFault] | None) 
         except ValueError as error:
             count += 1
             if faults is not None or count <= MAX_FAULTS_SHOWN:
-                found.append(InputFault(name, number, str(error), line.decode("utf-8", "replace")))
+                parsed_rows.append(InputFault(name, number, str(error), line.decode("utf-8", "replace")))
     if not rows and not count:
         raise InputError(f"the {layout.kind} {name} is empty.")
     if count and faults is None:
-        raise BadTraces(found, len(rows), count)
+        raise BadTraces(parsed_rows, len(rows), count)
     if faults is not None:
-        faults += found
+        faults += parsed_rows
     query, chunk, value = ([row[at] for row in rows] for at in range(3))
     return pa.table(
         {
@@ -161,7 +161,7 @@ def _read_lines(name: str, layout: TrecLayout, faults: list[InputFault] | None) 
 
 
 def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
-    """The query, the chunk and the number of a line; raises ValueError that says what is wrong."""
+    """Return query, chunk and number of a line. Raises ValueError with the reason."""
     try:
         # As bytes: white space is that of ASCII, here as in trec_eval.
         fields = [field.decode() for field in line.split()]
@@ -219,7 +219,7 @@ def _load_gold(path: FilePath, faults: list[InputFault] | None) -> dict[str, dic
 
 
 def _rank_chunks(run: pa.Table) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
-    """The queries of a run, each with its chunks in order."""
+    """Yield the queries of a run, each with its chunks in order."""
     query = run["query"].unify_dictionaries().combine_chunks()
     if not len(query):
         return
@@ -280,7 +280,7 @@ def _format_grades(trace: Trace) -> Iterator[str]:
 
 
 def _choose_scores(chunks: tuple[Chunk, ...]) -> list[float]:
-    """The chunks' own scores where a reader that sorts by them finds the same order, else whole numbers."""
+    """Return the chunks' own scores where sorting by them keeps the order, else integers."""
     scores = [chunk.score for chunk in chunks if chunk.score is not None]
     if len(scores) == len(chunks) and not any(map(math.isnan, scores)):
         with np.errstate(over="ignore"):

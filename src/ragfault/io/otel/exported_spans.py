@@ -31,23 +31,23 @@ OBJECT_ATTRIBUTES = (
     "langfuse.observation.output",
     "langfuse.observation.usage_details",
 )
-"""Attributes whose value is an object or a list by itself, and not one attribute for each of its parts."""
+"""Attributes that hold an object or a list and are not flattened."""
 
 LIST_SUFFIXES = ("documents", "messages")
-"""How the columns end that hold lists, also where a table of text has them as Python prints them."""
+"""Suffixes of columns that hold lists, also as printed by Python."""
 
 STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error"}
 STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 SPAN_BATCH_ROWS = 256
-"""Rows of a table that are held at once."""
+"""Rows per batch."""
 
 
 def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
-    """The operations that a record stands for: a span, or all spans of a trace, as Phoenix's CLI prints it.
+    """Convert a record to spans: one span, or all spans of a trace as Phoenix's CLI prints them.
 
     >>> span = {"name": "ask", "context": {"trace_id": "a" * 32, "span_id": "b" * 16}, "parent_id": None}
-    >>> [one.name for one in read_exported_spans({"traceId": "a" * 32, "spans": [span]})]
+    >>> [span.name for span in read_exported_spans({"traceId": "a" * 32, "spans": [span]})]
     ['ask']
     """
     spans = parse_embedded_json(record.get("spans"))
@@ -57,14 +57,14 @@ def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
 
 
 def read_exported_span(record: dict[str, Any]) -> OtelSpan:
-    """The operation that a record of a span stands for; raises `Wrong` where it names no trace or span.
+    """Convert the record of a span. Raises `InvalidRecord` where it names no trace or span.
 
     Ids stand in `context`, in `trace_id` and `span_id`, or in columns such as `context.trace_id`; attributes
     are flat, nested, or columns `attributes.…`; times are ISO texts or nanoseconds.
 
     >>> record = {"name": "chat", "context": {"trace_id": "0x" + "a" * 32, "span_id": "b" * 16}, "span_kind": "LLM"}
-    >>> made = read_exported_span(record | {"attributes": {"llm": {"model_name": "m"}}})
-    >>> made.trace[:4], made.attributes
+    >>> span = read_exported_span(record | {"attributes": {"llm": {"model_name": "m"}}})
+    >>> span.trace[:4], span.attributes
     ('aaaa', {'llm.model_name': 'm', 'openinference.span.kind': 'LLM'})
     """
     trace = _normalize_hex(_get_field(record, "trace_id", "traceId"))
@@ -92,7 +92,7 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
 
 
 def _get_field(record: dict[str, Any], *names: str) -> Any:
-    """The value under one of these names, here or in the context."""
+    """Return the value under one of these names, in the record or its context."""
     context = parse_embedded_json(record.get("context"))
     for name in names:
         for value in (
@@ -110,7 +110,7 @@ def _normalize_hex(value: Any) -> str:
 
 
 def parse_nanoseconds(value: Any) -> int:
-    """A moment in nanoseconds; none where it is not to be read."""
+    """Parse a time to nanoseconds; 0 where it cannot be read."""
     if isinstance(value, str):
         if value.isdecimal() and len(value) < 20:
             return int(value)
@@ -137,18 +137,20 @@ def _parse_status(record: dict[str, Any]) -> tuple[SpanStatus, str]:
 
 
 def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    _flatten_value(parse_embedded_json(record.get("attributes")), "", made)
+    attributes: dict[str, Any] = {}
+    _flatten_value(parse_embedded_json(record.get("attributes")), "", attributes)
     for name, value in record.items():
         if name.startswith("attributes.") and value is not None:
             listed = name.endswith(LIST_SUFFIXES) and isinstance(value, str)
             _flatten_value(
-                parse_cell("metadata", value) if listed else value, name.removeprefix("attributes."), made
+                parse_cell("metadata", value) if listed else value,
+                name.removeprefix("attributes."),
+                attributes,
             )
     kind = record.get("span_kind")
     if isinstance(kind, str) and kind and kind != "UNKNOWN":
-        made.setdefault("openinference.span.kind", kind)
-    return made
+        attributes.setdefault("openinference.span.kind", kind)
+    return attributes
 
 
 def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int = 0) -> None:
@@ -183,28 +185,28 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
 
 
 def _unwrap_value(value: Any) -> Any:
-    """The value of an attribute in the manner of OTLP."""
+    """Unwrap an attribute value of OTLP."""
     return next(iter(value.values()), None) if isinstance(value, dict) else value
 
 
 def _parse_events(values: Any) -> Iterator[SpanEvent]:
     for event in values if isinstance(values, list) else ():
         if isinstance(event := parse_embedded_json(event), dict):
-            held: dict[str, Any] = {}
-            _flatten_value(parse_embedded_json(event.get("attributes")), "", held)
+            attributes: dict[str, Any] = {}
+            _flatten_value(parse_embedded_json(event.get("attributes")), "", attributes)
             time = parse_nanoseconds(event.get("timestamp") or event.get("timeUnixNano"))
-            yield SpanEvent(name=str(event.get("name") or ""), time=time, attributes=held)
+            yield SpanEvent(name=str(event.get("name") or ""), time=time, attributes=attributes)
 
 
 def _parse_resource(value: Any) -> dict[str, Any]:
-    held: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     resource = parse_embedded_json(value)
-    _flatten_value(resource.get("attributes") if isinstance(resource, dict) else None, "", held)
-    return held
+    _flatten_value(resource.get("attributes") if isinstance(resource, dict) else None, "", attributes)
+    return attributes
 
 
 def read_parquet_span_rows(name: str) -> Iterator[tuple[int, Any]]:
-    """The rows of a Parquet file by their numbers, times as nanoseconds; raises `InputError` where it is broken."""
+    """Yield the rows of a Parquet file by number, times as nanoseconds. Raises `InputError` where it is broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -220,7 +222,7 @@ def read_parquet_span_rows(name: str) -> Iterator[tuple[int, Any]]:
 
 
 def iterate_batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a batch of Arrow, times as nanoseconds."""
+    """Yield the rows of an Arrow batch, times as nanoseconds."""
     names = batch.schema.names
     for values in zip(*map(_read_column, batch.columns), strict=True):
         yield dict(zip(names, values, strict=True))
@@ -230,8 +232,8 @@ def _read_column(column: Any) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
-        found: list[Any] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
-        return found
+        nanoseconds: list[Any] = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
+        return nanoseconds
     try:
         return list(column.to_pylist())
     except (ValueError, ImportError):

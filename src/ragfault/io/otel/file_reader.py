@@ -22,10 +22,10 @@ from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langsm
 from ragfault.records import Trace
 
 SETTLE_SPANS, MAX_WAIT_SPANS = 50_000, 200_000
-"""How many spans are read after the root of a trace, or after the first of it, before it is taken as complete."""
+"""Spans read after the root of a trace, or after its first span, before it counts as complete."""
 
 OTLP_READERS = {"resourceSpans": read_spans_json, "resourceLogs": read_logs_json}
-"""What a line of the collector's file exporter holds."""
+"""Readers by the key that a line of the collector's file exporter has."""
 
 
 SPAN_READERS = {
@@ -33,11 +33,11 @@ SPAN_READERS = {
     "langsmith": read_langsmith_run,
     "otlp": read_exported_spans,
 }
-"""Shape → what makes operations of one record."""
+"""Shape → reader of one record."""
 
 
 def contains_spans(payload: Any, options: ReadOptions) -> bool | None:
-    """Whether a line, a row or the header of a table is one of spans; None where that cannot be told.
+    """Tell whether a line, a row or the header of a table is one of spans; None where that is unclear.
 
     >>> contains_spans(b'{"resourceSpans": []}', ReadOptions({}, None, None, 100))
     True
@@ -56,7 +56,7 @@ def contains_spans(payload: Any, options: ReadOptions) -> bool | None:
 
 
 class SpanFileReader:
-    """Joins the spans of one reading into traces, and hands in what is wrong with lines and traces.
+    """Collects the spans of files into traces and reports faults of lines and traces.
 
     Its window counts spans in the place of seconds, so that the same files make the same traces.
     """
@@ -69,7 +69,7 @@ class SpanFileReader:
         self.unrelated_count = 0
 
     def read_file(self, name: str, payloads: Iterable[tuple[int, Any]]) -> Iterator[Trace]:
-        """The traces that are complete while the file is read."""
+        """Yield the traces that are complete while the file is read."""
         if self.options.column_map:
             raise InputError("a column map has no say over spans: leave --map out, or --shape otlp")
         last = 0
@@ -85,25 +85,25 @@ class SpanFileReader:
             yield from self._build_traces(self.buffer.pop_finished(self.buffer.counts.accepted))
 
     def read_remaining(self) -> Iterator[Trace]:
-        """What is left when all files are read; raises `InputError` where no trace had to do with RAG."""
+        """Yield the remaining traces. Raises `InputError` where no trace had to do with RAG."""
         yield from self._build_traces(self.buffer.flush())
         if self.unrelated_count and not self.collector.good_count and not self.collector.bad_count:
             raise InputError(
-                f"{self.unrelated_count:,} {'trace' if self.unrelated_count == 1 else 'traces'} of spans, and none of a RAG "
-                "system: no span says that it retrieves or asks a model (docs/spans.md names the attributes)"
+                f"{self.unrelated_count:,} {'trace' if self.unrelated_count == 1 else 'traces'} of spans, and none of "
+                "a RAG system: no span says that it retrieves or asks a model (docs/spans.md names the attributes)"
             )
 
     def _add_payload(self, name: str, line: int, payload: Any) -> None:
         if isinstance(payload, InvalidRecord):
             raise payload
-        found = self._decode_payload(payload)
+        request = self._decode_payload(payload)
         late = self.buffer.counts.late
-        self.buffer.add(found.spans, self.buffer.counts.accepted, found.events)
-        for one in found.spans:
-            if one.parent is None or one.trace not in self.locations:
-                self.locations[one.trace] = (name, line)
-        if found.rejected_count:
-            self.collector.report(name, line, found.message, payload)
+        self.buffer.add(request.spans, self.buffer.counts.accepted, request.events)
+        for span in request.spans:
+            if span.parent is None or span.trace not in self.locations:
+                self.locations[span.trace] = (name, line)
+        if request.rejected_count:
+            self.collector.report(name, line, request.message, payload)
         late = self.buffer.counts.late - late
         if late:
             self.collector.report(
@@ -115,7 +115,7 @@ class SpanFileReader:
             )
 
     def _decode_payload(self, payload: Any) -> DecodedRequest:
-        """What a line or row holds; raises `Wrong` or `InputError`."""
+        """Decode a line or row. Raises `InvalidRecord` or `InputError`."""
         if isinstance(payload, bytes):
             for key, read in OTLP_READERS.items():
                 if key.encode() in payload[:200]:

@@ -28,14 +28,14 @@ from ragfault.io.otel.spans import (
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_AUTO_DETECT = 32 + zlib.MAX_WBITS
-"""Lets zlib tell gzip from deflate by the first bytes."""
+"""Window size with which zlib detects gzip or deflate itself."""
 
 MAX_MEMBERS = 64
-"""How many packed parts a body may be made of."""
+"""Maximum number of compressed members of a body."""
 
 
 def decompress_body(body: bytes, encoding: str | None, limit: int) -> bytes:
-    """The body as it was before it was packed.
+    """Decompress the body of a request.
 
     `encoding` is that of the request: gzip, deflate, identity or none; a body that begins as gzip is taken for
     it in any case. No more than `limit` bytes are ever unpacked. Raises `InputError` where it is longer than
@@ -59,23 +59,23 @@ def decompress_body(body: bytes, encoding: str | None, limit: int) -> bytes:
 
 
 def _inflate_members(body: bytes, limit: int) -> bytes:
-    """As much as the limit allows and one byte more, of all members one after the other."""
-    made: list[bytes] = []
+    """Decompress at most one byte more than the limit allows, over all members."""
+    parts: list[bytes] = []
     room = limit + 1
     while body and room > 0:
-        if len(made) == MAX_MEMBERS:
+        if len(parts) == MAX_MEMBERS:
             raise InputError(f"the packed request is made of more than {MAX_MEMBERS} parts: pack it as one")
         member = zlib.decompressobj(ZLIB_AUTO_DETECT)
         try:
             part = member.decompress(body, room)
         except zlib.error as error:
             raise InputError(f"the request is not what its encoding says: {error}") from None
-        made.append(part)
+        parts.append(part)
         room -= len(part)
         if room > 0 and not member.eof:
             raise InputError("the packed request breaks off: send it again, whole")
         body = member.unused_data
-    return b"".join(made)
+    return b"".join(parts)
 
 
 SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
@@ -87,44 +87,44 @@ INT64_LIMIT = 2**63
 
 
 class OtlpMessage(Struct, gc=False, rename="camel"):
-    """A message of OTLP in JSON; fields of other names are passed over, as the protocol wants it."""
+    """A message of OTLP in JSON; unknown fields are ignored, as the protocol demands."""
 
 
-class KeyValueMessage(OtlpMessage):
+class _KeyValueMessage(OtlpMessage):
     key: str = ""
-    value: AnyValueMessage | None = None
+    value: _AnyValueMessage | None = None
 
 
-class ArrayValueMessage(OtlpMessage):
-    values: list[AnyValueMessage] | None = None
+class _ArrayValueMessage(OtlpMessage):
+    values: list[_AnyValueMessage] | None = None
 
 
-class KeyValueListMessage(OtlpMessage):
-    values: list[KeyValueMessage] | None = None
+class _KeyValueListMessage(OtlpMessage):
+    values: list[_KeyValueMessage] | None = None
 
 
-class AnyValueMessage(OtlpMessage):
+class _AnyValueMessage(OtlpMessage):
     string_value: str | None = None
     bool_value: bool | None = None
     int_value: int | str | None = None
     double_value: float | str | None = None
-    array_value: ArrayValueMessage | None = None
-    kvlist_value: KeyValueListMessage | None = None
+    array_value: _ArrayValueMessage | None = None
+    kvlist_value: _KeyValueListMessage | None = None
     bytes_value: str | None = None
 
 
-class StatusMessage(OtlpMessage):
+class _StatusMessage(OtlpMessage):
     code: int | str = 0
     message: str = ""
 
 
-class EventMessage(OtlpMessage):
+class _EventMessage(OtlpMessage):
     name: str = ""
     time_unix_nano: int | str = 0
-    attributes: list[KeyValueMessage] | None = None
+    attributes: list[_KeyValueMessage] | None = None
 
 
-class SpanMessage(OtlpMessage):
+class _SpanMessage(OtlpMessage):
     trace_id: str = ""
     span_id: str = ""
     parent_span_id: str | None = None
@@ -132,66 +132,66 @@ class SpanMessage(OtlpMessage):
     kind: int | str = 0
     start_time_unix_nano: int | str = 0
     end_time_unix_nano: int | str = 0
-    attributes: list[KeyValueMessage] | None = None
-    events: list[EventMessage] | None = None
-    status: StatusMessage | None = None
+    attributes: list[_KeyValueMessage] | None = None
+    events: list[_EventMessage] | None = None
+    status: _StatusMessage | None = None
 
 
-class LogRecordMessage(OtlpMessage):
+class _LogRecordMessage(OtlpMessage):
     trace_id: str | None = None
     span_id: str | None = None
     event_name: str | None = None
     time_unix_nano: int | str = 0
     observed_time_unix_nano: int | str = 0
-    attributes: list[KeyValueMessage] | None = None
-    body: AnyValueMessage | None = None
+    attributes: list[_KeyValueMessage] | None = None
+    body: _AnyValueMessage | None = None
 
 
-class ResourceMessage(OtlpMessage):
-    attributes: list[KeyValueMessage] | None = None
+class _ResourceMessage(OtlpMessage):
+    attributes: list[_KeyValueMessage] | None = None
 
 
-class ScopeMessage(OtlpMessage):
+class _ScopeMessage(OtlpMessage):
     spans: list[Raw] | None = None
     log_records: list[Raw] | None = None
 
 
-class ResourceGroupMessage(OtlpMessage):
-    """What one resource sent."""
+class _ResourceGroupMessage(OtlpMessage):
+    """Spans or log records of one resource."""
 
     resource: Raw = Raw(b"null")
-    scope_spans: list[ScopeMessage] | None = None
-    scope_logs: list[ScopeMessage] | None = None
+    scope_spans: list[_ScopeMessage] | None = None
+    scope_logs: list[_ScopeMessage] | None = None
 
 
-class ExportRequestMessage(OtlpMessage):
-    resource_spans: list[ResourceGroupMessage] | None = None
-    resource_logs: list[ResourceGroupMessage] | None = None
+class _ExportRequestMessage(OtlpMessage):
+    resource_spans: list[_ResourceGroupMessage] | None = None
+    resource_logs: list[_ResourceGroupMessage] | None = None
 
 
-REQUEST_DECODER = msgspec.json.Decoder(ExportRequestMessage)
-SPAN_DECODER = msgspec.json.Decoder(SpanMessage)
-LOG_RECORD_DECODER = msgspec.json.Decoder(LogRecordMessage)
-RESOURCE_DECODER = msgspec.json.Decoder(ResourceMessage | None)
+REQUEST_DECODER = msgspec.json.Decoder(_ExportRequestMessage)
+SPAN_DECODER = msgspec.json.Decoder(_SpanMessage)
+LOG_RECORD_DECODER = msgspec.json.Decoder(_LogRecordMessage)
+RESOURCE_DECODER = msgspec.json.Decoder(_ResourceMessage | None)
 
 
 def read_spans_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
-    """The spans of an export request in JSON; raises `InputError` where the body is none."""
+    """Decode the spans of an export request in JSON. Raises `InputError`."""
     scale = LimitChecker(limits)
     operations = []
     for part, resource in _iterate_items(body, scale, "resource_spans", "scope_spans", "spans"):
         try:
-            made = _build_span(SPAN_DECODER.decode(part), resource, scale)
+            span = _build_span(SPAN_DECODER.decode(part), resource, scale)
         except (ValueError, RecursionError) as error:
             scale.reject(_describe_error(error))
             continue
-        if made is not None:
-            operations.append(made)
+        if span is not None:
+            operations.append(span)
     return scale.build_result(operations, [])
 
 
 def read_logs_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
-    """The records of a log of an export request in JSON; raises `InputError` where the body is none."""
+    """Decode the log records of an export request in JSON. Raises `InputError`."""
     scale = LimitChecker(limits)
     events = []
     for part, _ in _iterate_items(body, scale, "resource_logs", "scope_logs", "log_records"):
@@ -209,7 +209,7 @@ def _describe_error(error: Exception) -> str:
 def _iterate_items(
     body: bytes, checker: LimitChecker, group_field: str, scope_field: str, item_field: str
 ) -> Iterator[tuple[Raw, dict[str, Any]]]:
-    """Each span or record as its own text, with its resource."""
+    """Yield each span or log record as raw JSON, with its resource."""
     count = 0
     for part in getattr(_decode_envelope(body, checker), group_field) or ():
         resource = _decode_resource(part.resource, checker)
@@ -225,18 +225,18 @@ def _iterate_items(
 
 
 def _decode_resource(part: Raw, checker: LimitChecker) -> dict[str, Any]:
-    """What is known of a resource; nothing, and a cut, where it is too long or malformed."""
+    """Decode a resource; one that is too long or malformed is empty and counted as cut."""
     try:
-        found = RESOURCE_DECODER.decode(part) if len(memoryview(part)) <= checker.limits.span else None
+        message = RESOURCE_DECODER.decode(part) if len(memoryview(part)) <= checker.limits.span else None
     except (ValueError, RecursionError):
-        found = None
-    if found is None:
+        message = None
+    if message is None:
         checker.cut_count += bytes(part) != b"null"
         return {}
-    return _build_attributes(found.attributes, checker)
+    return _build_attributes(message.attributes, checker)
 
 
-def _decode_envelope(body: bytes, checker: LimitChecker) -> ExportRequestMessage:
+def _decode_envelope(body: bytes, checker: LimitChecker) -> _ExportRequestMessage:
     checker.count_nodes(max(body.count(b"{") + body.count(b"["), body.count(b",") // 2))
     try:
         return REQUEST_DECODER.decode(body)
@@ -249,14 +249,14 @@ def _decode_envelope(body: bytes, checker: LimitChecker) -> ExportRequestMessage
 # --- from messages to records ----------------------------------------------------------------------
 
 
-def _build_span(span: SpanMessage, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:
+def _build_span(span: _SpanMessage, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:
     trace, name = _parse_id(span.trace_id, 32), _parse_id(span.span_id, 16)
     wrong = check_span_ids(trace, name)
     if wrong:
         checker.reject(wrong)
         return None
     parent = parse_linked_id(_parse_id(span.parent_span_id or "", 16), 16)
-    status = span.status or StatusMessage()
+    status = span.status or _StatusMessage()
     return OtelSpan(
         trace=trace,
         id=name,
@@ -276,7 +276,7 @@ def _build_span(span: SpanMessage, resource: dict[str, Any], checker: LimitCheck
     )
 
 
-def _build_event(event: EventMessage, checker: LimitChecker) -> SpanEvent:
+def _build_event(event: _EventMessage, checker: LimitChecker) -> SpanEvent:
     return SpanEvent(
         name=checker.cut_text(event.name),
         time=_parse_nanoseconds(event.time_unix_nano),
@@ -284,7 +284,7 @@ def _build_event(event: EventMessage, checker: LimitChecker) -> SpanEvent:
     )
 
 
-def _build_log_event(record: LogRecordMessage, checker: LimitChecker) -> SpanEvent:
+def _build_log_event(record: _LogRecordMessage, checker: LimitChecker) -> SpanEvent:
     attributes = _build_attributes(record.attributes, checker)
     if record.body is not None:
         attributes["body"] = _convert_value(record.body, checker, 0)
@@ -298,7 +298,7 @@ def _build_log_event(record: LogRecordMessage, checker: LimitChecker) -> SpanEve
 
 
 def _parse_id(text: str, digits: int) -> str:
-    """An id in lower-case hex; some exporters write base64, as protobuf does elsewhere."""
+    """Return an id in lower-case hex; some exporters write base64, as protobuf does elsewhere."""
     if text.endswith("=") and len(text) == (24 if digits == 32 else 12):
         try:
             return b64decode(text, validate=True).hex()
@@ -308,7 +308,7 @@ def _parse_id(text: str, digits: int) -> str:
 
 
 def _parse_enum(value: int | str, names: tuple[str, ...], prefix: str) -> str:
-    """What a number stands for, or a name such as `SPAN_KIND_SERVER`."""
+    """Return the name of a number, or of a text such as `SPAN_KIND_SERVER`."""
     if isinstance(value, str):
         bare = value.removeprefix(prefix).lower()
         if not bare.isdecimal():
@@ -323,7 +323,7 @@ def _parse_nanoseconds(value: int | str) -> int:
 
 
 def _parse_int64(value: int | str) -> int | str:
-    """The number that a text of digits is; else, and where it is beyond 64 bits, the text."""
+    """Parse digits to a number; keep the text of anything else and beyond 64 bits."""
     if isinstance(value, str):
         try:
             number = int(value) if len(value) <= 20 else INT64_LIMIT
@@ -333,15 +333,15 @@ def _parse_int64(value: int | str) -> int | str:
     return value if -INT64_LIMIT <= value < INT64_LIMIT else str(value)[:40]
 
 
-def _build_attributes(pairs: list[KeyValueMessage] | None, checker: LimitChecker) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+def _build_attributes(pairs: list[_KeyValueMessage] | None, checker: LimitChecker) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
     for pair in checker.cut_values(pairs or (), checker.limits.attributes):
         if not pair.key.endswith(VECTOR_SUFFIX):
-            made[pair.key] = _convert_value(pair.value, checker, 0)
-    return made
+            attributes[pair.key] = _convert_value(pair.value, checker, 0)
+    return attributes
 
 
-def _convert_value(value: AnyValueMessage | None, checker: LimitChecker, depth: int) -> Any:
+def _convert_value(value: _AnyValueMessage | None, checker: LimitChecker, depth: int) -> Any:
     if value is None:
         return None
     if value.string_value is not None:
@@ -388,9 +388,9 @@ def decode_request(
     encoding: str | None = None,
     limits: DecodeLimits = DEFAULT_LIMITS,
 ) -> DecodedRequest:
-    """What an export request holds: spans as operations, or the records of a log as events.
+    """Decode an export request to spans, or to the events of its log records.
 
-    `content` and `encoding` are the headers of the request: protobuf (which needs the extra `otlp`) or JSON,
+    `content_type` and `encoding` are the headers of the request: protobuf (which needs the extra `otlp`) or JSON,
     gzip or not. A span without ids, too long, malformed, or beyond the number allowed is counted by its reason
     in `rejected`, and the others are taken; embedding vectors are dropped; values beyond the limits are cut
     and counted. Raises `InputError` for a body that is too long, nested too deeply or no such request,
@@ -398,8 +398,8 @@ def decode_request(
 
     >>> span = '{"traceId": "0000000000000000000000000000000a", "spanId": "000000000000000b", "name": "chat"}'
     >>> body = '{"resourceSpans": [{"scopeSpans": [{"spans": [%s, {}]}]}]}' % span
-    >>> found = decode_request(body.encode(), content="application/json")
-    >>> found.operations[0].name, found.rejected
+    >>> found = decode_request(body.encode(), content_type="application/json")
+    >>> found.spans[0].name, found.rejected
     ('chat', {'no trace id': 1})
     """
     body = decompress_body(body, encoding, limits.body)

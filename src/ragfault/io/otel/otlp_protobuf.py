@@ -1,9 +1,7 @@
 """OTLP as protobuf: walk the envelope by hand and parse each span alone.
 
-A malformed span then costs one span and not the request, and parsing holds one span in memory at a time.
-
-So a broken span is one span lost and not a request, the memory that parsing takes is that of one span, and
-spans beyond the limit cost nothing.
+A malformed span then costs one span and not the request, parsing holds one span in memory at a time, and spans
+beyond the limit cost nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ SPAN_KINDS: Final = ("internal", "internal", "server", "client", "producer", "co
 STATUS_CODES: Final[tuple[SpanStatus, ...]] = ("unset", "ok", "error")
 
 RESOURCE_FIELD, SCOPES_FIELD = 1, 2
-"""The fields of what one resource sent."""
+"""Field numbers of `ResourceSpans` and `ResourceLogs`."""
 ITEMS_FIELD = 2
-"""The field of a scope that holds its spans or records."""
+"""Field number of the items in a scope."""
 
 FieldRange = tuple[int, int, int]
-"""A field: its number, where it begins, where it ends."""
+"""Number, start and end of a field."""
 
 
 class MalformedMessage(ValueError):
@@ -41,23 +39,23 @@ class MalformedMessage(ValueError):
 
 
 def read_spans_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
-    """The spans of an `ExportTraceServiceRequest`; raises `InputError` where the body is none."""
+    """Decode the spans of an `ExportTraceServiceRequest`. Raises `InputError`."""
     message = _load_message_types()
     scale = LimitChecker(limits)
     operations: list[OtelSpan] = []
 
     def take(part: bytes, resource: dict[str, Any]) -> None:
         span = message.span.FromString(part)
-        made = _build_span(span, resource, scale)
-        if made is not None:
-            operations.append(made)
+        built = _build_span(span, resource, scale)
+        if built is not None:
+            operations.append(built)
 
     _walk_request(body, scale, take, message.resource)
     return scale.build_result(operations, [])
 
 
 def read_logs_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
-    """The records of an `ExportLogsServiceRequest`; raises `InputError` where the body is none."""
+    """Decode the log records of an `ExportLogsServiceRequest`. Raises `InputError`."""
     message = _load_message_types()
     scale = LimitChecker(limits)
     events: list[SpanEvent] = []
@@ -70,7 +68,7 @@ def read_logs_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
 
 
 class _ProtobufMessageTypes:
-    """The messages of OTLP that are parsed, once the package that knows them is there."""
+    """Message types of the OTLP package."""
 
     def __init__(self) -> None:
         try:
@@ -132,15 +130,15 @@ def _decode_item(part: bytes, resource: dict[str, Any], take: Any, checker: Limi
 def _decode_resource(
     body: bytes, begin: int, end: int, resource_type: Any, checker: LimitChecker
 ) -> dict[str, Any]:
-    """What is known of a resource; nothing, and a cut, where it is too long."""
-    made: dict[str, Any] = {}
+    """Decode a resource; one that is too long is empty and counted as cut."""
+    attributes: dict[str, Any] = {}
     for number, start, stop in _iterate_fields(body, begin, end, checker):
         if number == RESOURCE_FIELD:
             if stop - start <= checker.limits.span:
-                made = _build_attributes(resource_type.FromString(body[start:stop]).attributes, checker)
+                attributes = _build_attributes(resource_type.FromString(body[start:stop]).attributes, checker)
             else:
                 checker.cut_count += 1
-    return made
+    return attributes
 
 
 def _iterate_items(body: bytes, begin: int, end: int, checker: LimitChecker) -> Iterator[tuple[int, int]]:
@@ -152,7 +150,7 @@ def _iterate_items(body: bytes, begin: int, end: int, checker: LimitChecker) -> 
 
 
 def _iterate_fields(body: bytes, position: int, end: int, checker: LimitChecker) -> Iterator[FieldRange]:
-    """The fields between two places that have a length; those of other kinds are passed over."""
+    """Yield the length-delimited fields between two positions."""
     while position < end:
         checker.count_nodes()
         tag, position = _read_varint(body, position, end)
@@ -234,11 +232,11 @@ def _build_log_event(record: Any, checker: LimitChecker) -> SpanEvent:
 
 
 def _build_attributes(pairs: Any, checker: LimitChecker) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for pair in checker.cut_values(pairs, checker.limits.attributes):
         if not pair.key.endswith(VECTOR_SUFFIX):
-            made[pair.key] = _convert_value(pair.value, checker, 0)
-    return made
+            attributes[pair.key] = _convert_value(pair.value, checker, 0)
+    return attributes
 
 
 def _convert_value(value: Any, checker: LimitChecker, depth: int) -> Any:
@@ -252,13 +250,13 @@ def _convert_value(value: Any, checker: LimitChecker, depth: int) -> Any:
             checker.cut_count += 1
             return None
         if which == "array_value":
-            found = checker.cut_values(value.array_value.values, checker.limits.items)
-            return [_convert_value(part, checker, depth + 1) for part in found]
+            content = checker.cut_values(value.array_value.values, checker.limits.items)
+            return [_convert_value(part, checker, depth + 1) for part in content]
         pairs = checker.cut_values(value.kvlist_value.values, checker.limits.items)
         return {pair.key: _convert_value(pair.value, checker, depth + 1) for pair in pairs}
-    found = getattr(value, which)
+    content = getattr(value, which)
     if which == "bytes_value":
         from base64 import b64encode
 
-        return checker.cut_text(b64encode(found).decode())
-    return found
+        return checker.cut_text(b64encode(content).decode())
+    return content

@@ -31,7 +31,7 @@ from ragfault.io.otel.spans import OtelSpan, SpanEvent
 from ragfault.records import TokenCounts
 
 MAX_SEARCH_DEPTH = 12
-"""How deep a question or an answer is looked for."""
+"""Maximum depth of the search for a question or an answer."""
 
 QUESTION_KEYS = (
     *("query", "question", "query_str", "user_input", "user_query", "input", "prompt", "text", "q"),
@@ -42,24 +42,24 @@ ANSWER_KEYS = (
     *("message", "messages", "generations", "choices", "outputs", "return_values", "data", "kwargs"),
     *("update", "parts"),
 )
-"""The keys that are looked under, in order."""
+"""The keys that are searched, in order."""
 
 JSON_PREFIXES = ("traceloop.entity.", "gen_ai.task.")
-"""How the names of attributes begin whose value is JSON in any case."""
+"""Prefixes of attributes whose value is always JSON."""
 
 USER_ROLES = ("user", "human")
 ASSISTANT_ROLES = ("assistant", "ai", "model", "AIMessage", "AIMessageChunk")
 
 
 class RecordedMessage(NamedTuple):
-    """What somebody says to a model, or a model says."""
+    """A message to or from a model."""
 
     role: str
     text: str
 
 
 def parse_embedded_json(value: Any) -> Any:
-    """The object or list that a text of JSON is; whatever else it is, itself.
+    """Parse a text that is a JSON object or list; return anything else unchanged.
 
     >>> parse_embedded_json('{"query": "When?"}'), parse_embedded_json("When?"), parse_embedded_json("[1040")
     ({'query': 'When?'}, 'When?', '[1040')
@@ -73,7 +73,7 @@ def parse_embedded_json(value: Any) -> Any:
 
 
 def get_recorded_value(attributes: dict[str, Any], names: Iterable[str]) -> Any:
-    """The first of these attributes that is there, without the quotes where its JSON is a mere text.
+    """Return the first of these attributes that is set, without quotes where its JSON is a mere text.
 
     >>> get_recorded_value({"traceloop.entity.output": '"In 1040."'}, ["output.value", "traceloop.entity.output"])
     'In 1040.'
@@ -86,7 +86,7 @@ def get_recorded_value(attributes: dict[str, Any], names: Iterable[str]) -> Any:
 
 
 def unquote_json(value: Any) -> Any:
-    """The text that a text of JSON is; whatever else it is, itself."""
+    """Parse a text that is a JSON string; return anything else unchanged."""
     if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
         try:
             return msgspec.json.decode(value)
@@ -96,53 +96,53 @@ def unquote_json(value: Any) -> Any:
 
 
 def collect_numbered(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """The objects whose parts stand in attributes `PREFIX NUMBER . PART`, in the order of their numbers.
+    """Collect objects from attributes named `PREFIX NUMBER . PART`, in the order of their numbers.
 
     >>> collect_numbered({"doc.1.text": "b", "doc.0.text": "a", "doc.0.score": 0.5}, "doc.")
     [{'text': 'a', 'score': 0.5}, {'text': 'b'}]
     """
-    found: dict[int, dict[str, Any]] = {}
+    objects: dict[int, dict[str, Any]] = {}
     length = len(prefix)
     for name, value in attributes.items():
         if name.startswith(prefix):
             place, _, part = name[length:].partition(".")
             if place.isdecimal() and len(place) < 10:
-                found.setdefault(int(place), {})[part] = value
-    return [found[place] for place in sorted(found)] if len(found) > 1 else list(found.values())
+                objects.setdefault(int(place), {})[part] = value
+    return [objects[place] for place in sorted(objects)] if len(objects) > 1 else list(objects.values())
 
 
 # --- messages --------------------------------------------------------------------------------------
 
 
 def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
-    """The messages that a value holds: a list of them, of lists of them, or an object around them.
+    """Extract the messages of a value: a list, nested lists, or an object around them.
 
     >>> extract_messages('[{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]')
-    [Message(role='user', text='When?')]
+    [RecordedMessage(role='user', text='When?')]
     """
     value = parse_embedded_json(value)
     if depth > MAX_SEARCH_DEPTH:
         return []
     if isinstance(value, dict):
-        if (found := _extract_message(value)) is not None:
-            return [found]
+        if (message := _extract_message(value)) is not None:
+            return [message]
         inner = next((value[key] for key in ("messages", "generations", "choices") if key in value), None)
         return [] if inner is None else extract_messages(inner, depth + 1)
     if isinstance(value, list):
         return [
-            found
+            message
             for part in value
             if isinstance(part, (dict, list))
-            for found in extract_messages(part, depth + 1)
+            for message in extract_messages(part, depth + 1)
         ]
     return []
 
 
 def _extract_message(value: dict[str, Any]) -> RecordedMessage | None:
-    """The message that an object is, in the manner of OpenAI, gen_ai, LangChain or OpenInference."""
+    """Read an object as a message of OpenAI, gen_ai, LangChain or OpenInference."""
     for wrapper in ("message", "kwargs", "data"):
-        if isinstance(inner := value.get(wrapper), dict) and (found := _extract_message(inner)) is not None:
-            return found
+        if isinstance(inner := value.get(wrapper), dict) and (message := _extract_message(inner)) is not None:
+            return message
     who = value.get("role") or value.get("message.role") or value.get("type")
     body = next((value[key] for key in ("content", "parts", "message.content") if value.get(key)), None)
     if not isinstance(who, str) or body is None:
@@ -152,19 +152,19 @@ def _extract_message(value: dict[str, Any]) -> RecordedMessage | None:
 
 
 def _extract_text(body: Any, depth: int = 0) -> str:
-    """The words of a content: a text, or parts of which some are texts."""
+    """Join the texts of a content."""
     if isinstance(body, str):
         return body
     if isinstance(body, list) and depth < MAX_SEARCH_DEPTH:
         return "\n".join(text for part in body if (text := _extract_text(part, depth + 1)))
     if isinstance(body, dict) and body.get("type", "text") in ("text", "input_text", "output_text"):
-        found = next((body[key] for key in ("text", "content") if isinstance(body.get(key), str)), "")
-        return str(found)
+        inner = next((body[key] for key in ("text", "content") if isinstance(body.get(key), str)), "")
+        return str(inner)
     return ""
 
 
 def get_last_text(messages: Sequence[RecordedMessage], roles: tuple[str, ...]) -> str | None:
-    """The last text that one of these roles says."""
+    """Return the last text of one of these roles."""
     return next((message.text for message in reversed(messages) if message.role in roles), None)
 
 
@@ -172,7 +172,7 @@ def get_last_text(messages: Sequence[RecordedMessage], roles: tuple[str, ...]) -
 
 
 def extract_question(value: Any, depth: int = 0) -> str | None:
-    """The question in an input: a text as it is, of messages the last by the user, of an object by its key.
+    """Extract the question of an input: a text, the last user message, or the value of a usual key.
 
     >>> extract_question("When?"), extract_question('{"query_bundle": {"query_str": "When?", "embedding": null}}')
     ('When?', 'When?')
@@ -183,7 +183,7 @@ def extract_question(value: Any, depth: int = 0) -> str | None:
 
 
 def extract_answer(value: Any) -> str | None:
-    """The answer in an output, in the same way: of messages the last by the model.
+    """Extract the answer of an output: a text, the last assistant message, or the value of a usual key.
 
     >>> extract_answer('{"context": ["Oslo, 1040"], "answer": "In 1040."}'), extract_answer("In 1040.")
     ('In 1040.', 'In 1040.')
@@ -198,8 +198,8 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
     if depth > MAX_SEARCH_DEPTH:
         return None
     if isinstance(value, list):
-        if found := get_last_text(extract_messages(value), roles):
-            return found
+        if last_text := get_last_text(extract_messages(value), roles):
+            return last_text
         parts = [part for part in value if not (isinstance(part, dict) and _extract_message(part))]
         return next((text for part in parts if (text := _search_text(part, keys, roles, depth + 1))), None)
     if not isinstance(value, dict):
@@ -213,9 +213,6 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
     return _search_text(only, keys, roles, depth + 1) if isinstance(only, (str, dict)) else None
 
 
-SPEAKER = ASSISTANT_ROLES
-
-
 MESSAGE_EVENT_ROLES = {
     "gen_ai.user.message": "user",
     "gen_ai.system.message": "system",
@@ -225,119 +222,119 @@ MESSAGE_EVENT_ROLES = {
 """Events that hold one message of a prompt each."""
 
 UNKNOWN_MODEL = "unknown"
-"""What some instrumentations write where they find no name of a model."""
+"""Placeholder of some instrumentations for a missing model name."""
 
 
 def get_query(step: SpanStep) -> str | None:
-    """The question that a step was asked, if it says so."""
+    """Return the question that a step was asked, if recorded."""
     for part in step.records:
-        if found := _get_span_query(part, step.role):
-            return found
+        if query := _get_span_query(part, step.role):
+            return query
     return None
 
 
 def _get_span_query(span: OtelSpan, role: str) -> str | None:
-    held = span.attributes
+    attributes = span.attributes
     if role in ("retriever", "reranker") and isinstance(
-        found := get_first_attribute(held, QUERY_ATTRIBUTES), str
+        query := get_first_attribute(attributes, QUERY_ATTRIBUTES), str
     ):
-        return found
+        return query
     if role == "llm":
         return get_last_text(_get_prompt_messages(span), USER_ROLES) or extract_question(
-            get_recorded_value(held, INPUT_ATTRIBUTES)
+            get_recorded_value(attributes, INPUT_ATTRIBUTES)
         )
-    return extract_question(get_recorded_value(held, INPUT_ATTRIBUTES)) or get_last_text(
+    return extract_question(get_recorded_value(attributes, INPUT_ATTRIBUTES)) or get_last_text(
         _get_prompt_messages(span), USER_ROLES
     )
 
 
 def get_output(step: SpanStep) -> str | None:
-    """The text that a step made, if it says so."""
+    """Return the text that a step produced, if recorded."""
     for part in step.records:
-        if found := _get_span_output(part, step.role):
-            return found
+        if output := _get_span_output(part, step.role):
+            return output
     return None
 
 
 def _get_span_output(span: OtelSpan, role: str) -> str | None:
-    made = extract_answer(get_recorded_value(span.attributes, OUTPUT_ATTRIBUTES))
-    if made and role != "llm":
-        return made
+    output = extract_answer(get_recorded_value(span.attributes, OUTPUT_ATTRIBUTES))
+    if output and role != "llm":
+        return output
     completed = _get_completion_messages(span)
-    spoken = get_last_text(completed, SPEAKER) or (completed[-1].text if completed else None)
-    return spoken or made
+    spoken = get_last_text(completed, ASSISTANT_ROLES) or (completed[-1].text if completed else None)
+    return spoken or output
 
 
 def get_prompt(step: SpanStep) -> str:
-    """All that a model was given to read; empty where it was not recorded."""
+    """Return the full prompt of a model call; empty where it was not recorded."""
     for part in step.records:
-        if found := _get_prompt_messages(part):
-            return "\n".join(message.text for message in found)
+        if messages := _get_prompt_messages(part):
+            return "\n".join(message.text for message in messages)
         if isinstance(raw := get_recorded_value(part.attributes, INPUT_ATTRIBUTES), str):
             return _join_json_texts(raw)
     return ""
 
 
 def _join_json_texts(raw: str) -> str:
-    """The texts within a text of JSON, one after the other."""
-    found: list[str] = []
+    """Join all texts within a JSON text."""
+    texts: list[str] = []
     left = [parse_embedded_json(raw)]
     while left:
         value = left.pop()
         if isinstance(value, str):
-            found.append(value)
+            texts.append(value)
         elif isinstance(value, (list, dict)):
             left += value.values() if isinstance(value, dict) else value
-    return "\n".join(found)
+    return "\n".join(texts)
 
 
 # --- messages, in attributes and in events ---------------------------------------------------------
 
 
 def _get_prompt_messages(span: OtelSpan) -> list[RecordedMessage]:
-    found = _collect_messages(span.attributes, PROMPT_ATTRIBUTES, PROMPT_PREFIXES, "user")
-    if found or not span.events:
-        return found
+    messages = _collect_messages(span.attributes, PROMPT_ATTRIBUTES, PROMPT_PREFIXES, "user")
+    if messages or not span.events:
+        return messages
     for event in span.events:
         if event.name in MESSAGE_EVENT_ROLES:
             if text := _get_event_text(event):
-                found.append(RecordedMessage(MESSAGE_EVENT_ROLES[event.name], text))
+                messages.append(RecordedMessage(MESSAGE_EVENT_ROLES[event.name], text))
         elif event.name.startswith("gen_ai."):
-            found += _collect_messages(event.attributes, PROMPT_ATTRIBUTES, (), "user")
-    return found
+            messages += _collect_messages(event.attributes, PROMPT_ATTRIBUTES, (), "user")
+    return messages
 
 
 def _get_completion_messages(span: OtelSpan) -> list[RecordedMessage]:
-    found = _collect_messages(span.attributes, COMPLETION_ATTRIBUTES, COMPLETION_PREFIXES, "assistant")
-    if found or not span.events:
-        return found
+    messages = _collect_messages(span.attributes, COMPLETION_ATTRIBUTES, COMPLETION_PREFIXES, "assistant")
+    if messages or not span.events:
+        return messages
     for event in span.events:
         if event.name == "gen_ai.choice":
             if text := _get_event_text(event):
-                found.append(RecordedMessage("assistant", text))
+                messages.append(RecordedMessage("assistant", text))
         elif event.name.startswith("gen_ai."):
-            found += _collect_messages(event.attributes, COMPLETION_ATTRIBUTES, (), "assistant")
-    return found
+            messages += _collect_messages(event.attributes, COMPLETION_ATTRIBUTES, (), "assistant")
+    return messages
 
 
 def _collect_messages(
     attributes: dict[str, Any], names: tuple[str, ...], prefixes: tuple[str, ...], role: str
 ) -> list[RecordedMessage]:
-    """Messages as one value, as a plain text, or one attribute for each part of each."""
+    """Collect messages from one value, from a plain text, or from numbered attributes."""
     value = get_first_attribute(attributes, names)
     if value is not None:
-        found = extract_messages(value)
-        if not found and isinstance(value, str) and isinstance(parse_embedded_json(value), str):
-            found = [RecordedMessage(role, value)]
-        if found:
-            return found
+        messages = extract_messages(value)
+        if not messages and isinstance(value, str) and isinstance(parse_embedded_json(value), str):
+            messages = [RecordedMessage(role, value)]
+        if messages:
+            return messages
     for prefix in prefixes:
-        if found := [
+        if messages := [
             message
             for part in collect_numbered(attributes, prefix)
             if (message := _parse_numbered_message(part, role))
         ]:
-            return found
+            return messages
     return []
 
 
@@ -346,7 +343,7 @@ def _parse_numbered_message(part: dict[str, Any], role: str) -> RecordedMessage 
     text = get_first_attribute(part, ("message.content", "content", "prompt.text", "completion.text"))
     if text is None:
         contents = collect_numbered(part, "message.contents.")
-        text = "\n".join(str(found) for one in contents if (found := one.get("message_content.text")))
+        text = "\n".join(str(content) for block in contents if (content := block.get("message_content.text")))
     elif isinstance(text, str) and isinstance(blocks := parse_embedded_json(text), list):
         text = (
             "\n".join(message.text for message in extract_messages([{"role": "user", "content": blocks}]))
@@ -356,13 +353,13 @@ def _parse_numbered_message(part: dict[str, Any], role: str) -> RecordedMessage 
 
 
 def _get_event_text(event: SpanEvent) -> str | None:
-    """The words of an event that is one message."""
-    held = event.attributes
+    """Return the text of an event that is one message."""
+    attributes = event.attributes
     for value in (
-        held.get("content"),
-        held.get("message"),
-        held.get("body"),
-        held.get("gen_ai.event.content"),
+        attributes.get("content"),
+        attributes.get("message"),
+        attributes.get("body"),
+        attributes.get("gen_ai.event.content"),
     ):
         if value and (text := extract_answer(value)):
             return text
@@ -373,25 +370,25 @@ def _get_event_text(event: SpanEvent) -> str | None:
 
 
 def get_model(step: SpanStep) -> str | None:
-    """The model that a step asked, if it says so."""
+    """Return the model that a step called, if recorded."""
     for part in step.records:
-        found = get_first_attribute(part.attributes, MODEL_ATTRIBUTES)
-        if found is not None and found != UNKNOWN_MODEL:
-            return str(found)
+        model = get_first_attribute(part.attributes, MODEL_ATTRIBUTES)
+        if model is not None and model != UNKNOWN_MODEL:
+            return str(model)
     return None
 
 
 def get_tokens(step: SpanStep) -> TokenCounts:
-    """The tokens that a step took: its own count, else that of the same work recorded again."""
-    held = step.span.attributes
+    """Return the token counts of a step, else those of its duplicates."""
+    attributes = step.span.attributes
     prompt, completion = (
-        parse_count(get_first_attribute(held, PROMPT_TOKEN_ATTRIBUTES)),
-        parse_count(get_first_attribute(held, COMPLETION_TOKEN_ATTRIBUTES)),
+        parse_count(get_first_attribute(attributes, PROMPT_TOKEN_ATTRIBUTES)),
+        parse_count(get_first_attribute(attributes, COMPLETION_TOKEN_ATTRIBUTES)),
     )
     if (
         prompt is None
         and completion is None
-        and isinstance(usage := parse_embedded_json(held.get(USAGE_ATTRIBUTE)), dict)
+        and isinstance(usage := parse_embedded_json(attributes.get(USAGE_ATTRIBUTE)), dict)
     ):
         prompt = parse_count(get_first_attribute(usage, ("input", "prompt_tokens", "input_tokens")))
         completion = parse_count(get_first_attribute(usage, ("output", "completion_tokens", "output_tokens")))
@@ -401,9 +398,9 @@ def get_tokens(step: SpanStep) -> TokenCounts:
 
 
 def sum_tokens(counts: list[TokenCounts]) -> TokenCounts:
-    """The sum of what is known; unknown where nothing is."""
-    prompts = [one.prompt for one in counts if one.prompt is not None]
-    completions = [one.completion for one in counts if one.completion is not None]
+    """Sum the known counts; None where none is known."""
+    prompts = [count.prompt for count in counts if count.prompt is not None]
+    completions = [count.completion for count in counts if count.completion is not None]
     return TokenCounts(
         prompt=sum(prompts) if prompts else None, completion=sum(completions) if completions else None
     )

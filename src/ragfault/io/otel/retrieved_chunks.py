@@ -56,7 +56,7 @@ ZERO_COUNTS = (0, "0")
 
 
 def extract_chunks(span: OtelSpan, role: str) -> tuple[Chunk, ...] | None:
-    """The chunks that an operation gave, in order; empty where it found none, None where nothing tells.
+    """Extract the chunks of a span in order; empty where it retrieved none, None where not recorded.
 
     An id is that of the passage, else one in its metadata, else made of its text. Of two passages of the
     same id and text the first is kept.
@@ -66,12 +66,12 @@ def extract_chunks(span: OtelSpan, role: str) -> tuple[Chunk, ...] | None:
     >>> chunk.id, chunk.text, chunk.score
     ('t-a54712e2c020', 'Oslo, 1040', 2.0)
     """
-    found = _read_numbered_documents(span.attributes, role)
-    if found is None:
-        found = _read_documents(span)
-    if found is None:
+    passages = _read_numbered_documents(span.attributes, role)
+    if passages is None:
+        passages = _read_documents(span)
+    if passages is None:
         return None
-    return _drop_duplicates([chunk for part in found if (chunk := _build_chunk(part)) is not None])
+    return _drop_duplicates([chunk for part in passages if (chunk := _build_chunk(part)) is not None])
 
 
 def _drop_duplicates(chunks: list[Chunk]) -> tuple[Chunk, ...]:
@@ -83,12 +83,12 @@ def _drop_duplicates(chunks: list[Chunk]) -> tuple[Chunk, ...]:
 
 
 def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any] | None:
-    """Documents that OpenInference numbers; their ids, where only the output names them."""
+    """Read the numbered documents of OpenInference, with ids from the output where they lack them."""
     for prefix in (DOCUMENT_PREFIXES.get(role, ""), *DOCUMENT_PREFIXES.values()):
-        found = collect_numbered(attributes, prefix) if prefix else []
-        if not found:
+        documents = collect_numbered(attributes, prefix) if prefix else []
+        if not documents:
             continue
-        parts = [_parse_document(part) for part in found]
+        parts = [_parse_document(part) for part in documents]
         if any(part.get("id") is None for part in parts):
             _copy_ids(
                 parts,
@@ -99,18 +99,18 @@ def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any]
 
 
 def _parse_document(part: dict[str, Any]) -> dict[str, Any]:
-    """A document by its own keys; metadata may be an object, its JSON, or one attribute for each key."""
-    made: dict[str, Any] = {}
+    """Rename the attributes of a document to its own keys, metadata included."""
+    document: dict[str, Any] = {}
     spread: dict[str, Any] = {}
     for name, value in part.items():
         bare = name.removeprefix("document.")
         if bare.startswith("metadata."):
             spread[bare.removeprefix("metadata.")] = value
         else:
-            made[bare] = value
+            document[bare] = value
     if spread:
-        made["metadata"] = spread
-    return made
+        document["metadata"] = spread
+    return document
 
 
 def _copy_ids(parts: list[dict[str, Any]], outputs: list[Any] | None) -> None:
@@ -125,33 +125,36 @@ def _copy_ids(parts: list[dict[str, Any]], outputs: list[Any] | None) -> None:
 
 
 def _read_documents(span: OtelSpan) -> list[Any] | None:
-    """Documents as one value, as events, or in the output."""
-    held = span.attributes
-    found = _search_passages(parse_embedded_json(get_first_attribute(held, DOCUMENTS_ATTRIBUTES)))
-    if found is not None:
-        return found
+    """Read documents from one attribute, from events, or from the output."""
+    attributes = span.attributes
+    passages = _search_passages(parse_embedded_json(get_first_attribute(attributes, DOCUMENTS_ATTRIBUTES)))
+    if passages is not None:
+        return passages
     events = [event.attributes for event in span.events if event.name in RESULT_EVENTS]
     if events:
         return [_parse_result_event(event) for event in events]
-    if held.get("db.vector.query.result.count") in ZERO_COUNTS:
+    if attributes.get("db.vector.query.result.count") in ZERO_COUNTS:
         return []
     for name in OUTPUT_ATTRIBUTES:
-        if name in held and (found := _search_passages(parse_embedded_json(held[name]))) is not None:
-            return found
+        if (
+            name in attributes
+            and (passages := _search_passages(parse_embedded_json(attributes[name]))) is not None
+        ):
+            return passages
     return None
 
 
 def _parse_result_event(event: dict[str, Any]) -> dict[str, Any]:
-    """A passage that a vector store found, by its own keys."""
-    made = {}
+    """Rename the attributes of a vector store's result event to its own keys."""
+    passage = {}
     for name, value in event.items():
         prefix = next((known for known in RESULT_EVENTS if name.startswith(known + ".")), None)
-        made[name.removeprefix(f"{prefix}.") if prefix else name] = value
-    return made
+        passage[name.removeprefix(f"{prefix}.") if prefix else name] = value
+    return passage
 
 
 def _search_passages(value: Any, depth: int = 0) -> list[Any] | None:
-    """The list of passages that a value is, or keeps under one of the usual names."""
+    """Return the list of passages that a value is, or holds under a usual key."""
     if isinstance(value, list):
         if len(value) == 1 and isinstance(value[0], list):
             value = value[0]
@@ -161,14 +164,15 @@ def _search_passages(value: Any, depth: int = 0) -> list[Any] | None:
         for name in LIST_KEYS:
             if (
                 name in value
-                and (found := _search_passages(parse_embedded_json(value[name]), depth + 1)) is not None
+                and (passages_below := _search_passages(parse_embedded_json(value[name]), depth + 1))
+                is not None
             ):
-                return found
+                return passages_below
     return None
 
 
 def _is_passage(part: Any) -> bool:
-    """Whether a value may be a passage: a text that is not the name of an object, or an object with text or id."""
+    """Tell whether a value may be a passage: a text (but no printed object), or an object with text or id."""
     if isinstance(part, str):
         return bool(part.strip()) and not part.startswith(("<NodeWithScore", "Node ID:"))
     if not isinstance(part, dict):
@@ -182,11 +186,11 @@ def _is_passage(part: Any) -> bool:
 
 
 def _get_field(value: dict[str, Any], names: tuple[str, ...]) -> Any:
-    """The first of these fields that is a text or a number."""
+    """Return the first of these fields that is a text or a number."""
     for name in names:
-        found = value.get(name)
-        if isinstance(found, (str, int, float)) and not isinstance(found, bool) and found != "":
-            return found
+        field = value.get(name)
+        if isinstance(field, (str, int, float)) and not isinstance(field, bool) and field != "":
+            return field
     return None
 
 
@@ -222,30 +226,30 @@ def _build_chunk(part: Any) -> Chunk | None:
 
 
 def _parse_score(part: dict[str, Any]) -> float | None:
-    found = _get_field(part, SCORE_KEYS)
+    raw = _get_field(part, SCORE_KEYS)
     try:
-        score = float(found) if found is not None else None
+        score = float(raw) if raw is not None else None
     except (ValueError, OverflowError):
         return None
     return score if score is not None and math.isfinite(score) else None
 
 
 def _get_document(part: dict[str, Any], metadata: dict[str, Any]) -> str | None:
-    found = _get_field(metadata, DOCUMENT_KEYS)
-    if found is None:
-        found = _get_field(part, ("name", "url", "source"))
-    return None if found is None else str(found)
+    document = _get_field(metadata, DOCUMENT_KEYS)
+    if document is None:
+        document = _get_field(part, ("name", "url", "source"))
+    return None if document is None else str(document)
 
 
 def _parse_metadata(value: Any) -> dict[str, Any]:
-    """An object, its JSON, or the way Python prints it; without embeddings."""
+    """Parse an object, its JSON, or its Python form; drop embeddings."""
     value = parse_cell("metadata", value)
     if not isinstance(value, dict) or not value:
         return {}
     try:
-        made: dict[str, Any] = make_json_safe(
+        metadata: dict[str, Any] = make_json_safe(
             {name: part for name, part in value.items() if name not in EMBEDDING_KEYS}
         )
     except InvalidRecord:
         return {}
-    return made
+    return metadata

@@ -13,7 +13,7 @@ from ragfault.io.otel.spans import OtelSpan
 SpanRole = Literal[
     "retriever", "reranker", "llm", "embedding", "chain", "agent", "tool", "guard", "judge", "part"
 ]
-"""What an operation does in a RAG system; `guard` and `judge` look at what others do, `part` is a lesser step."""
+"""Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step."""
 
 INPUT_ATTRIBUTES = (
     "langfuse.observation.input",
@@ -37,7 +37,7 @@ DOCUMENTS_ATTRIBUTES = (
     "retrieval.document",
 )
 DOCUMENT_PREFIXES = {"retriever": "retrieval.documents.", "reranker": "reranker.output_documents."}
-"""Where OpenInference numbers documents, one attribute for each part of each."""
+"""Prefixes under which OpenInference numbers documents, one attribute per field."""
 RESULT_EVENTS = ("db.query.result", "db.search.result")
 """Events, one for each passage that a vector store found."""
 
@@ -104,7 +104,7 @@ METADATA_ATTRIBUTES = {
         "traceloop.prompt.version",
     ),
 }
-"""What goes to the metadata of a trace, and where it may stand: the root, another span, the resource."""
+"""Metadata of a trace and its attributes on the root, another span or the resource."""
 
 METADATA_OBJECTS = (
     "metadata",
@@ -112,7 +112,7 @@ METADATA_OBJECTS = (
     "langfuse.observation.metadata",
     "traceloop.association.properties",
 )
-"""Objects, as JSON or one attribute for each key, that go to the metadata of a trace under their own keys."""
+"""Attributes that hold metadata objects, as JSON or one attribute per key."""
 
 OPENINFERENCE_ROLES: dict[str, SpanRole] = {
     "RETRIEVER": "retriever",
@@ -166,7 +166,7 @@ TRACELOOP_ROLES: dict[str, SpanRole] = {
 
 
 def get_first_attribute(attributes: dict[str, Any], names: Iterable[str]) -> Any:
-    """The first of these attributes that is there and says something."""
+    """Return the first of these attributes that is set and not empty."""
     for name in names:
         value = attributes.get(name)
         if value is not None and value not in ("", [], {}):
@@ -175,7 +175,7 @@ def get_first_attribute(attributes: dict[str, Any], names: Iterable[str]) -> Any
 
 
 def parse_count(value: Any) -> int | None:
-    """A count that may be a number or its digits."""
+    """Parse a count from a number or its digits."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 19:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -184,30 +184,32 @@ def parse_count(value: Any) -> int | None:
 
 
 def detect_role(span: OtelSpan) -> SpanRole | None:
-    """What an operation does in a RAG system; None where nothing says that it has to do with one.
+    """Detect the role of a span in a RAG system; None where nothing marks it.
 
     >>> detect_role(OtelSpan(trace="a", id="b", attributes={"gen_ai.operation.name": "retrieval"}))
     'retriever'
     >>> detect_role(OtelSpan(trace="a", id="b", attributes={"http.request.method": "POST"})) is None
     True
     """
-    held = span.attributes
+    attributes = span.attributes
     named: SpanRole | None = None
-    if kind := held.get("openinference.span.kind") or held.get("gen_ai.span.kind"):
+    if kind := attributes.get("openinference.span.kind") or attributes.get("gen_ai.span.kind"):
         named = OPENINFERENCE_ROLES.get(str(kind).upper())
-    if named is None and (kind := held.get("langfuse.observation.type")):
+    if named is None and (kind := attributes.get("langfuse.observation.type")):
         named = LANGFUSE_ROLES.get(str(kind).lower())
-    if named is None and (kind := held.get("gen_ai.operation.name") or held.get("llm.request.type")):
+    if named is None and (
+        kind := attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")
+    ):
         named = GEN_AI_ROLES.get(str(kind).lower())
     if named is None and span.events and any(event.name in RESULT_EVENTS for event in span.events):
         named = "retriever"
-    if named is None and (kind := held.get("traceloop.span.kind")):
+    if named is None and (kind := attributes.get("traceloop.span.kind")):
         named = TRACELOOP_ROLES.get(str(kind).lower())
-    return named or _guess_role(held)
+    return named or _guess_role(attributes)
 
 
 def _guess_role(attributes: dict[str, Any]) -> SpanRole | None:
-    """The role of an operation that does not state one."""
+    """Guess the role of a span that does not state one."""
     if (
         get_first_attribute(attributes, DOCUMENTS_ATTRIBUTES) is not None
         or "retrieval.documents.0.document.content" in attributes

@@ -14,28 +14,28 @@ TRACE_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 SPAN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 VECTOR_SUFFIX = ".vector"
-"""How the names of attributes end that hold an embedding; none of them is kept."""
+"""Suffix of attributes that hold an embedding; they are dropped."""
 
 MAX_REASONS = 16
-"""How many different reasons for a rejection are told apart."""
+"""Number of distinct reasons for a rejection."""
 
 SpanStatus = Literal["unset", "ok", "error"]
 
 
 class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Something that happened at a moment: within a span, or beside it as a record of a log."""
+    """An event within a span, or a log record beside it."""
 
     name: str
     time: int = 0
     """Nanoseconds since 1970."""
     attributes: dict[str, Any] = field(default_factory=dict)
     trace: str = ""
-    """The trace that a record of a log names; empty for the event of a span."""
+    """The trace that a log record names; empty for the event of a span."""
     span: str = ""
 
 
 class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One span of OpenTelemetry: a piece of work that began, ended, and belongs to a trace.
+    """A span of OpenTelemetry.
 
     >>> retrieve = OtelSpan(trace="0" * 31 + "1", id="0" * 15 + "1", name="retrieve", start=10, end=30)
     >>> retrieve.duration, retrieve.parent
@@ -47,7 +47,7 @@ class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     id: str
     """16 hex digits."""
     parent: str | None = None
-    """The span that it is a part of; absent: it is the root."""
+    """The id of the parent span; None: it is the root."""
     name: str = ""
     kind: str = "internal"
     """Its place between processes: internal, server, client, producer, consumer."""
@@ -56,12 +56,12 @@ class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     end: int = 0
     status: SpanStatus = "unset"
     message: str = ""
-    """What the status says of an error."""
+    """The message of the status."""
     attributes: dict[str, Any] = field(default_factory=dict)
     """Name → text, number, truth value, or a list or object of these."""
     events: tuple[SpanEvent, ...] = ()
     resource: dict[str, Any] = field(default_factory=dict)
-    """What made the span: `service.name`, `service.version` …"""
+    """Attributes of the resource: `service.name`, `service.version` …"""
 
     @property
     def duration(self) -> int:
@@ -70,7 +70,7 @@ class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class DecodeLimits(NamedTuple):
-    """How much of one request is taken in.
+    """Limits of one request.
 
     What passes `body`, `depth` of the message or `marks` is refused whole; spans beyond `spans` and those
     longer than `span` are rejected one by one; of the rest, what is too much is cut and counted.
@@ -79,7 +79,7 @@ class DecodeLimits(NamedTuple):
     body: int = 20 * 2**20
     """Bytes of a request, decompressed."""
     spans: int = 20_000
-    """Spans, or records of a log, of one request."""
+    """Spans or log records of one request."""
     span: int = 4 * 2**20
     """Bytes of one span."""
     text: int = 2**18
@@ -91,24 +91,24 @@ class DecodeLimits(NamedTuple):
     events: int = 500
     """Events of a span."""
     depth: int = 16
-    """How deep values nest."""
+    """Nesting depth of values."""
     nodes: int = 2_000_000
-    """Objects and lists that a request in JSON opens, or fields that the frame of one in protobuf has."""
+    """Objects and lists of a JSON request, or fields of the envelope of a protobuf request."""
 
 
 DEFAULT_LIMITS = DecodeLimits()
 
 
 class DecodedRequest(NamedTuple):
-    """What a request held."""
+    """The content of a request."""
 
     spans: tuple[OtelSpan, ...] = ()
     events: tuple[SpanEvent, ...] = ()
-    """The records of a log."""
+    """Log records."""
     rejected: dict[str, int] = {}  # noqa: RUF012 - the default of a named tuple, which nobody writes to
-    """Reason → how many spans or records were left out for it."""
+    """Reason → number of spans or log records that were rejected for it."""
     cut_count: int = 0
-    """How many texts, lists, attributes and events were shortened or left out for their size."""
+    """Number of texts, lists, attributes and events that were cut."""
 
     @property
     def rejected_count(self) -> int:
@@ -117,9 +117,9 @@ class DecodedRequest(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Why, in words: the error message of a partial success; empty where nothing was left out or cut.
+        """Describe what was rejected or cut, for the error message of a partial success; empty if nothing was.
 
-        >>> DecodedRequest(rejected={"no trace id": 2}, cut=1).message
+        >>> DecodedRequest(rejected={"no trace id": 2}, cut_count=1).message
         '2 rejected: no trace id (2); 1 value cut for its size'
         """
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in self.rejected.items())
@@ -132,7 +132,7 @@ class DecodedRequest(NamedTuple):
 
 
 class LimitChecker:
-    """What weighs the parts of a request against the limits, and counts what it takes away."""
+    """Checks the parts of a request against the limits, and counts what is cut or rejected."""
 
     def __init__(self, limits: DecodeLimits) -> None:
         self.limits = limits
@@ -151,14 +151,14 @@ class LimitChecker:
             raise InputError(f"the request opens more than {self.limits.nodes:,} objects: send less at once")
 
     def cut_text(self, text: str) -> str:
-        """The text, or as much of it as may be."""
+        """Cut a text to the limit."""
         if len(text) <= self.limits.text:
             return text
         self.cut_count += 1
         return text[: self.limits.text]
 
     def cut_values(self, values: Any, limit: int) -> Any:
-        """The values, or as many of them as may be."""
+        """Cut values to the limit."""
         if len(values) <= limit:
             return values
         self.cut_count += 1
@@ -169,14 +169,14 @@ class LimitChecker:
 
 
 def choose_fuller_span(first: OtelSpan, second: OtelSpan) -> OtelSpan:
-    """Which of two records of a span says more: the one that ended later; else what no order can change."""
+    """Choose the record of a span that ended later; ties do not depend on the order."""
     if first == second:
         return first
     return max(first, second, key=lambda record: (record.end, repr(record)))
 
 
 def check_span_ids(trace_id: str, span_id: str) -> str | None:
-    """What is wrong with the ids of a span, if anything."""
+    """Describe what is wrong with the ids of a span; None if nothing is."""
     if not TRACE_ID_PATTERN.fullmatch(trace_id) or not trace_id.strip("0"):
         return "no trace id of 32 hex digits" if trace_id.strip("0") else "no trace id"
     if not SPAN_ID_PATTERN.fullmatch(span_id) or not span_id.strip("0"):
@@ -185,7 +185,7 @@ def check_span_ids(trace_id: str, span_id: str) -> str | None:
 
 
 def parse_linked_id(text: str, digits: int) -> str:
-    """An id by which a span or a record points elsewhere; empty where the text is none, so that nothing hides in it.
+    """Return the id to which a span or record points; empty where the text is no id.
 
     >>> parse_linked_id("0" * 15 + "1", 16), parse_linked_id("0" * 16, 16), parse_linked_id("ann@example.org", 32)
     ('0000000000000001', '', '')

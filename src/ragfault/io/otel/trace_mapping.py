@@ -46,50 +46,50 @@ EVALUATION_FIELDS = {
 
 
 def get_trace_attribute(tree: SpanTree, names: Sequence[str]) -> Any:
-    """The value of these attributes on the root, else on another operation, else of what made the root."""
-    found = get_first_attribute(tree.root.attributes, names)
-    if found is not None:
-        return found
-    for one in tree.spans:
-        found = get_first_attribute(one.attributes, names)
-        if found is not None:
-            return found
+    """Return the first of these attributes on the root, else on another span, else on the resource."""
+    value = get_first_attribute(tree.root.attributes, names)
+    if value is not None:
+        return value
+    for span in tree.spans:
+        value = get_first_attribute(span.attributes, names)
+        if value is not None:
+            return value
     return get_first_attribute(tree.root.resource, names)
 
 
 def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, Any]:
-    """User, tags, release, service, environment and prompt, as far as known, the system's own metadata, and ratings.
+    """Collect user, tags, release, service, environment, prompt, the system's own metadata and ratings.
 
     What the system's metadata says under one of these names goes before what was found elsewhere.
     """
-    made: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for key, names in METADATA_ATTRIBUTES.items():
-        found = get_trace_attribute(tree, names)
-        if found is not None and not str(found).startswith("unknown_service"):
-            made[key] = parse_embedded_json(found) if key == "tags" else found
-    made.update(_iterate_own_metadata(tree))
-    known = {one.id for one in tree.spans}
-    rated = [event for one in tree.spans for event in one.events] + [
+        safe = get_trace_attribute(tree, names)
+        if safe is not None and not str(safe).startswith("unknown_service"):
+            metadata[key] = parse_embedded_json(safe) if key == "tags" else safe
+    metadata.update(_iterate_own_metadata(tree))
+    known = {span.id for span in tree.spans}
+    rated = [event for span in tree.spans for event in span.events] + [
         event for event in events if event.span not in known
     ]
     ratings = [_parse_rating(event) for event in rated if event.name == EVALUATION_EVENT]
     if ratings:
-        made["evaluations"] = ratings
+        metadata["evaluations"] = ratings
     try:
-        found = make_json_safe(made)
+        safe = make_json_safe(metadata)
     except InvalidRecord:
-        return {key: value for key, value in made.items() if isinstance(value, (str, int))}
-    return dict(found)
+        return {key: value for key, value in metadata.items() if isinstance(value, (str, int))}
+    return dict(safe)
 
 
 def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
-    """The metadata that the system gave its root, or its outermost step."""
-    for one in (tree.steps[0].span, tree.root):
+    """Yield the metadata that the system gave its root, or its outermost step."""
+    for span in (tree.steps[0].span, tree.root):
         for name in METADATA_OBJECTS:
-            value = parse_embedded_json(one.attributes.get(name))
+            value = parse_embedded_json(span.attributes.get(name))
             if isinstance(value, dict):
                 yield from value.items()
-        for name, value in one.attributes.items():
+        for name, value in span.attributes.items():
             prefix = next((known for known in METADATA_OBJECTS if name.startswith(known + ".")), None)
             if prefix:
                 yield name[len(prefix) + 1 :], unquote_json(parse_embedded_json(value))
@@ -102,8 +102,8 @@ def _parse_rating(event: SpanEvent) -> dict[str, Any]:
 
 
 def describe_error(tree: SpanTree, answer: str | None) -> str | None:
-    """Why the trace failed: the root's error, else that of a step where there is no answer."""
-    failed = [one for one in tree.spans if _has_failed(one)]
+    """Return the error of the root, else that of a step where there is no answer."""
+    failed = [span for span in tree.spans if _has_failed(span)]
     if tree.root in failed:
         return _describe_failure(tree.root, failed)
     return _describe_failure(failed[-1], failed) if failed and answer is None else None
@@ -114,15 +114,15 @@ def _has_failed(span: OtelSpan) -> bool:
 
 
 def _describe_failure(span: OtelSpan, failed: Sequence[OtelSpan]) -> str:
-    """What an operation says of its error, else what another that failed says."""
+    """Return the error message of a span, else that of another that failed."""
     for part in (span, *reversed(failed)):
-        said = (
+        message = (
             part.message
             or part.attributes.get("langfuse.observation.status_message")
             or _describe_exception(part)
         )
-        if said:
-            return str(said)
+        if message:
+            return str(message)
     return str(span.attributes.get("error.type") or "failed")
 
 
@@ -145,19 +145,19 @@ RETRIEVAL_ROLES: tuple[SpanRole, ...] = ("retriever", "reranker")
 OUTER_ROLES: tuple[SpanRole, ...] = ("chain", "agent", "tool")
 
 MIN_QUOTE_LENGTH = 16
-"""How many characters of a passage must stand in a prompt to be no chance."""
+"""Minimum length of a passage for its occurrence in a prompt to be no coincidence."""
 
 RetrievalStage = tuple[SpanStep, tuple[Chunk, ...] | None]
-"""A retriever or reranker, and what it gave."""
+"""A retriever or reranker and its chunks."""
 
 
 def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Trace | None:
-    """The trace that the operations of one trace of OpenTelemetry stand for; None where none has to do with RAG.
+    """Build a trace from the spans of one trace; None where none has to do with RAG.
 
     The query is the input of the outermost chain, else the retriever's, else what the user last said to the
     model; the chunks are the last that a retriever or reranker gave before the model answered, and those of
     earlier ones that its prompt shows; the answer is the output of the outermost chain, else the model's. What
-    was recorded twice counts once. `events` are records of a log that name spans of the trace. Raises `Wrong`
+    was recorded twice counts once. `events` are records of a log that name spans of the trace. Raises `InvalidRecord`
     where the operations hold no query.
 
     >>> held = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": "When?"}
@@ -197,15 +197,15 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
 
 
 def _attach_events(spans: Iterable[OtelSpan], events: Sequence[SpanEvent]) -> Iterable[OtelSpan]:
-    """The operations, each with the records of a log that name it among its events."""
+    """Attach log records to the spans that they name."""
     if not events:
         return spans
     mine: dict[str, list[SpanEvent]] = {}
     for event in sorted(events, key=lambda event: event.time):
         mine.setdefault(event.span, []).append(event)
     return [
-        msgspec.structs.replace(one, events=(*one.events, *mine[one.id])) if one.id in mine else one
-        for one in spans
+        msgspec.structs.replace(span, events=(*span.events, *mine[span.id])) if span.id in mine else span
+        for span in spans
     ]
 
 
@@ -227,8 +227,8 @@ def _get_trace_query(tree: SpanTree) -> str | None:
     outer = [step for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles]
     rest = [step for step in tree.select_steps(*OUTER_ROLES) if step.outer_roles]
     for step in (*outer, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm")):
-        if found := get_query(step):
-            return found
+        if query := get_query(step):
+            return query
     return None
 
 
@@ -241,8 +241,8 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
         *sorted(outer, key=_get_end_order, reverse=True),
         *sorted(writers, key=_get_end_order, reverse=True),
     ):
-        if found := get_output(step):
-            return found
+        if answer := get_output(step):
+            return answer
     return None
 
 
@@ -251,14 +251,14 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
 
 def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:
     for part in step.records:
-        found = extract_chunks(part, step.role)
-        if found is not None:
-            return found
+        chunks = extract_chunks(part, step.role)
+        if chunks is not None:
+            return chunks
     return None
 
 
 def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) -> tuple[Chunk, ...] | None:
-    """The chunks that the writer of the answer saw, as far as the records tell."""
+    """Select the chunks that the writer of the answer saw, as far as recorded."""
     known = [(step, chunks) for step, chunks in stages if chunks is not None]
     if writer is not None:
         before = [stage for stage in known if stage[0].span.end <= writer.span.start]
@@ -274,14 +274,14 @@ def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) ->
     if shown:
         last, chunks = shown[-1]
     met = {chunk.id for chunk in chunks} | {chunk.text for chunk in chunks}
-    earlier = [chunk for step, found in known if step is not last for chunk in found]
+    earlier = [chunk for step, stage_chunks in known if step is not last for chunk in stage_chunks]
     return chunks + _drop_known_chunks([chunk for chunk in earlier if _is_in_prompt(prompt, chunk)], met)
 
 
 def _merge_parallel_chunks(
     known: Sequence[tuple[SpanStep, tuple[Chunk, ...]]], last: SpanStep
 ) -> tuple[Chunk, ...]:
-    """What the last stage gave, after what retrievers gave that ran beside it in the same step."""
+    """Merge the chunks of the last stage with those of retrievers that ran in parallel to it."""
     together = [
         chunk
         for step, chunks in sorted(known, key=lambda stage: (stage[0].span.start, stage[0].span.id))
@@ -292,19 +292,19 @@ def _merge_parallel_chunks(
 
 
 def _are_parallel(step: SpanStep, last: SpanStep) -> bool:
-    one, other = step.span, last.span
-    overlap = one.start < other.end and other.start < one.end
-    return overlap and one.parent == other.parent and step.role == last.role == "retriever"
+    first, other = step.span, last.span
+    overlap = first.start < other.end and other.start < first.end
+    return overlap and first.parent == other.parent and step.role == last.role == "retriever"
 
 
 def _drop_known_chunks(chunks: Sequence[Chunk], known: set[str]) -> tuple[Chunk, ...]:
-    """The chunks whose id and text have not been met."""
-    found = []
+    """Drop chunks whose id or text is known."""
+    new = []
     for chunk in chunks:
         if chunk.id not in known and not (chunk.text and chunk.text in known):
             known |= {chunk.id, chunk.text}
-            found.append(chunk)
-    return tuple(found)
+            new.append(chunk)
+    return tuple(new)
 
 
 def _is_in_prompt(prompt: str, chunk: Chunk) -> bool:
@@ -331,14 +331,14 @@ def _measure_latency(tree: SpanTree, writers: Sequence[SpanStep]) -> Latency:
 
 
 def _measure_total(tree: SpanTree) -> float:
-    """Milliseconds that the root took; where it is not there, or does not say, from the first begin to the last end."""
+    """Measure the milliseconds of the root; without it, from the first start to the last end."""
     if tree.root.duration and tree.root.parent is None:
         return tree.root.duration / 1e6
-    return max(0, max(one.end for one in tree.spans) - tree.root.start) / 1e6
+    return max(0, max(span.end for span in tree.spans) - tree.root.start) / 1e6
 
 
 def _measure_covered_time(steps: Sequence[SpanStep]) -> float | None:
-    """Milliseconds in which one of the steps ran at least."""
+    """Measure the milliseconds in which at least one of the steps ran."""
     if not steps:
         return None
     spent = reached = 0

@@ -20,7 +20,7 @@ LANGFUSE_TRACE_COLUMNS = {
     "langfuse.trace.output": ("output",),
     "langfuse.trace.metadata": ("metadata",),
 }
-"""What only the row of a trace says."""
+"""Columns that only the row of a trace has."""
 
 LANGFUSE_CONTEXT_COLUMNS = {
     "langfuse.trace.name": ("traceName", "trace_name"),
@@ -31,7 +31,7 @@ LANGFUSE_CONTEXT_COLUMNS = {
     "langfuse.version": ("version",),
     "langfuse.environment": ("environment",),
 }
-"""What the row of a trace says, and that of an observation where the export puts it there."""
+"""Columns of a trace that some exports repeat on observations."""
 
 LANGFUSE_OBSERVATION_COLUMNS = {
     "langfuse.observation.input": ("input",),
@@ -46,7 +46,7 @@ LANGFUSE_OBSERVATION_COLUMNS = {
 }
 
 RETRIEVAL_NAME = re.compile(r"retriev|search|rerank", re.IGNORECASE)
-"""The name of a plain span that does what Langfuse has a type for since its third version."""
+"""Names of plain spans that retrieve; Langfuse has a type for them only since version 3."""
 
 LANGFUSE_SCORE_COLUMNS = {
     "gen_ai.evaluation.name": ("name",),
@@ -57,10 +57,11 @@ LANGFUSE_SCORE_COLUMNS = {
 
 
 def read_langfuse_record(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
-    """The operations that a trace with its observations, or the row of either, stands for; raises `Wrong` without ids.
+    """Convert a Langfuse trace with its observations, or a row of either. Raises `InvalidRecord` without ids.
 
-    >>> made = read_langfuse_record({"id": "t", "timestamp": "2026-01-01T00:00:00Z", "input": "When?", "observations": []})
-    >>> made[0].trace, made[0].attributes["langfuse.trace.input"]
+    >>> record = {"id": "t", "timestamp": "2026-01-01T00:00:00Z", "input": "When?", "observations": []}
+    >>> spans = read_langfuse_record(record)
+    >>> spans[0].trace, spans[0].attributes["langfuse.trace.input"]
     ('t', 'When?')
     """
     inner = parse_embedded_json(record.get("observations"))
@@ -71,8 +72,8 @@ def read_langfuse_record(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     name = _get_first_column(record, ("id",))
     if name is None:
         raise InvalidRecord("a trace of Langfuse without id")
-    found = _read_observations(inner, str(name))
-    return (_build_langfuse_trace(record, str(name), found), *found)
+    observations = _read_observations(inner, str(name))
+    return (_build_langfuse_trace(record, str(name), observations), *observations)
 
 
 def _read_observations(inner: Any, trace: str) -> list[OtelSpan]:
@@ -82,7 +83,7 @@ def _read_observations(inner: Any, trace: str) -> list[OtelSpan]:
 
 def _build_langfuse_trace(record: dict[str, Any], name: str, inner: list[OtelSpan]) -> OtelSpan:
     start = parse_nanoseconds(record.get("timestamp"))
-    begun = [one.start for one in inner if one.start]
+    begun = [span.start for span in inner if span.start]
     start = min([start, *begun]) if start else min(begun, default=0)
     took = int(_parse_seconds(record.get("latency")) * 1e9)
     attributes = _map_columns(record, {**LANGFUSE_TRACE_COLUMNS, **LANGFUSE_CONTEXT_COLUMNS})
@@ -93,7 +94,7 @@ def _build_langfuse_trace(record: dict[str, Any], name: str, inner: list[OtelSpa
         id=name,
         name=str(record.get("name") or ""),
         start=start,
-        end=max([start + took, *(one.end for one in inner)]) if start else 0,
+        end=max([start + took, *(span.end for span in inner)]) if start else 0,
         attributes=attributes,
         events=tuple(_iterate_ratings(record, start)),
     )
@@ -126,13 +127,13 @@ def _build_observation(record: dict[str, Any], trace: str | None) -> OtelSpan:
 
 
 def _get_observation_type(record: dict[str, Any], attributes: dict[str, Any]) -> str:
-    """Its type; a plain span whose name says that it retrieves, and which gave a list, is a retriever."""
+    """Return the type; a plain span with a retrieval name and a list as output is a retriever."""
     kind = str(record.get("type") or "span").lower()
     given = parse_embedded_json(attributes.get("langfuse.observation.output"))
-    held = isinstance(given, list) or (isinstance(given, dict) and "documents" in given)
+    has_documents = isinstance(given, list) or (isinstance(given, dict) and "documents" in given)
     return (
         "retriever"
-        if kind == "span" and held and RETRIEVAL_NAME.search(str(record.get("name") or ""))
+        if kind == "span" and has_documents and RETRIEVAL_NAME.search(str(record.get("name") or ""))
         else kind
     )
 
@@ -140,16 +141,16 @@ def _get_observation_type(record: dict[str, Any], attributes: dict[str, Any]) ->
 def _iterate_ratings(record: dict[str, Any], time: int) -> Iterator[SpanEvent]:
     scores = parse_embedded_json(record.get("scores"))
     for score in scores if isinstance(scores, list) else ():
-        if isinstance(score, dict) and (held := _map_columns(score, LANGFUSE_SCORE_COLUMNS)):
-            yield SpanEvent(name="gen_ai.evaluation.result", time=time, attributes=held)
+        if isinstance(score, dict) and (attributes := _map_columns(score, LANGFUSE_SCORE_COLUMNS)):
+            yield SpanEvent(name="gen_ai.evaluation.result", time=time, attributes=attributes)
 
 
 def _map_columns(record: dict[str, Any], names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """Attribute → value, of those that are there; texts of JSON that are mere texts lose their quotes."""
-    found = {attribute: _get_first_column(record, columns) for attribute, columns in names.items()}
+    values = {attribute: _get_first_column(record, columns) for attribute, columns in names.items()}
     return {
         attribute: unquote_json(value)
-        for attribute, value in found.items()
+        for attribute, value in values.items()
         if value not in (None, "", [], {})
     }
 
@@ -159,12 +160,12 @@ def _get_first_column(record: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _parse_seconds(value: Any) -> float:
-    """A time that a trace took; none where it is not to be read."""
+    """Parse a duration; 0 where it cannot be read."""
     try:
-        found = float(value)
+        seconds = float(value)
     except (TypeError, ValueError):
         return 0.0
-    return found if 0 <= found < 1e9 else 0.0
+    return seconds if 0 <= seconds < 1e9 else 0.0
 
 
 LANGSMITH_KINDS = {
@@ -175,7 +176,7 @@ LANGSMITH_KINDS = {
     "tool": "TOOL",
     "prompt": "PROMPT",
 }
-"""The type of a run → what it does; whatever else it is, it is a chain."""
+"""Run type → span kind; any other type is a chain."""
 
 THREAD_KEYS = ("session_id", "thread_id", "conversation_id")
 LANGCHAIN_PREFIXES = (
@@ -189,16 +190,16 @@ LANGCHAIN_PREFIXES = (
     "LANGCHAIN",
     "__",
 )
-"""How keys of metadata begin that LangChain writes for itself."""
+"""Prefixes of metadata keys that LangChain writes for itself."""
 MAX_RUN_DEPTH = 64
-"""How deep runs nest."""
+"""Maximum nesting of runs."""
 
 
 def read_langsmith_run(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
-    """The operations that a run and the runs within it stand for; raises `Wrong` for one without an id.
+    """Convert a run and the runs within it. Raises `InvalidRecord` for one without an id.
 
     >>> child = {"id": "b", "run_type": "retriever", "inputs": {"query": "When?"}, "outputs": {"documents": []}}
-    >>> [one.parent for one in read_langsmith_run({"id": "a", "run_type": "chain", "child_runs": [child]})]
+    >>> [span.parent for span in read_langsmith_run({"id": "a", "run_type": "chain", "child_runs": [child]})]
     [None, 'a']
     """
     return tuple(_iterate_runs(record, None, None, 0))
@@ -237,40 +238,46 @@ def _build_run_span(record: dict[str, Any], trace: str, name: str, parent: str |
 
 
 def _strip_traceback(error: str) -> str:
-    """What an error says, without the stack that LangChain puts behind it."""
+    """Drop the traceback that LangChain appends to an error."""
     return error.split("Traceback (most recent call last)", 1)[0].strip() or error
 
 
 def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     kind = LANGSMITH_KINDS.get(str(record.get("run_type")), "CHAIN")
     inputs, outputs = parse_embedded_json(record.get("inputs")), parse_embedded_json(record.get("outputs"))
-    held: dict[str, Any] = {"openinference.span.kind": kind, "input.value": inputs, "output.value": outputs}
+    attributes: dict[str, Any] = {
+        "openinference.span.kind": kind,
+        "input.value": inputs,
+        "output.value": outputs,
+    }
     metadata = _get_run_metadata(record)
     if kind == "RETRIEVER" and isinstance(outputs, dict) and isinstance(outputs.get("documents"), list):
-        held["gen_ai.retrieval.documents"] = [_unwrap_document(one) for one in outputs["documents"]]
+        attributes["gen_ai.retrieval.documents"] = [
+            _unwrap_document(document) for document in outputs["documents"]
+        ]
     if kind == "LLM":
-        held |= _build_model_attributes(record, inputs, outputs, metadata)
+        attributes |= _build_model_attributes(record, inputs, outputs, metadata)
     thread = next((metadata[key] for key in THREAD_KEYS if metadata.get(key)), None)
     if thread is not None:
-        held["session.id"] = str(thread)
+        attributes["session.id"] = str(thread)
     if root:
-        held["metadata"] = {
+        attributes["metadata"] = {
             key: part
             for key, part in metadata.items()
             if not key.startswith(LANGCHAIN_PREFIXES) and key not in THREAD_KEYS
         }
-        held["tag.tags"] = record.get("tags")
-    return {key: value for key, value in held.items() if value not in (None, "", {})}
+        attributes["tag.tags"] = record.get("tags")
+    return {key: value for key, value in attributes.items() if value not in (None, "", {})}
 
 
 def _get_run_metadata(record: dict[str, Any]) -> dict[str, Any]:
     extra = parse_embedded_json(record.get("extra"))
-    found = parse_embedded_json((extra if isinstance(extra, dict) else record).get("metadata"))
-    return found if isinstance(found, dict) else {}
+    metadata = parse_embedded_json((extra if isinstance(extra, dict) else record).get("metadata"))
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _unwrap_document(value: Any) -> Any:
-    """A document, also where it is written as the call that makes it."""
+    """Unwrap a document that is written as the call that makes it."""
     return value["kwargs"] if isinstance(value, dict) and isinstance(value.get("kwargs"), dict) else value
 
 
@@ -280,18 +287,22 @@ def _unwrap_document(value: Any) -> Any:
 def _build_model_attributes(
     record: dict[str, Any], inputs: Any, outputs: Any, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a call to a model was given and gave, its model and tokens."""
+    """Collect the messages, model and tokens of a model call."""
     given = inputs if isinstance(inputs, dict) else {}
-    made = outputs if isinstance(outputs, dict) else {}
-    message = _get_first_message(made)
-    told = _get_object(message, "response_metadata")
+    result = outputs if isinstance(outputs, dict) else {}
+    message = _get_first_message(result)
+    response = _get_object(message, "response_metadata")
     asked = _get_object(parse_embedded_json(record.get("extra")), "invocation_params")
-    usage = _get_usage(record, made, message)
+    usage = _get_usage(record, result, message)
     return {
         "gen_ai.input.messages": given.get("messages"),
         "gen_ai.prompt": "\n".join(map(str, given.get("prompts") or ())),
-        "gen_ai.output.messages": made.get("generations") or made.get("choices") or made.get("messages"),
-        "gen_ai.response.model": told.get("model_name") or told.get("model") or metadata.get("ls_model_name"),
+        "gen_ai.output.messages": result.get("generations")
+        or result.get("choices")
+        or result.get("messages"),
+        "gen_ai.response.model": response.get("model_name")
+        or response.get("model")
+        or metadata.get("ls_model_name"),
         "gen_ai.request.model": asked.get("model") or asked.get("model_name"),
         "gen_ai.usage.input_tokens": usage.get("input_tokens") or usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens") or usage.get("completion_tokens"),
@@ -299,34 +310,34 @@ def _build_model_attributes(
 
 
 def _get_usage(record: dict[str, Any], outputs: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    """Tokens, from wherever they are counted."""
-    whole = _get_object(outputs.get("llm_output"), "token_usage") or _get_object(
+    """Return the token counts, from wherever they are recorded."""
+    llm_usage = _get_object(outputs.get("llm_output"), "token_usage") or _get_object(
         outputs.get("llm_output"), "usage"
     )
-    for found in (
+    for usage in (
         _get_object(message, "usage_metadata"),
         _get_object(outputs, "usage_metadata"),
-        whole,
+        llm_usage,
         _get_object(outputs, "usage"),
     ):
-        if found:
-            return found
+        if usage:
+            return usage
     return {key: record.get(key) for key in ("prompt_tokens", "completion_tokens")}
 
 
 def _get_first_message(outputs: dict[str, Any]) -> dict[str, Any]:
-    """The message of the first generation, by its own keys."""
-    found: Any = outputs.get("generations")
-    while isinstance(found, list) and found:
-        found = found[0]
-    found = found.get("message", found) if isinstance(found, dict) else {}
+    """Return the message of the first generation."""
+    message: Any = outputs.get("generations")
+    while isinstance(message, list) and message:
+        message = message[0]
+    message = message.get("message", message) if isinstance(message, dict) else {}
     return (
-        found["kwargs"]
-        if isinstance(found, dict) and isinstance(found.get("kwargs"), dict)
-        else dict(found or {})
+        message["kwargs"]
+        if isinstance(message, dict) and isinstance(message.get("kwargs"), dict)
+        else dict(message or {})
     )
 
 
 def _get_object(value: Any, key: str) -> dict[str, Any]:
-    found = parse_embedded_json(value.get(key)) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    inner = parse_embedded_json(value.get(key)) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}

@@ -20,28 +20,28 @@ from ragfault.io.remote_paths import AnyPath, RemotePath, parse_path
 from ragfault.io.runs.run import Manifest
 
 RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
-"""What a run holds; a folder that holds anything else is never replaced."""
+"""Files of a run; a folder with any other file is never replaced."""
 
 PARTIAL_FILES = frozenset(
     {"lock", "plan.json", "plan.json.draft", "parts", "run", "old", "input", "bad.jsonl"}
 )
-"""What a run in the making holds; a folder that holds anything else is never worked in."""
+"""Files of an unfinished run; a folder with any other file is never written to."""
 
 
 def resolve_output(out: str | Path) -> Path:
-    """The place as it was named, or, for a link or a name such as `.`, the place that is meant."""
+    """Return the path as named; resolve a link or a name such as `.`."""
     out = Path(out)
     return out.resolve() if out.is_symlink() or out.name in ("", ".", "..") else out
 
 
 def parse_output(out: str | AnyPath) -> AnyPath:
-    """The same of a place that may be in an object store."""
+    """Do the same for a place that may be in an object store."""
     out = parse_path(out)
     return out if isinstance(out, RemotePath) else resolve_output(out)
 
 
 def get_partial_path(out: AnyPath) -> AnyPath:
-    """Where a run is made before it is whole."""
+    """Return the folder in which a run is built."""
     return out.with_name(out.name + ".partial")
 
 
@@ -68,12 +68,11 @@ def check_free(out: AnyPath, *, force: bool = False) -> None:
 
 
 def _is_interrupted_upload(out: RemotePath) -> bool:
-    """Whether nothing is there but what a commit left that was broken off: tables without a manifest."""
-    return {one.name for one in out.iterdir()} <= RUN_FILES and get_partial_path(out).exists()
+    """Tell whether an interrupted upload left only tables without a manifest."""
+    return {file.name for file in out.iterdir()} <= RUN_FILES and get_partial_path(out).exists()
 
 
 def _has_run_manifest(path: AnyPath) -> bool:
-    """Whether a folder has the manifest of a run."""
     try:
         msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError):
@@ -83,7 +82,7 @@ def _has_run_manifest(path: AnyPath) -> bool:
 
 @contextlib.contextmanager
 def lock_run(out: AnyPath) -> Iterator[AnyPath]:
-    """The folder where the run for `out` is made; on a disk it is held by this process alone.
+    """Yield the folder in which the run for `out` is built; on a disk it is locked for this process.
 
     In an object store nothing can be held: two evaluations of the same traces, judge and metrics write the very same
     parts there, and one of anything else is refused by its plan. Raises OutputError where another evaluation is at
@@ -125,7 +124,7 @@ def _check_partial_folder(folder: AnyPath) -> None:
 
 
 def read_lock_token(folder: AnyPath) -> str:
-    """What the process that holds a desk wrote there: who reads the same stands before the same disk."""
+    """Read the token of the process that locked a folder: equal tokens mean the same disk."""
     if isinstance(folder, RemotePath):
         return folder.url
     try:

@@ -32,36 +32,37 @@ TableName = Literal["traces", "verdicts", "scores"]
 RecordType = TypeVar("RecordType", bound=Struct)
 
 BATCH_TRACES = 2048
-"""Traces that are in memory at once while a run is read."""
+"""Traces in memory at once while a run is read."""
 
 
 class MetricInfo(Struct, frozen=True):
-    """A metric as a run remembers it, so that the run can be read without the catalogue that made it."""
+    """A metric as the manifest stores it, so that the run can be read without its definition."""
 
     name: str
     """The metric as it prints, with its parameters: `ndcg@10`."""
     layer: Layer
     better: Literal["higher", "lower"] = "higher"
     low: float | None = 0.0
-    """The least value it can have; None: there is none."""
+    """Minimum value; None: unbounded."""
     high: float | None = 1.0
-    """The greatest; None: there is none."""
+    """Maximum value; None: unbounded."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What a run says of itself."""
+    """Description of a run."""
 
     format: int = RUN_FORMAT
+    """The version of the layout."""
     ragfault: str
-    """The version that made it."""
+    """The version that wrote the run."""
     created: str
-    """When, in UTC."""
+    """Time of creation in UTC, ISO 8601."""
     judge: str
     """The judge's fingerprint: runs with different ones are never compared silently."""
     metrics: tuple[MetricInfo, ...]
     """The metrics asked for, with their layers and ranges, in order."""
     source: tuple[str, ...]
-    """What the traces were read from, as it was named."""
+    """The input, as it was named."""
     fingerprint: str
     """A hash of the traces, in order."""
     traces: int
@@ -73,13 +74,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     """Lines of the input that were not traces and were left out on request."""
     usage: Usage | None = None
-    """What the calls of a judge that is paid for came to; None for other judges."""
+    """Calls, tokens and cost of a paid judge; None for other judges."""
     checksums: dict[str, str] = {}
     """The SHA-256 of each other file of the run, in hex, by its name."""
 
 
 class Run:
-    """An evaluation on disk, read as it is needed.
+    """A finished run, read on demand.
 
     Open one with `Run.open`; make one with `ragfault.evaluate`.
     """
@@ -89,8 +90,8 @@ class Run:
         self.path, self.manifest = cast(Path, path), manifest
 
     def __repr__(self) -> str:
-        made = self.manifest
-        return f"<Run {self.path}: {made.traces:,} traces × {len(made.metrics)} metrics by {made.judge}>"
+        manifest = self.manifest
+        return f"<Run {self.path}: {manifest.traces:,} traces × {len(manifest.metrics)} metrics by {manifest.judge}>"
 
     @classmethod
     def open(cls, path: str | AnyPath) -> Run:
@@ -131,18 +132,18 @@ class Run:
                 )
 
     def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
-        """The traces in order; with `ids`, only those."""
+        """Yield the traces in order; with `ids`, only those."""
         from ragfault.io.formats.arrow import table_to_traces
 
         for table in self._read_batches("traces", "id", ids):
             yield from table_to_traces(table)
 
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
-        """The verdicts in order of the traces; with `ids`, only those on these traces."""
+        """Yield the verdicts in order of the traces; with `ids`, only those on these traces."""
         yield from self._read_records("verdicts", Verdicts, ids)
 
     def scores(self, ids: Sequence[str] | None = None) -> Iterator[Score]:
-        """The scores by trace and, within it, by metric; with `ids`, only those of these traces."""
+        """Yield the scores by trace and, within it, by metric; with `ids`, only those of these traces."""
         yield from self._read_records("scores", Score, ids)
 
     def _read_records(
@@ -154,20 +155,20 @@ class Run:
             yield from table_to_records(table, record)
 
     def _read_batches(self, name: TableName, key: str, ids: Sequence[str] | None) -> Iterator[pa.Table]:
-        """The rows of a table, a bounded number at a time."""
+        """Yield the rows of a table, a bounded number at a time."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        wanted = None if ids is None else pa.array(ids, pa.string())
+        id_set = None if ids is None else pa.array(ids, pa.string())
         with (
             self._convert_read_errors(name),
             pq.ParquetFile(open_for_arrow(self.path / f"{name}.parquet")) as file,
         ):
             for batch in file.iter_batches(batch_size=BATCH_TRACES):
                 table = pa.Table.from_batches([batch])
-                if wanted is not None:
-                    table = table.filter(pc.is_in(table[key], value_set=wanted))
+                if id_set is not None:
+                    table = table.filter(pc.is_in(table[key], value_set=id_set))
                 if table.num_rows:
                     yield table
 
@@ -177,7 +178,7 @@ class Run:
         columns: Sequence[str] | None = None,
         dictionary_columns: Sequence[str] = (),
     ) -> pa.Table:
-        """A whole table in memory, as Arrow; the columns named in `encoded` come dictionary-encoded."""
+        """Load a whole table as Arrow, `dictionary_columns` dictionary-encoded."""
         import pyarrow.parquet as pq
 
         with self._convert_read_errors(table):
@@ -194,7 +195,7 @@ class Run:
         columns: Sequence[str] | None = None,
         dictionary_columns: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """The same, a bounded number of rows at a time, for tables that are large."""
+        """Yield a table as record batches, for tables that are large."""
         import pyarrow.parquet as pq
 
         place = open_for_arrow(self.path / f"{table}.parquet")
@@ -206,7 +207,7 @@ class Run:
 
     @contextlib.contextmanager
     def _convert_read_errors(self, name: TableName) -> Iterator[None]:
-        """Turn what a damaged file makes of itself into a RunError."""
+        """Convert errors of a damaged file to RunError."""
         import pyarrow as pa
 
         try:
@@ -218,20 +219,20 @@ class Run:
             ) from error
 
     def to_pandas(self, table: TableName = "scores", **options: Any) -> pd.DataFrame:
-        """A whole table in memory, as a pandas DataFrame. Raises MissingExtra where pandas is not installed."""
+        """Load a whole table as a pandas DataFrame. Raises MissingExtra without pandas."""
         if find_spec("pandas") is None:
             raise MissingExtra("a data frame", "", "pip install pandas")
         return self.to_arrow(table).to_pandas(**options)
 
     def to_polars(self, table: TableName = "scores") -> pl.DataFrame:
-        """A whole table in memory, as a DataFrame of polars (which must be installed)."""
+        """Load a whole table as a polars DataFrame; polars must be installed."""
         import polars
 
-        made: pl.DataFrame = polars.from_arrow(self.to_arrow(table))  # type: ignore[assignment]
-        return made
+        table_frame: pl.DataFrame = polars.from_arrow(self.to_arrow(table))  # type: ignore[assignment]
+        return table_frame
 
     def to_dataset(self, table: TableName = "scores") -> datasets.Dataset:
-        """A whole table in memory, as a dataset of Hugging Face (whose package `datasets` must be installed)."""
+        """Load a whole table as a Hugging Face dataset; `datasets` must be installed."""
         import datasets
 
         return datasets.Dataset(self.to_arrow(table))
@@ -260,7 +261,7 @@ def _describe_other_format(path: AnyPath, manifest: Manifest) -> str:
 
 
 def _describe_missing_run(path: AnyPath) -> str:
-    """What to say where no run is."""
+    """Describe what is at a path that holds no run."""
     partial = path.with_name(path.name + ".partial")
     if partial.is_dir():
         return f"{path} was never finished. Run the same evaluate command again to resume it."
@@ -272,5 +273,4 @@ def _describe_missing_run(path: AnyPath) -> str:
 
 
 def _list_nearby_runs(folder: Path) -> list[str]:
-    """Some of the runs in a folder."""
     return sorted(place.parent.name for place in folder.glob("*/manifest.json"))[:5]

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 
 RUN_TABLES = ("traces", "verdicts", "scores")
-"""The tables of a part, in the order in which they are put: where the last one is, the part is whole."""
+"""Tables of a part in write order: the part is complete when the last one exists."""
 
 PARTS_PER_FETCH = 16
-"""Parts that are fetched at once from an object store."""
+"""Parts fetched at once from an object store."""
 
 TableBlobs = Mapping[str, bytes]
 """The tables of a part, each as the bytes of a Parquet file."""
 
 ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "scores": 65536}
-"""Rows of a row group; the files come out the same whatever the parts were."""
+"""Rows per row group; the files do not depend on the parts."""
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """What must be equal for a killed evaluation to be taken up again."""
+    """The plan of an evaluation; a killed one resumes under an equal plan."""
 
     ragfault: str
     judge: str
@@ -61,27 +61,27 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     source: tuple[str, ...] = ()
     skipped: int = 0
     batch: int = 64
-    """Traces to a part; a resumed evaluation keeps the size it began with."""
+    """Traces per part; a resumed evaluation keeps its size."""
 
     def matches(self, existing: RunPlan) -> bool:
-        """Whether this is the plan of a run that was begun; how the input was named does not matter."""
+        """Tell whether a run begun with `existing` can be resumed; names of the input do not matter."""
         same = msgspec.structs.replace(existing, batch=self.batch, source=self.source, skipped=self.skipped)
         return same == self
 
 
 class PartialRun:
-    """A run in the making: `RUN.partial/` beside the place where it will stand."""
+    """An unfinished run: `RUN.partial/` beside its final place."""
 
     def __init__(self, out: AnyPath, plan: RunPlan, *, resumed: bool = False) -> None:
         self.out, self.plan = out, plan
         self.path = get_partial_path(out)
         self.resumed = resumed
-        """Whether it was begun by an earlier command."""
+        """Whether an earlier command began it."""
         self.token = read_lock_token(self.path)
 
     @classmethod
     def begin(cls, out: str | AnyPath, plan: RunPlan, *, force: bool = False) -> PartialRun:
-        """Begin a run, or take up the one that was begun here with the same plan.
+        """Begin a run, or resume one with the same plan.
 
         Raises OutputError where the place is taken or cannot be written, and RunError where a run with
         another plan was begun here and some of it is done (`force` drops it).
@@ -104,32 +104,31 @@ class PartialRun:
         return partial
 
     def _read_existing_plan(self) -> RunPlan | None:
-        """The plan of the run begun here, if there is one."""
         try:
             return msgspec.json.decode((self.path / "plan.json").read_bytes(), type=RunPlan)
         except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
             return None
 
     def list_finished_parts(self) -> frozenset[int]:
-        """The numbers of the parts that are whole."""
+        """Return the numbers of the complete parts."""
         parts = self.path / "parts"
         if isinstance(parts, RemotePath):
-            last = [one for one in parts.list_files() if one.name == f"{RUN_TABLES[-1]}.parquet"]
-            return frozenset(int(one.parent.name) for one in last)
+            last = [file for file in parts.list_files() if file.name == f"{RUN_TABLES[-1]}.parquet"]
+            return frozenset(int(file.parent.name) for file in last)
         return frozenset(int(place.name) for place in parts.iterdir() if place.name.isdigit())
 
     def is_reachable(self) -> bool:
-        """Whether this process stands before the disk, or the store, where the run is made."""
+        """Tell whether this process sees the disk or store where the run is built."""
         return read_lock_token(self.path) == self.token
 
     def write_part(
         self, number: int, traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]
     ) -> None:
-        """Write one part; it is there whole or not at all."""
+        """Write one part atomically."""
         self.write_blobs(number, encode_part(traces, verdicts, scores))
 
     def write_blobs(self, number: int, blobs: TableBlobs) -> None:
-        """Write one part from the bytes of its tables; one that is there already stays as it is."""
+        """Write one part from the bytes of its tables; an existing one is left unchanged."""
         place = self._get_part_path(number)
         with convert_write_errors(self.path):
             if isinstance(place, RemotePath):
@@ -146,7 +145,7 @@ class PartialRun:
         return self.path / "parts" / f"{number:07d}"
 
     def finish(self, *, force: bool = False, usage: Usage | None = None) -> Run:
-        """Put the parts together, write the manifest, and move the run to its place.
+        """Concatenate the parts, write the manifest, and move the run to its place.
 
         In an object store the tables are written where they will stand, and the manifest last: a run is there when
         its manifest is. `usage` is what the calls of a judge came to that is paid for.
@@ -177,7 +176,7 @@ class PartialRun:
 
 
 def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]) -> TableBlobs:
-    """The tables of a part, each as the bytes of a Parquet file."""
+    """Encode the tables of a part, each as the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
     from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table
@@ -197,7 +196,7 @@ def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: S
 
 
 def _publish_part(draft: Path, place: Path) -> None:
-    """Give a part its name; where another worker was first, its part, which is the same, stays."""
+    """Rename a part to its final name; an equal part of another worker is kept."""
     try:
         draft.rename(place)
     except OSError:
@@ -207,7 +206,7 @@ def _publish_part(draft: Path, place: Path) -> None:
 
 
 def _read_parts(parts: Iterator[AnyPath]) -> Iterator[pa.Table]:
-    """The tables of parts, in order."""
+    """Yield the tables of parts, in order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -258,7 +257,7 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
     import pyarrow.parquet as pq
 
     states: Counter[str] = Counter()
-    held: pa.Table | None = None
+    pending: pa.Table | None = None
     writer: pq.ParquetWriter | None = None
     with _open_sink(target) as sink:
         try:
@@ -268,12 +267,12 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
                         {row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()}
                     )
                 writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
-                held = table if held is None else pa.concat_tables([held, table])
-                while held.num_rows >= rows:
-                    writer.write_table(held.slice(0, rows).combine_chunks(), row_group_size=rows)
-                    held = held.slice(rows)
-            if writer is not None and held is not None and held.num_rows:
-                writer.write_table(held.combine_chunks(), row_group_size=rows)
+                pending = table if pending is None else pa.concat_tables([pending, table])
+                while pending.num_rows >= rows:
+                    writer.write_table(pending.slice(0, rows).combine_chunks(), row_group_size=rows)
+                    pending = pending.slice(rows)
+            if writer is not None and pending is not None and pending.num_rows:
+                writer.write_table(pending.combine_chunks(), row_group_size=rows)
         finally:
             if writer is not None:
                 writer.close()
@@ -319,7 +318,7 @@ class _ChecksumFile(io.RawIOBase):
 
 
 def _describe_conflict(path: AnyPath, existing: RunPlan, requested: RunPlan) -> str:
-    """What to say where a run with another plan was begun."""
+    """Describe how the plan of a begun run differs from the requested one."""
     words = {"traces": "traces", "fingerprint": "their fingerprint"}
     differing = [
         f"{words.get(name, name)} was {_shorten(getattr(existing, name))}, now {_shorten(getattr(requested, name))}"
