@@ -262,7 +262,7 @@ def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp
     pairs[0] = replace(pairs[0][0], answer="Another."), pairs[0][1]
     strong = ran(tmp_path, pairs, METRICS)
     manifest = json.loads((strong.path / "manifest.json").read_text())
-    with pytest.raises(InputError, match="can put nothing right"):
+    with pytest.raises(InputError, match="can correct nothing"):
         load_human_scores(strong.path, old)
     (strong.path / "manifest.json").write_text(json.dumps({**manifest, "judge": "strong/1 model=x"}))
     found = load_human_scores(strong.path, old)
@@ -299,7 +299,7 @@ def test_labels_of_other_traces_are_told_and_nothing_but_them_is_refused(place: 
     write_labels(tmp_path / "none.jsonl", [replace(mine[0], trace="elsewhere")])
     with pytest.raises(InputError, match=r"none of the 1 traces of .*none.jsonl \(such as elsewhere\) is in"):
         load_human_scores(tmp_path / "none.jsonl", old)
-    with pytest.raises(InputError, match="of no metric all that it reads was said"):
+    with pytest.raises(InputError, match="no metric is labeled completely"):
         load_human_scores(place / "new.jsonl", old)
 
 

@@ -136,7 +136,7 @@ def test_a_budget_holds_over_kills(tmp_path: Path):
         for _ in range(2):
             code, said = ended(begun(tmp_path, server, "run", *flags, f"{most} tokens"))
             assert code == 3
-            assert "BudgetSpent: the budget is spent" in said
+            assert "BudgetExceeded: the budget is spent" in said
             assert settled(server)["tokens"] <= most
         code, said = ended(begun(tmp_path, server, "run", *flags, "2m tokens"))
         assert (code, said) == (0, "")

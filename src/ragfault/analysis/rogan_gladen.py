@@ -11,20 +11,22 @@ from ragfault.rules import get_rate_metric
 from ragfault.stats import CorrectedShare, Interval, correct_share
 
 CardChoice = bool | str | JudgeCard
-"""Whether to correct: by the card of the run's judge, by its figures on a shape of answers, or by the card given."""
+"""Correction by the card of the run's judge (True), by its figures for a shape of answers, or by a given
+card.
+"""
 
 
 class CardCorrection(Struct, frozen=True, kw_only=True):
-    """By what figures of which judge a scorecard was corrected."""
+    """Card figures by which a scorecard is corrected."""
 
     judge: str
-    """The name of the judge."""
+    """Name of the judge."""
     figures: tuple[CardEntry, ...]
-    """What its card says of each kind of verdict that was corrected, each with the set it was measured on."""
+    """Card entry for each kind of verdict that is corrected."""
 
 
 def load_correction(run: Run, metrics: tuple[str, ...], choice: CardChoice) -> CardCorrection | None:
-    """By what to correct the metrics of a run; None where that was not asked for.
+    """Load the correction of the metrics of a run; None where none was requested.
 
     Raises UsageError where the judge of the run has no card, or one of another version or other settings;
     UnknownName for a shape on which its error was not measured.
@@ -37,24 +39,24 @@ def load_correction(run: Run, metrics: tuple[str, ...], choice: CardChoice) -> C
         raise UnknownName("shape of answers on the card", shape, card.shapes)
     kinds = dict.fromkeys(rate.verdict for rate in map(get_rate_metric, metrics) if rate is not None)
     figures = (card.select_entry(kind, shape) for kind in kinds)
-    return CardCorrection(judge=card.judge, figures=tuple(each for each in figures if each is not None))
+    return CardCorrection(judge=card.judge, figures=tuple(entry for entry in figures if entry is not None))
 
 
 def correct_interval(
     metric: str, interval: Interval | None, correction: CardCorrection
 ) -> CorrectedShare | None:
-    """A mean and its interval, corrected; None for a metric that is no rate of one kind of verdict, or has no value.
+    """Correct a mean and its interval; None without a value, and for a metric that is no rate.
 
-    What is bad counts as positive, so the share of the good ones is corrected as what is left of 1.
+    The positive class is the bad one, so a share of good units is corrected through its complement.
     """
     rate = get_rate_metric(metric)
     if rate is None or interval is None:
         return None
-    figures = next((each for each in correction.figures if each.corrects == rate.verdict), None)
-    if figures is None or figures.sensitivity is None or figures.specificity is None:
+    entry = next((entry for entry in correction.figures if entry.corrects == rate.verdict), None)
+    if entry is None or entry.sensitivity is None or entry.specificity is None:
         return CorrectedShare(None, f"the error of {rate.verdict} verdicts is not on the card")
     result = correct_share(
-        _complement(interval) if rate.counts_positives else interval, figures.sensitivity, figures.specificity
+        _complement(interval) if rate.counts_positives else interval, entry.sensitivity, entry.specificity
     )
     if result.interval is None or not rate.counts_positives:
         return result
@@ -62,5 +64,4 @@ def correct_interval(
 
 
 def _complement(interval: Interval) -> Interval:
-    """What a share leaves of 1."""
     return Interval(1 - interval.mean, 1 - interval.high, 1 - interval.low, interval.n, interval.clusters)

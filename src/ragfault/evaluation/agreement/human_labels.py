@@ -36,33 +36,33 @@ from ragfault.records import (
 )
 
 VerdictKey = tuple[str | int, ...]
-"""What a word is on: the part of the verdicts, and what names the item within it: `("claim", 0, 27)`."""
+"""Part of the verdicts and name of the item: `("claim", 0, 27)`."""
 
 VerdictValue = str | float | bool | tuple[str, ...]
-"""What somebody said of one item."""
+"""Label of one item."""
 
 ANSWER_INDEPENDENT = ("chunk", "missing", "recall")
-"""The parts that are judged without sight of the answer: what is said of them holds with any answer."""
+"""Parts that are judged without the answer: their labels hold with any answer."""
 
 Probability = Annotated[float, Meta(gt=0, le=1)]
 UnitFloat = Annotated[float, Meta(ge=0, le=1)]
 
 
 class LabelRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The common shape of labels: immutable, by keyword, silent about defaults."""
+    """Base of the label records: immutable, by keyword, defaults omitted."""
 
 
 class ClaimLabel(LabelRecord, frozen=True):
-    """What somebody said of one claim of the answer."""
+    """Label of a claim of the answer."""
 
     start: int
-    """Where the claim begins in the answer, in characters, as in the verdict of the run."""
+    """Offset of the claim in the answer, as in the verdict of the run."""
     end: int
     support: ClaimSupport
 
 
 class ChunkLabel(LabelRecord, frozen=True):
-    """What somebody said of the relevance of a chunk: in words, in [0, 1], or both."""
+    """Label of the relevance of a chunk: a level, a number in [0, 1], or both."""
 
     chunk: str
     level: RelevanceLevel | None = None
@@ -74,19 +74,19 @@ class ChunkLabel(LabelRecord, frozen=True):
 
 
 class AnswerLabel(LabelRecord, frozen=True):
-    """What somebody said of the answer as a whole."""
+    """Label of the answer as a whole."""
 
     relevance: UnitFloat | None = None
     refused: bool | None = None
     aspects: tuple[Aspect, ...] = ()
-    """The aspects of the query that were looked at, in the words of the run's verdict."""
+    """Reviewed aspects of the query, in the words of the run's verdict."""
 
 
 class HumanVerdicts(LabelRecord, frozen=True):
-    """The verdicts that one author gave on one trace.
+    """Verdicts of one annotator on one trace.
 
-    A part that was not looked at is absent; one that was, and in which there is nothing to judge (a trace without
-    chunks), is empty.
+    A part that was not reviewed is None; one that was reviewed and has no items (a trace without chunks) is
+    empty.
     """
 
     claim: tuple[ClaimLabel, ...] | None = None
@@ -97,47 +97,47 @@ class HumanVerdicts(LabelRecord, frozen=True):
     recall: tuple[RecallVerdict, ...] | None = None
     answer: AnswerLabel | None = None
     missing: tuple[str, ...] | None = None
-    """Information that the query needs and no chunk holds; empty: nothing is missing."""
+    """Information that the query needs and no chunk contains; empty: nothing is missing."""
 
     @property
     def reviewed_parts(self) -> frozenset[str]:
-        """The parts that were looked at."""
+        """Return the parts that were reviewed."""
         return frozenset(part for part in self.__struct_fields__ if getattr(self, part) is not None)
 
 
 class HumanLabel(LabelRecord, frozen=True):
-    """What one author said of one trace at one time."""
+    """Label of a trace by one annotator at one time."""
 
     trace: str
-    """The id of the trace."""
+    """Trace id."""
     verdicts: HumanVerdicts
     by: str = ""
-    """Who said it."""
+    """Annotator."""
     time: datetime | None = None
     answer: str | None = None
-    """The fingerprint of the answer that was shown: with another one only the words on the retrieval hold."""
+    """Fingerprint of the answer that was shown: for another one only labels of the retrieval hold."""
     chance: Probability | None = None
-    """The chance with which the trace was drawn to be labelled; None: any was as likely as any other."""
+    """Probability of the trace to be sampled; None: uniform."""
 
 
 class LabelConsensus(NamedTuple):
-    """What the authors of the labels of one trace agree on."""
+    """Consensus of the annotators of one trace."""
 
     values: Mapping[VerdictKey, VerdictValue]
     reviewed_parts: frozenset[str]
-    """The parts that some author looked at."""
+    """Parts that some annotator reviewed."""
     annotators: tuple[str, ...]
-    """The authors, in the order in which they first spoke."""
+    """Annotators, in the order of their first label."""
     disputed: int
-    """Items on which the authors differ, whether or not a majority settles them."""
+    """Items on which annotators differ, with or without a majority."""
     answer: str | None
-    """The fingerprint of the answer that they saw; None where it was not kept."""
+    """Fingerprint of the answer they saw; None where it was not recorded."""
     chance: float | None
-    """The chance with which the trace was drawn."""
+    """Probability of the trace to be sampled."""
 
 
 def fingerprint_answer(trace: Trace) -> str:
-    """The fingerprint of a trace's answer, by which a label knows what it was about.
+    """Return the fingerprint of a trace's answer, which ties a label to it.
 
     >>> fingerprint_answer(Trace(id="1", query="When?", answer="In 1040."))
     'a-b7624af79cc7'
@@ -149,12 +149,12 @@ def fingerprint_answer(trace: Trace) -> str:
 
 
 def read_labels(path: str | Path) -> list[HumanLabel]:
-    """The labels of a file, in order (JSON Lines, plain or compressed).
+    """Read the labels of a file, in order (JSON Lines, plain or compressed).
 
-    Raises InputError with every line that is no label (the first 20 and their number), where the file is not
-    there, and where it holds none.
+    Raises InputError for lines that are no label (the first 20 and their number), for a missing file, and for
+    a file without labels.
     """
-    found: list[HumanLabel] = []
+    labels: list[HumanLabel] = []
     faults: list[InputFault] = []
     decoder = msgspec.json.Decoder(HumanLabel)
     stream = open_bytes(str(path))
@@ -163,30 +163,31 @@ def read_labels(path: str | Path) -> list[HumanLabel]:
             if not line.strip():
                 continue
             try:
-                found.append(decoder.decode(line))
+                labels.append(decoder.decode(line))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 faults.append(InputFault(str(path), number, str(error)))
     if stream.read_error:
-        faults.append(InputFault(str(path), len(found) + len(faults) + 1, stream.read_error))
+        faults.append(InputFault(str(path), len(labels) + len(faults) + 1, stream.read_error))
     if faults:
-        raise InputError(_format_faults(faults, len(found)))
-    if not found:
+        raise InputError(format_faults(faults, len(labels), "labels"))
+    if not labels:
         raise InputError(f"{path}: empty, there is no label in it. Make some with: ragfault label RUN")
-    return found
+    return labels
 
 
-def _format_faults(faults: Sequence[InputFault], good: int) -> str:
-    told = [f"{len(faults):,} of {good + len(faults):,} labels cannot be read:"]
-    told += [f"  {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]
+def format_faults(faults: Sequence[InputFault], good: int, noun: str) -> str:
+    """Format the first faults of a file and the number of the others."""
+    lines = [f"{len(faults):,} of {good + len(faults):,} {noun} cannot be read:"]
+    lines += [f"  {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]
     if len(faults) > MAX_FAULTS_SHOWN:
-        told.append(f"  … and {len(faults) - MAX_FAULTS_SHOWN:,} more")
-    return "\n".join(told)
+        lines.append(f"  … and {len(faults) - MAX_FAULTS_SHOWN:,} more")
+    return "\n".join(lines)
 
 
 def append_label(path: str | Path, label: HumanLabel) -> None:
-    """Add one label to a file, which is on the disk when this returns; the file is made where there is none.
+    """Append a label to a file and sync it to disk; the file is created where there is none.
 
-    A line that a killed process left half written is ended first, so that nothing is added to it.
+    A half-written line of a killed process is ended first.
     """
     path = Path(path)
     with convert_write_errors(path):
@@ -199,7 +200,7 @@ def append_label(path: str | Path, label: HumanLabel) -> None:
 
 
 def write_labels(path: str | Path, labels: Iterable[HumanLabel]) -> None:
-    """Write labels to a file that replaces what stood there, whole or not at all."""
+    """Replace the content of a file by labels, atomically."""
     path = Path(path)
     draft = path.with_name(path.name + ".draft")
     with convert_write_errors(path):
@@ -211,12 +212,13 @@ def write_labels(path: str | Path, labels: Iterable[HumanLabel]) -> None:
 
 
 def list_values(verdicts: HumanVerdicts) -> dict[VerdictKey, VerdictValue]:
-    """Every word of a label by what it is on, so that labels can be laid over each other.
+    """Map each item of a label to its value.
 
-    >>> list_values(HumanVerdicts(claim=(ClaimLabel(start=0, end=9, support="supported"),), answer=AnswerLabel(refused=False)))
+    >>> claim = ClaimLabel(start=0, end=9, support="supported")
+    >>> list_values(HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False)))
     {('claim', 0, 9): 'supported', ('answer', 'refused'): False}
     """
-    return {key: word for key, word in _iterate_values(verdicts) if word is not None}
+    return {key: value for key, value in _iterate_values(verdicts) if value is not None}
 
 
 def _iterate_values(verdicts: HumanVerdicts) -> Iterator[tuple[VerdictKey, VerdictValue | None]]:
@@ -242,54 +244,50 @@ def _iterate_values(verdicts: HumanVerdicts) -> Iterator[tuple[VerdictKey, Verdi
 
 
 def resolve_labels(labels: Iterable[HumanLabel]) -> dict[str, LabelConsensus]:
-    """What was said of each trace: the last word of each author on each item, the majority of several authors.
+    """Resolve the labels of each trace: the last label of each annotator, then the majority of annotators.
 
-    Numbers are averaged. Where no word has more voices than each other word, nothing is said of the item. Words
-    on another answer than that of the last label are dropped, save those on the retrieval.
-
-    >>> verdicts = [HumanVerdicts(answer=AnswerLabel(refused=refused)) for refused in (True, True, False)]
-    >>> labels = [HumanLabel(trace="1", verdicts=answer, by=name) for answer, name in zip(verdicts, "abc")]
-    >>> resolve_labels(labels)["1"].values, resolve_labels(labels)["1"].disputed, resolve_labels(labels[1:])["1"].values
-    ({('answer', 'refused'): True}, 1, {})
+    Numbers are averaged. An item without a majority has no value. Labels of another answer than that of the
+    last label are dropped, except those of the retrieval.
     """
     by_trace: dict[str, list[HumanLabel]] = {}
     for label in labels:
         by_trace.setdefault(label.trace, []).append(label)
-    return {trace: _resolve_trace(each) for trace, each in by_trace.items()}
+    return {trace: _resolve_trace(trace_labels) for trace, trace_labels in by_trace.items()}
 
 
 def _resolve_trace(labels: Sequence[HumanLabel]) -> LabelConsensus:
-    """The labels of one trace, settled."""
     answer = next((label.answer for label in reversed(labels) if label.answer is not None), None)
-    voices: dict[VerdictKey, dict[str, VerdictValue]] = {}
-    looked: set[str] = set()
+    votes_by_item: dict[VerdictKey, dict[str, VerdictValue]] = {}
+    reviewed: set[str] = set()
     for label in labels:
-        kept = ANSWER_INDEPENDENT if label.answer not in (None, answer) else HumanVerdicts.__struct_fields__
-        looked |= label.verdicts.reviewed_parts & set(kept)
-        for key, word in list_values(label.verdicts).items():
-            if ("answer" if key[0] == "aspect" else key[0]) in kept:
-                voices.setdefault(key, {})[label.by] = word
-    found = {key: _majority_value(list(each.values())) for key, each in voices.items()}
+        valid_parts = (
+            ANSWER_INDEPENDENT if label.answer not in (None, answer) else HumanVerdicts.__struct_fields__
+        )
+        reviewed |= label.verdicts.reviewed_parts & set(valid_parts)
+        for key, value in list_values(label.verdicts).items():
+            if ("answer" if key[0] == "aspect" else key[0]) in valid_parts:
+                votes_by_item.setdefault(key, {})[label.by] = value
+    majorities = {key: _majority_value(list(votes.values())) for key, votes in votes_by_item.items()}
     return LabelConsensus(
-        values={key: word for key, word in found.items() if word is not None},
-        reviewed_parts=frozenset(looked),
+        values={key: value for key, value in majorities.items() if value is not None},
+        reviewed_parts=frozenset(reviewed),
         annotators=tuple(dict.fromkeys(label.by for label in labels)),
-        disputed=sum(len(set(map(_normalize_value, each.values()))) > 1 for each in voices.values()),
+        disputed=sum(len(set(map(_normalize_value, votes.values()))) > 1 for votes in votes_by_item.values()),
         answer=answer,
         chance=next((label.chance for label in reversed(labels) if label.chance is not None), None),
     )
 
 
 def _normalize_value(value: VerdictValue) -> Any:
-    """What makes two words the same: of lists of what is missing, whether anything is."""
+    """Normalize a value for comparison: lists of missing information by whether they are empty."""
     return bool(value) if isinstance(value, tuple) else value
 
 
 def _majority_value(values: Sequence[VerdictValue]) -> VerdictValue | None:
-    """The word with the most voices, the mean of numbers; None where two have as many."""
-    if all(isinstance(word, float) for word in values):
+    """Return the most frequent value, the mean of numbers; None for a tie."""
+    if all(isinstance(value, float) for value in values):
         return sum(map(float, values)) / len(values)  # type: ignore[arg-type]
     counted = Counter(map(_normalize_value, values)).most_common(2)
     if len(counted) > 1 and counted[0][1] == counted[1][1]:
         return None
-    return next(word for word in values if _normalize_value(word) == counted[0][0])
+    return next(value for value in values if _normalize_value(value) == counted[0][0])

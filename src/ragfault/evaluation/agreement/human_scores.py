@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ragfault.analysis import HumanLabels, LabelProvenance
-from ragfault.errors import MAX_FAULTS_SHOWN, InputError, InputFault, UsageError
+from ragfault.errors import InputError, InputFault, UsageError
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
     HumanLabel,
     LabelConsensus,
     fingerprint_answer,
+    format_faults,
     read_labels,
     resolve_labels,
 )
@@ -26,6 +27,7 @@ from ragfault.evaluation.agreement.human_verdicts import (
     read_grades,
     read_marks,
 )
+from ragfault.evaluation.agreement.judge_runner import have_same_inputs, ignore_progress
 from ragfault.evaluation.agreement.labeled_traces import LabelOptions, load_labeled_traces
 from ragfault.io import MAX_LINE
 from ragfault.io.field_values import InvalidRecord
@@ -39,49 +41,53 @@ MetricValues = dict[str, dict[str, float]]
 LabelSource = str | Path
 
 MAX_AUTHORS = 3
-"""How many authors are named."""
-
-
-def _ignore_notice(*_: object) -> None:
-    """Tell nobody."""
+"""Annotators that are named."""
 
 
 def load_human_scores(
-    source: LabelSource, run: Run, *, shared: bool = False, notice: Callable[[str], object] = _ignore_notice
+    source: LabelSource, run: Run, *, shared: bool = False, notice: Callable[[str], object] = ignore_progress
 ) -> HumanLabels:
-    """What was said of the traces of a run, as values of its metrics.
+    """Load human labels of a run as values of its metrics.
 
-    `where` is one of four: another run over some of these traces, whose scores are taken for true (a stronger judge);
-    labels as `ragfault label` writes them; a table (JSON Lines or CSV) with the column `trace` or `id` and columns
-    named as metrics; or traces with labels as `measure` takes them: claims or stretches of the answer, grades of
-    chunks. Labels and marks stand in the place of the judge's verdicts, and a metric is computed on a trace where
-    all that it reads was said. Where the file is `shared` by two runs, words on an answer count only where it is
-    known which answer they are on.
+    `source` has one of four forms: another run over some of these traces, whose scores are taken as true (a
+    stronger judge); labels as `ragfault label` writes them; a table (JSON Lines or CSV) with the column
+    `trace` or `id` and columns named as metrics; or labeled traces as `measure_judge` takes them: claims or
+    spans of the answer, grades of chunks. Labels replace the judge's verdicts, and a metric has a value on a
+    trace where everything it reads was labeled. Where two runs share the file, labels of an answer count only
+    where the answer is known.
 
-    Raises InputError for a file that cannot be read, with all its faults, or in which nothing fits the run;
-    UsageError for a table of values that is shared by two runs.
+    Raises InputError for an unreadable file, with all its faults, or one in which nothing matches the run;
+    UsageError for a table of values shared by two runs.
     """
     kind = _detect_form(source, run)
     if kind == "values" and shared:
         raise UsageError(
-            f"{source} gives values of one run, and there are two: give --human-labels twice, first that of the baseline."
+            f"{source} has values of one run, and there are two: give --human-labels twice, first for the baseline."
         )
-    by, found, labelled, disputed, chances = FORM_LOADERS[kind](source, run, shared)
-    known = {name for each in found.values() for name in each}
-    if not known:
-        raise InputError(_no_match_message(source, run, labelled, kind))
-    strangers = len(labelled) - len(known)
-    made = LabelProvenance(labelers=by, traces=len(known), unmatched=strangers, disputed=disputed)
-    _report_labels(notice, source, run, made)
-    return HumanLabels(source=made, values=found, probabilities=chances)
+    loaded = FORM_LOADERS[kind](source, run, shared)
+    matched = {name for value_by_trace in loaded.values.values() for name in value_by_trace}
+    if not matched:
+        raise InputError(_no_match_message(source, run, loaded.labeled, kind))
+    provenance = LabelProvenance(
+        labelers=loaded.labelers,
+        traces=len(matched),
+        unmatched=len(loaded.labeled) - len(matched),
+        disputed=loaded.disputed,
+    )
+    notice(_describe_labels(source, run, provenance))
+    return HumanLabels(source=provenance, values=loaded.values, probabilities=loaded.probabilities)
 
 
 def load_paired_scores(
-    sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = _ignore_notice
+    sources: Sequence[LabelSource],
+    runs: tuple[Run, Run],
+    *,
+    notice: Callable[[str], object] = ignore_progress,
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
-    """What was said of a baseline and of a candidate: in one file of both, or in one of each, in this order.
+    """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
 
-    A file of both may tell of one of them only. Raises what `people` raises; UsageError for more than two files.
+    A shared file may match one of them only. Raises what `load_human_scores` raises; UsageError for more than
+    two files.
     """
     if len(sources) > 2:
         raise UsageError(
@@ -91,41 +97,43 @@ def load_paired_scores(
         return load_human_scores(sources[0], runs[0], notice=notice), load_human_scores(
             sources[1], runs[1], notice=notice
         )
-    found: list[HumanLabels | None] = []
+    labels: list[HumanLabels | None] = []
     faults: list[InputError] = []
     for run in runs if sources else ():
         try:
-            found.append(load_human_scores(sources[0], run, shared=True, notice=notice))
-        except InputError as fault:
-            found.append(None)
-            faults.append(fault)
+            labels.append(load_human_scores(sources[0], run, shared=True, notice=notice))
+        except InputError as error:
+            labels.append(None)
+            faults.append(error)
     if len(faults) == 2:
         raise faults[0]
-    return (found[0], found[1]) if found else (None, None)
+    return (labels[0], labels[1]) if labels else (None, None)
 
 
-def _report_labels(
-    notice: Callable[[str], object], source: LabelSource, run: Run, correction: LabelProvenance
-) -> None:
-    told = f"rectified by {correction.labelers}: {correction.traces:,} of {run.manifest.traces:,} traces of {run.path.name}"
-    if correction.unmatched:
-        told += f"; {correction.unmatched:,} in {source} are of no trace (or another answer) of it, or say too little"
-    if correction.disputed:
-        told += f"; on {correction.disputed:,} items those who labelled differ"
-    notice(told)
+def _describe_labels(source: LabelSource, run: Run, labels: LabelProvenance) -> str:
+    count = f"{labels.traces:,} of {run.manifest.traces:,} traces of {run.path.name}"
+    message = f"corrected by labels of {labels.labelers}: {count}"
+    if labels.unmatched:
+        message += (
+            f"; {labels.unmatched:,} in {source} belong to no trace (or another answer), or are incomplete"
+        )
+    if labels.disputed:
+        message += f"; annotators differ on {labels.disputed:,} items"
+    return message
 
 
 def _no_match_message(source: LabelSource, run: Run, labeled: Sequence[str], kind: LabelForm) -> str:
-    """What to say where nothing fits the run."""
-    here = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
-    met = [name for name in labeled if name in here]
-    if not met:
-        such = f" (such as {', '.join(labeled[:3])})" if labeled else ""
-        return f"none of the {len(labeled):,} traces of {source}{such} is in {run.path}. Name the labels of this run."
+    """Return the message for labels that do not match the run."""
+    run_ids = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
+    matched = [name for name in labeled if name in run_ids]
+    if not matched:
+        examples = f" (such as {', '.join(labeled[:3])})" if labeled else ""
+        count = f"none of the {len(labeled):,} traces of {source}{examples}"
+        return f"{count} is in {run.path}. Name the labels of this run."
     if kind == "run":
-        return f"{source} and {run.path} share {len(met):,} ids, but no answer, or no metric that rests on verdicts."
+        return f"{source} and {run.path} share {len(matched):,} ids, but no answer, or no metric based on verdicts."
     return (
-        f"{source} has {len(met):,} traces of {run.path}, but of no metric all that it reads was said, of this answer. "
+        f"{source} has {len(matched):,} traces of {run.path}, but no metric is labeled completely for these answers. "
         "Label every claim (or chunk) of a trace, on the answers and claims of this run."
     )
 
@@ -134,7 +142,7 @@ def _no_match_message(source: LabelSource, run: Run, labeled: Sequence[str], kin
 
 
 def _detect_form(source: LabelSource, run: Run) -> LabelForm:
-    """What a file or folder holds."""
+    """Detect the form of a file or folder."""
     path = Path(source)
     if path.is_dir():
         if (path / "manifest.json").is_file():
@@ -145,17 +153,17 @@ def _detect_form(source: LabelSource, run: Run) -> LabelForm:
         return "traces"
     if isinstance(first.get("verdicts"), dict) and "trace" in first:
         return "labels"
-    named = {"trace", "id"} & first.keys() and "query" not in first
-    return "values" if named and _metric_columns(first, run) else "traces"
+    names_trace = {"trace", "id"} & first.keys() and "query" not in first
+    return "values" if names_trace and _metric_columns(first, run) else "traces"
 
 
 def _metric_columns(row: Mapping[str, Any], run: Run) -> list[str]:
-    """The metrics of the run that a row has a column for."""
+    """List the metrics of the run that a row has a column for."""
     return [measure.name for measure in run.manifest.metrics if measure.name in row]
 
 
 def _iterate_rows(source: LabelSource) -> Iterator[tuple[int, Any]]:
-    """The rows of a table of values with their lines; a `Wrong` in the place of one that cannot be read."""
+    """Yield line and row of a table of values; an unreadable row is an InvalidRecord."""
     with open_bytes(str(source)).body as body:
         if not body.peek(1):
             raise InputError(f"{source}: empty, there is no label in it")
@@ -179,65 +187,74 @@ def _decode_object(text: bytes) -> Any:
 
 # --- the four forms --------------------------------------------------------------------------------
 
-LoadedScores = tuple[str, MetricValues, list[str], int, Mapping[str, float]]
-"""By whom, the values, the ids that were named, the items in dispute, and the chances of the traces."""
+
+class LoadedScores(NamedTuple):
+    """Metric values from a file of labels."""
+
+    labelers: str
+    values: MetricValues
+    labeled: list[str]
+    """Ids of all traces in the file."""
+    disputed: int = 0
+    """Items on which annotators differ."""
+    probabilities: Mapping[str, float] = {}
+    """Sampling probabilities of the traces."""
 
 
 def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
-    """The scores of a stronger judge, on the traces whose chunks and answer are those of the run."""
-    strong = Run.open(source)
-    if strong.manifest.judge == run.manifest.judge:
+    """Return the scores of a stronger judge, on the traces with the same chunks and answer."""
+    better_run = Run.open(source)
+    if better_run.manifest.judge == run.manifest.judge:
         raise InputError(
-            f"{source} was judged as {run.path} was, by {run.manifest.judge}: it can put nothing right."
+            f"{source} was judged as {run.path} was, by {run.manifest.judge}: it can correct nothing."
         )
-    there = {trace.id: trace for trace in strong.traces()}
-    same = {t.id for t in run.traces(list(there)) if _same_inputs(t, there[t.id])}
-    wanted = {str(metric) for metric in list_metrics(run)}
-    found: MetricValues = {}
-    for row in strong.scores(list(same)):
-        if row.metric in wanted and row.value is not None:
-            found.setdefault(row.metric, {})[row.trace] = row.value
-    judge = strong.manifest.judge.partition(" ")[0]
-    return f"{strong.path.name}, judged by {judge}", found, list(there), 0, {}
-
-
-def _same_inputs(first: Trace, second: Trace) -> bool:
-    """Whether two traces show a judge the same."""
-    chunks = [[(chunk.id, chunk.text) for chunk in each.chunks or ()] for each in (first, second)]
-    return first.answer == second.answer and chunks[0] == chunks[1]
+    better_traces = {trace.id: trace for trace in better_run.traces()}
+    shared_ids = {
+        trace.id
+        for trace in run.traces(list(better_traces))
+        if have_same_inputs(trace, better_traces[trace.id])
+    }
+    names = {str(metric) for metric in list_metrics(run)}
+    values: MetricValues = {}
+    for row in better_run.scores(list(shared_ids)):
+        if row.metric in names and row.value is not None:
+            values.setdefault(row.metric, {})[row.trace] = row.value
+    judge = better_run.manifest.judge.partition(" ")[0]
+    return LoadedScores(f"{better_run.path.name}, judged by {judge}", values, list(better_traces))
 
 
 def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
     labels = read_labels(source)
-    told = resolve_labels(labels)
-    disputed, asked = 0, frozenset().union(*(each.reviewed_parts for each in told.values()))
+    consensus = resolve_labels(labels)
+    disputed, reviewed = 0, frozenset().union(*(item.reviewed_parts for item in consensus.values()))
 
     def readings(trace: Trace, verdicts: Verdicts) -> list[LabelReading]:
         nonlocal disputed
-        said = told[trace.id]
-        empty = {part for part in asked & ITEM_OVERLAYS.keys() if not getattr(verdicts, part)}
-        disputed += said.disputed
-        known = said.answer == fingerprint_answer(trace) if said.answer is not None else not shared
-        looked = said.reviewed_parts if known else said.reviewed_parts & set(ANSWER_INDEPENDENT)
-        return [LabelReading(said.values, looked | empty)]
+        labels_of_trace = consensus[trace.id]
+        disputed += labels_of_trace.disputed
+        answer, parts = labels_of_trace.answer, labels_of_trace.reviewed_parts
+        if (shared and answer is None) or answer not in (None, fingerprint_answer(trace)):
+            parts &= set(ANSWER_INDEPENDENT)
+        empty_parts = {part for part in reviewed & ITEM_OVERLAYS.keys() if not getattr(verdicts, part)}
+        return [LabelReading(labels_of_trace.values, parts | empty_parts)]
 
-    found = _overlay_run(run, list(told), readings)
-    return _format_authors(labels, source), found, list(told), disputed, _sampling_chances(source, told)
+    values = _overlay_run(run, list(consensus), readings)
+    probabilities = _sampling_chances(source, consensus)
+    return LoadedScores(_format_authors(labels, source), values, list(consensus), disputed, probabilities)
 
 
 def _sampling_chances(source: LabelSource, consensus: Mapping[str, LabelConsensus]) -> dict[str, float]:
-    """The chances of the traces to be drawn; raises InputError where only some labels have one."""
-    found = {trace: each.chance for trace, each in consensus.items() if each.chance is not None}
-    if found and len(found) < len(consensus):
+    """Return the sampling probabilities; raises InputError where only some labels have one."""
+    chances = {trace: item.chance for trace, item in consensus.items() if item.chance is not None}
+    if chances and len(chances) < len(consensus):
         raise InputError(
-            f"{source}: {len(found):,} of {len(consensus):,} traces were drawn with a chance of their own, others not. "
-            "Keep the labels of either draw in a file of its own."
+            f"{source}: {len(chances):,} of {len(consensus):,} traces have a sampling probability, others do not. "
+            "Keep the labels of each sample in a file of its own."
         )
-    return found
+    return chances
 
 
 def _format_authors(labels: Iterable[HumanLabel], source: LabelSource) -> str:
-    """Who labelled."""
     names = list(dict.fromkeys(label.by for label in labels if label.by))
     if not names:
         return Path(source).name
@@ -248,80 +265,68 @@ def _format_authors(labels: Iterable[HumanLabel], source: LabelSource) -> str:
 def _overlay_run(
     run: Run, ids: Sequence[str], readings: Callable[[Trace, Verdicts], list[LabelReading]]
 ) -> MetricValues:
-    """The values of the metrics of a run with the words of people in the place of the judge's."""
-    wanted, found, vague = list_metrics(run), MetricValues(), set()
+    """Compute the metrics of a run with labels in place of verdicts."""
+    metrics, values, undetermined = list_metrics(run), MetricValues(), set()
     for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
-        for metric, value in compute_values(wanted, trace, verdicts, readings(trace, verdicts)):
+        for metric, value in compute_values(metrics, trace, verdicts, readings(trace, verdicts)):
             if value is None:
-                vague.add(metric)
+                undetermined.add(metric)
             else:
-                found.setdefault(metric, {})[trace.id] = value
-    return {metric: each for metric, each in found.items() if metric not in vague}
+                values.setdefault(metric, {})[trace.id] = value
+    return {
+        metric: values_by_trace for metric, values_by_trace in values.items() if metric not in undetermined
+    }
 
 
 def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
-    """Marks and grades of people, in the place of verdicts."""
-    given = load_labeled_traces(source, LabelOptions(None, (), None, None, 0), "raise", _ignore_notice, {})
-    said = {one.trace.id: one for one in given.labeled}
+    """Load labels of traces, in place of verdicts."""
+    labeled = load_labeled_traces(source, LabelOptions(None, (), None, None, 0), "raise", ignore_progress, {})
+    items = {item.trace.id: item for item in labeled.labeled}
 
     def readings(trace: Trace, verdicts: Verdicts) -> list[LabelReading]:
-        one = said[trace.id]
-        if one.grades is not None:
-            return read_grades(one)
-        return (
-            read_marks(one, verdicts) if one.trace.answer == trace.answer else [LabelReading({}, frozenset())]
-        )
+        item = items[trace.id]
+        if item.grades is not None:
+            return read_grades(item)
+        if item.trace.answer == trace.answer:
+            return read_marks(item, verdicts)
+        return [LabelReading({}, frozenset())]
 
-    return Path(source).name, _overlay_run(run, list(said), readings), list(said), 0, {}
+    return LoadedScores(Path(source).name, _overlay_run(run, list(items), readings), list(items))
 
 
 def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
-    """Values that stand in a table."""
-    found: MetricValues = {}
+    """Load a table of metric values."""
+    values: MetricValues = {}
     faults: list[InputFault] = []
-    seen: dict[str, None] = {}
-    here = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
+    names: dict[str, None] = {}
+    run_ids = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
     ranges = {measure.name: (measure.low, measure.high) for measure in run.manifest.metrics}
     for line, row in _iterate_rows(source):
         try:
-            name, given = _parse_row(row, ranges)
-        except InvalidRecord as wrong:
-            faults.append(InputFault(str(source), line, str(wrong)))
+            name, row_values = _parse_row(row, ranges)
+        except InvalidRecord as error:
+            faults.append(InputFault(str(source), line, str(error)))
             continue
-        if name in seen:
-            faults.append(InputFault(str(source), line, f'the trace "{name[:80]}" stands twice'))
-        seen[name] = None
-        for metric, value in given.items() if name in here else ():
-            found.setdefault(metric, {})[name] = value
+        if name in names:
+            faults.append(InputFault(str(source), line, f'duplicate trace "{name[:80]}"'))
+        names[name] = None
+        for metric, value in row_values.items() if name in run_ids else ():
+            values.setdefault(metric, {})[name] = value
     if faults:
-        told = [
-            f"{len(faults):,} rows cannot be read:",
-            *(f"  {fault}" for fault in faults[:MAX_FAULTS_SHOWN]),
-        ]
-        raise InputError(
-            "\n".join(
-                [
-                    *told,
-                    *(
-                        [f"  … and {len(faults) - MAX_FAULTS_SHOWN:,} more"]
-                        * (len(faults) > MAX_FAULTS_SHOWN)
-                    ),
-                ]
-            )
-        )
-    return Path(source).name, found, list(seen), 0, {}
+        raise InputError(format_faults(faults, len(names), "rows"))
+    return LoadedScores(Path(source).name, values, list(names))
 
 
 def _parse_row(
     row: Any, ranges: Mapping[str, tuple[float | None, float | None]]
 ) -> tuple[str, dict[str, float]]:
-    """The trace of a row and the values it gives; raises `Wrong`."""
+    """Return the trace of a row and its values; raises InvalidRecord."""
     if isinstance(row, InvalidRecord):
         raise row
     name = row.get("trace", row.get("id"))
     if name is None or name == "":
         raise InvalidRecord("neither `trace` nor `id`")
-    found = {}
+    values = {}
     for metric, (low, high) in ranges.items():
         if row.get(metric) in (None, ""):
             continue
@@ -331,8 +336,8 @@ def _parse_row(
             raise InvalidRecord(f'"{str(row[metric])[:40]}" is no number - at `{metric}`') from None
         if not (low is None or value >= low) or not (high is None or value <= high):
             raise InvalidRecord(f"{value:g} is outside the range of the metric - at `{metric}`")
-        found[metric] = value
-    return str(name), found
+        values[metric] = value
+    return str(name), values
 
 
 FORM_LOADERS: dict[LabelForm, Callable[[LabelSource, Run, bool], LoadedScores]] = {
@@ -341,4 +346,4 @@ FORM_LOADERS: dict[LabelForm, Callable[[LabelSource, Run, bool], LoadedScores]] 
     "values": _load_values,
     "traces": _load_traces,
 }
-"""Form → what reads it."""
+"""Form → loader."""

@@ -15,6 +15,7 @@ from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_labels import VerdictKey, VerdictValue
 from ragfault.evaluation.agreement.labeled_traces import LabeledTrace
 from ragfault.evaluation.agreement.measurement import MetricAgreement
+from ragfault.evaluation.agreement.units import BAD_SUPPORT
 from ragfault.io.runs import Run
 from ragfault.judges.assembly import grade_relevance
 from ragfault.metrics import DEFAULT_METRICS, Metric, compute_score, parse_metric
@@ -27,15 +28,15 @@ VerdictValues = Mapping[VerdictKey, VerdictValue]
 
 
 class LabelReading(Struct, frozen=True):
-    """One way in which to understand what was said of a trace."""
+    """Possible interpretation of the labels of a trace."""
 
     values: VerdictValues
     reviewed_parts: frozenset[str]
-    """The parts that were looked at."""
+    """Parts of the verdicts that were reviewed."""
 
 
 class _PartialRecord:
-    """A record of which only what was said can be read; whoever reads more fails."""
+    """Record of the labeled fields only; reading any other field fails."""
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update({name: value for name, value in fields.items() if value is not None})
@@ -45,67 +46,65 @@ class _PartialRecord:
 
 
 def list_metrics(run: Run) -> list[Metric]:
-    """The metrics of a run that rest on verdicts, save those that are not defined here."""
-    found = []
+    """List the metrics of a run that depend on verdicts and are defined here."""
+    metrics = []
     for measure in run.manifest.metrics:
         try:
             metric = parse_metric(measure.name)
         except UsageError:
             continue
         if metric.definition.verdicts:
-            found.append(metric)
-    return found
+            metrics.append(metric)
+    return metrics
 
 
 def compute_values(
     metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts, readings: Sequence[LabelReading]
 ) -> Iterator[tuple[str, float | None]]:
-    """What people make of each metric on a trace, where they said all that it reads.
+    """Compute each metric from the labels of a trace, where everything it reads was labeled.
 
-    Whether a metric has a value here depends on what was looked at, and never on what was seen there: else traces
-    would be labelled by their outcome. None stands where the `readings` do not come to the same: what was said does
+    Whether a metric has a value depends on the reviewed parts, never on the labels themselves: otherwise
+    traces would be selected by their outcome. The value is None where the `readings` disagree: the labels do
     not determine the metric, on this trace or on others.
     """
-    seen: list[Any] = [overlay_labels(verdicts, each) for each in readings]
-    looked = readings[0].reviewed_parts
+    overlays: list[Any] = [overlay_labels(verdicts, overlay) for overlay in readings]
+    reviewed = readings[0].reviewed_parts
     for metric in metrics:
-        if looked.isdisjoint(metric.definition.verdicts):
+        if reviewed.isdisjoint(metric.definition.verdicts):
             continue
-        rows = [compute_score(metric, trace, each) for each in seen]
-        if all(row.value is not None for row in rows):
-            same = all(row.value == rows[0].value for row in rows)
-            yield str(metric), rows[0].value if same else None
+        scores = [compute_score(metric, trace, overlay) for overlay in overlays]
+        if all(row.value is not None for row in scores):
+            equal = all(row.value == scores[0].value for row in scores)
+            yield str(metric), scores[0].value if equal else None
 
 
 def overlay_labels(verdicts: Verdicts, reading: LabelReading) -> Any:
-    """The verdicts with the words of people in the place of the judge's; a part can be read where all of it was said.
-
-    So can one in which there is nothing to judge.
+    """Replace the judge's verdicts by labels; a part is readable where all of it was labeled, or it is empty.
 
     >>> from ragfault.records import AnswerVerdict
-    >>> words = {("answer", "refused"): True}
-    >>> seen = overlay_labels(Verdicts(trace="1", answer=AnswerVerdict(relevance=0.4)), LabelReading(words, frozenset(["answer"])))
-    >>> seen.answer.refused, hasattr(seen.answer, "relevance")
+    >>> reading = LabelReading({("answer", "refused"): True}, frozenset(["answer"]))
+    >>> overlay = overlay_labels(Verdicts(trace="1", answer=AnswerVerdict(relevance=0.4)), reading)
+    >>> overlay.answer.refused, hasattr(overlay.answer, "relevance")
     (True, False)
     """
-    lost = set(VERDICT_KINDS) if "*" in verdicts.failures else set(verdicts.failures)
-    found = _PartialRecord(trace=verdicts.trace, judge=verdicts.judge, failures={})
+    failed = set(VERDICT_KINDS) if "*" in verdicts.failures else set(verdicts.failures)
+    overlay = _PartialRecord(trace=verdicts.trace, judge=verdicts.judge, failures={})
     for part in VERDICT_KINDS:
         judged = getattr(verdicts, part)
-        if part in lost:
+        if part in failed:
             continue
         if judged is None or (part in ITEM_OVERLAYS and not judged):
-            setattr(found, part, judged)
+            setattr(overlay, part, judged)
         elif (
             part in reading.reviewed_parts
-            and (said := _overlay_part(part, judged, reading.values)) is not None
+            and (labeled := _overlay_part(part, judged, reading.values)) is not None
         ):
-            setattr(found, part, said)
-    return found
+            setattr(overlay, part, labeled)
+    return overlay
 
 
 def _overlay_part(part: str, judged: Any, labels: VerdictValues) -> Any:
-    """A part as people gave it; None where not all of it was said."""
+    """Return a part from labels; None where not all of it was labeled."""
     if part == "missing":
         return labels.get(("missing",))
     if part == "answer":
@@ -153,15 +152,15 @@ def _overlay_recall(verdict: Any, labels: VerdictValues) -> _PartialRecord | Non
 
 
 def _overlay_answer(verdict: Any, labels: VerdictValues) -> _PartialRecord:
-    """The answer as a whole, field by field: these are said one by one."""
+    """Return the answer field by field: its labels are independent."""
     aspects = [labels.get(("aspect", aspect.text)) for aspect in verdict.aspects]
-    said = [
+    labeled = [
         _PartialRecord(text=a.text, answered=word) for a, word in zip(verdict.aspects, aspects, strict=True)
     ]
     return _PartialRecord(
         relevance=labels.get(("answer", "relevance")),
         refused=labels.get(("answer", "refused")),
-        aspects=None if None in aspects else tuple(said),
+        aspects=None if None in aspects else tuple(labeled),
     )
 
 
@@ -173,60 +172,60 @@ ITEM_OVERLAYS: dict[str, Callable[[Any, VerdictValues], _PartialRecord | None]] 
     "fact": _overlay_fact,
     "recall": _overlay_recall,
 }
-"""Part → how one item of it is laid over."""
+"""Part → overlay of one item."""
 
 
 CLAIM_MEANINGS: dict[bool, tuple[str, str]] = {
-    True: ("unsupported", "contradicted"),
+    True: BAD_SUPPORT,
     False: ("supported", "inferred"),
 }
-"""Whether people call a claim bad → what they may have meant by it."""
+"""A claim is labeled bad → verdicts this may stand for."""
 
 CHUNK_MEANINGS: dict[bool, tuple[tuple[str, float], ...]] = {
     True: (("high", 1.0), ("medium", 0.5)),
     False: (("none", 0.0), ("low", 0.25)),
 }
-"""Whether people call a chunk relevant → what they may have meant by it."""
+"""A chunk is labeled relevant → verdicts this may stand for."""
 
 
 def read_grades(labeled: LabeledTrace, max_grade: int = 1) -> list[LabelReading]:
-    """Chunks that people call relevant or not: highly or just so, and not at all or a little, in every combination.
+    """Return every reading of the labels of chunks: relevant ones as high or medium, others as none or low.
 
-    With a highest grade above 1 their grades say which, as shares of it.
+    With a highest grade above 1 the grades themselves count, as shares of it.
     """
-    found = []
-    for good, bad in product(*(CHUNK_MEANINGS[relevant] for relevant in (True, False))):
-        words: dict[VerdictKey, VerdictValue] = {}
+    readings = []
+    for positive, negative in product(*(CHUNK_MEANINGS[relevant] for relevant in (True, False))):
+        values: dict[VerdictKey, VerdictValue] = {}
         for chunk, grade in (labeled.grades or {}).items():
-            word, relevance = good if grade.relevant else bad
+            level, relevance = positive if grade.relevant else negative
             if max_grade > 1 and grade.grade is not None:
                 relevance = grade.grade / max_grade
-                word = grade_relevance(relevance)
-            words["chunk", chunk, "level"], words["chunk", chunk, "relevance"] = word, relevance
-        found.append(LabelReading(words, frozenset(["chunk"])))
-    return found
+                level = grade_relevance(relevance)
+            values["chunk", chunk, "level"], values["chunk", chunk, "relevance"] = level, relevance
+        readings.append(LabelReading(values, frozenset(["chunk"])))
+    return readings
 
 
 def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
-    """The judge's claims by whether they touch what people marked: bad by any bad one."""
+    """Return the readings of labeled claims and spans for the judge's claims: bad where any bad one overlaps."""
     marks = [(claim.start, claim.end, claim.positive) for claim in labeled.claims or () if claim.start >= 0]
-    whole = (
+    complete = (
         labeled.claims is None and labeled.spans is not None and (bool(labeled.spans) or not labeled.positive)
     )
     marks += [(start, end, True) for start, end in labeled.spans or ()]
-    if not marks and not whole:
+    if not marks and not complete:
         return [LabelReading({}, frozenset())]
-    found: list[dict[VerdictKey, VerdictValue]] = [{}, {}]
+    readings: list[dict[VerdictKey, VerdictValue]] = [{}, {}]
     for claim in verdicts.claim or ():
-        touching = [bad for start, end, bad in marks if start < claim.end and claim.start < end]
-        if touching or whole:
-            for words, word in zip(found, CLAIM_MEANINGS[any(touching)], strict=True):
-                words["claim", claim.start, claim.end] = word
-    return [LabelReading(words, frozenset(["claim"])) for words in found]
+        overlapping = [bad for start, end, bad in marks if start < claim.end and claim.start < end]
+        if overlapping or complete:
+            for values, support in zip(readings, CLAIM_MEANINGS[any(overlapping)], strict=True):
+                values["claim", claim.start, claim.end] = support
+    return [LabelReading(values, frozenset(["claim"])) for values in readings]
 
 
 COMPARED_METRICS = ("context_relevance(low=0, medium=1)", *DEFAULT_METRICS)
-"""The metrics that are tried; the first is that of chunks that are relevant or not."""
+"""Metrics to compare; the first is for chunks that are relevant or not."""
 
 TraceReadings = Mapping[str, LabelReading]
 
@@ -237,39 +236,41 @@ def compare_metrics(
     options: IntervalOptions,
     readings: TraceReadings | None = None,
 ) -> tuple[MetricAgreement, ...]:
-    """Every metric of which the labels say enough, in the order of the catalogue, each on the traces that both score.
+    """Compare every metric that the labels determine, on the traces that both score.
 
-    `said` are the words on single items, by trace; without them the labels are taken for what they may mean, and a
-    metric counts where all that they may mean comes to the same.
+    `readings` are labels of single items by trace; without them the labels are taken for all that they may
+    mean, and a metric counts where all meanings agree.
     """
-    wanted = [metric for metric in map(parse_metric, COMPARED_METRICS) if metric.definition.verdicts]
-    top = max((grade.max_grade for one in labeled for grade in (one.grades or {}).values()), default=0)
+    metrics = [metric for metric in map(parse_metric, COMPARED_METRICS) if metric.definition.verdicts]
+    max_grade = max(
+        (grade.max_grade for item in labeled for grade in (item.grades or {}).values()), default=0
+    )
     rows: dict[str, list[tuple[int, float, float]]] = {}
-    vague: set[str] = set()
-    for at, (one, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
+    undetermined: set[str] = set()
+    for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
         for name, value in compute_values(
-            wanted, one.trace, verdicts, _list_readings(one, verdicts, top, readings)
+            metrics, item.trace, verdicts, _list_readings(item, verdicts, max_grade, readings)
         ):
-            ours = compute_score(parse_metric(name), one.trace, verdicts).value
+            judge_value = compute_score(parse_metric(name), item.trace, verdicts).value
             if value is None:
-                vague.add(name)
-            elif ours is not None:
-                rows.setdefault(name, []).append((at, ours, value))
-    if "context_relevance" not in vague:
-        vague.add(COMPARED_METRICS[0])
+                undetermined.add(name)
+            elif judge_value is not None:
+                rows.setdefault(name, []).append((index, judge_value, value))
+    if "context_relevance" not in undetermined:
+        undetermined.add(COMPARED_METRICS[0])
     return tuple(
         compare_metric(
-            metric, np.array([row[1:] for row in found]), [labeled[row[0]].group for row in found], options
+            metric, np.array([row[1:] for row in table]), [labeled[row[0]].group for row in table], options
         )
-        for metric in wanted
-        if str(metric) not in vague and (found := rows.get(str(metric)))
+        for metric in metrics
+        if str(metric) not in undetermined and (table := rows.get(str(metric)))
     )
 
 
 def _list_readings(
     labeled: LabeledTrace, verdicts: Verdicts, max_grade: int, readings: TraceReadings | None
 ) -> list[LabelReading]:
-    """What people said of a trace, in every way in which it can be understood."""
+    """List the readings of the labels of a trace."""
     if readings is not None:
         return [readings.get(labeled.trace.id, LabelReading({}, frozenset()))]
     return read_grades(labeled, max_grade) if labeled.grades is not None else read_marks(labeled, verdicts)
@@ -278,28 +279,28 @@ def _list_readings(
 def compare_metric(
     metric: Metric, table: FloatArray, groups: Sequence[str], options: IntervalOptions
 ) -> MetricAgreement:
-    """The means of both, their difference, and how they go together."""
+    """Compare the means of both, with their difference and correlation."""
     low, high = metric.range
-    judge, people = table.T
+    judge, human = table.T
     names = np.array(groups, object)
-    together = _compute_correlation(judge, people, groups, options)
+    correlation = _compute_correlation(judge, human, groups, options)
     return MetricAgreement(
         metric=str(metric),
         layer=metric.definition.layer,
         n=len(table),
         judge=mean_interval(judge, names, bounds=(low, high), confidence=options.confidence),
-        human=mean_interval(people, names, bounds=(low, high), confidence=options.confidence),
+        human=mean_interval(human, names, bounds=(low, high), confidence=options.confidence),
         difference=paired_difference(
-            people, judge, names, bounds=(low, high), confidence=options.confidence, seed=options.seed
+            human, judge, names, bounds=(low, high), confidence=options.confidence, seed=options.seed
         ),
-        correlation=together,
+        correlation=correlation,
     )
 
 
 def _compute_correlation(
     first: FloatArray, second: FloatArray, groups: Sequence[str], options: IntervalOptions
 ) -> BootstrapEstimate:
-    """Pearson's correlation with its interval over groups; None where one of them does not vary."""
+    """Return Pearson's correlation with its interval over groups; None without variance."""
     columns = np.stack(
         [np.ones_like(first), first, second, first * first, first * second, second * second], axis=1
     )
@@ -310,7 +311,7 @@ def _compute_correlation(
             spread = np.sqrt(np.maximum(n * aa - a * a, 0) * np.maximum(n * bb - b * b, 0))
             return np.where(spread > 1e-9, (n * ab - a * b) / spread, math.nan)[:, None]
 
-    found = bootstrap_estimates(
+    estimate = bootstrap_estimates(
         statistic, groups, resamples=options.resamples, seed=options.seed, confidence=options.confidence
     )[0]
-    return BootstrapEstimate(*(None if each is None else min(1.0, max(-1.0, each)) for each in found))
+    return BootstrapEstimate(*(None if value is None else min(1.0, max(-1.0, value)) for value in estimate))

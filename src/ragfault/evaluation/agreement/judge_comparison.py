@@ -1,4 +1,4 @@
-"""Compare two judges on the same traces, verdict by verdict and metric by metric."""
+"""Comparison of two judges on the same traces, verdict by verdict and metric by metric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS, compare_metric
-from ragfault.evaluation.agreement.judge_runner import run_judge
+from ragfault.evaluation.agreement.judge_runner import have_same_inputs, ignore_progress, run_judge
 from ragfault.evaluation.agreement.labeled_traces import LabeledSource, rank_randomly
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
 from ragfault.io import read_traces
@@ -38,29 +38,29 @@ VERDICT_ORDER: dict[ComparedKind, tuple[Any, ...]] = {
     "recall": (False, True),
     "refusal": (False, True),
 }
-"""Kind of verdict → its words; the relevance of chunks is ranked."""
+"""Kind of verdict → labels; those of chunks are ranked."""
 
 MIN_CLAIM_OVERLAP = 0.5
-"""Two claims are one where they share so much of the shorter of them."""
+"""Share of the shorter claim that two matching claims have in common."""
 
 
 class VerdictPair(NamedTuple):
-    """What two judges say of one item."""
+    """Verdicts of two judges on one item."""
 
     kind: ComparedKind
     trace_index: int
-    """The place of the trace."""
+    """Index of the trace."""
     item: str
     values: tuple[Any, Any]
     reasons: tuple[str | None, str | None] = (None, None)
     gap: float = 0.0
-    """How far apart they are, by their probabilities, in [0, 1]."""
+    """Distance of their probabilities, in [0, 1]."""
 
 
 def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdicts) -> Iterator[VerdictPair]:
-    """Every item of a trace on which both have a word.
+    """Yield every item of a trace with a verdict of both judges.
 
-    Chunks are matched by id, claims by the stretch of the answer, citations and facts by their order.
+    Chunks are matched by id, claims by their span in the answer, citations and facts by their order.
     """
     for left, right in _match_by_name(first.chunk, second.chunk, "chunk"):
         gap = abs(left.relevance - right.relevance)
@@ -69,9 +69,9 @@ def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdi
         )
     for left, right in _match_by_name(first.use, second.use, "chunk"):
         yield _pair_booleans("use", trace_index, left.chunk, left.used, right.used)
-    for claim, same in _pair_claims(first.claim or (), second.claim or ()):
-        words, reasons = (claim.support, same.support), (claim.reason, same.reason)
-        yield VerdictPair("claim", trace_index, claim.claim, words, reasons, _claim_gap(claim, same))
+    for claim, match in _pair_claims(first.claim or (), second.claim or ()):
+        labels, reasons = (claim.support, match.support), (claim.reason, match.reason)
+        yield VerdictPair("claim", trace_index, claim.claim, labels, reasons, _claim_gap(claim, match))
     for left, right in _pair_in_order(first.citation, second.citation, len(trace.citations or ())):
         yield _pair_booleans(
             "citation", trace_index, f"{left.chunk}: {left.claim}", left.supports, right.supports
@@ -89,9 +89,13 @@ def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdi
 def _match_by_name(
     first: Sequence[Any] | None, second: Sequence[Any] | None, name: str
 ) -> Iterator[tuple[Any, Any]]:
-    """Verdicts on the same thing, by what names it."""
-    there = {getattr(each, name): each for each in second or ()}
-    return ((each, there[getattr(each, name)]) for each in first or () if getattr(each, name) in there)
+    """Match verdicts by the field that names their item."""
+    second_by_name = {getattr(verdict, name): verdict for verdict in second or ()}
+    return (
+        (verdict, second_by_name[getattr(verdict, name)])
+        for verdict in first or ()
+        if getattr(verdict, name) in second_by_name
+    )
 
 
 def _pair_booleans(kind: ComparedKind, trace_index: int, item: str, first: bool, second: bool) -> VerdictPair:
@@ -101,13 +105,13 @@ def _pair_booleans(kind: ComparedKind, trace_index: int, item: str, first: bool,
 def _pair_in_order(
     first: Sequence[Any] | None, second: Sequence[Any] | None, size: int
 ) -> Iterable[tuple[Any, Any]]:
-    """Verdicts in the order of what they are on, where both judges have one for each."""
-    found = first or (), second or ()
-    return zip(*found, strict=True) if len(found[0]) == len(found[1]) == size else ()
+    """Pair verdicts by order, where both judges have one for each item."""
+    sides = first or (), second or ()
+    return zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) == size else ()
 
 
 def _claim_gap(first: ClaimVerdict, second: ClaimVerdict) -> float:
-    """How far two verdicts on a claim are apart; by their words, where a judge gives no probability."""
+    """Return the distance of two verdicts on a claim; by their labels, where a judge gives no probability."""
     if first.p is not None and second.p is not None:
         return abs(first.p - second.p)
     return float(first.support != second.support)
@@ -116,65 +120,67 @@ def _claim_gap(first: ClaimVerdict, second: ClaimVerdict) -> float:
 def _pair_claims(
     first: Sequence[ClaimVerdict], second: Sequence[ClaimVerdict]
 ) -> Iterator[tuple[ClaimVerdict, ClaimVerdict]]:
-    """Claims that stand in the same place of the answer, each at most once, the closest first."""
+    """Pair claims at the same place of the answer, each at most once, the closest first."""
     pairs = sorted(
         (
-            (-_overlap_share(left, right), at, to)
-            for at, left in enumerate(first)
-            for to, right in enumerate(second)
+            (-_overlap_share(left, right), left_index, right_index)
+            for left_index, left in enumerate(first)
+            for right_index, right in enumerate(second)
             if _overlap_share(left, right) >= MIN_CLAIM_OVERLAP
         ),
     )
     taken: tuple[set[int], set[int]] = (set(), set())
-    found = []
-    for _, at, to in pairs:
-        if at not in taken[0] and to not in taken[1]:
-            taken[0].add(at)
-            taken[1].add(to)
-            found.append((at, to))
-    yield from ((first[at], second[to]) for at, to in sorted(found))
+    matches = []
+    for _, left_index, right_index in pairs:
+        if left_index not in taken[0] and right_index not in taken[1]:
+            taken[0].add(left_index)
+            taken[1].add(right_index)
+            matches.append((left_index, right_index))
+    yield from ((first[left_index], second[right_index]) for left_index, right_index in sorted(matches))
 
 
 def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
-    """The share of the shorter claim that stands in the other."""
-    least = min(first.end - first.start, second.end - second.start)
-    return max(0, min(first.end, second.end) - max(first.start, second.start)) / least if least > 0 else 0.0
+    """Return the share of the shorter claim that the other contains."""
+    shorter = min(first.end - first.start, second.end - second.start)
+    return (
+        max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
+    )
 
 
 MAX_DISAGREEMENTS = 20
-"""So many items on which the judges differ are named."""
+"""Disagreements that are listed."""
 
 
 class KindAgreement(Struct, frozen=True, kw_only=True):
-    """How far two judges agree on verdicts of one kind."""
+    """Agreement of two judges on verdicts of one kind."""
 
     kind: ComparedKind
     n: int
-    """Items on which both have a word."""
+    """Items with a verdict of both."""
     unmatched: tuple[int, int]
-    """Items on which only the first, or only the second, has one."""
+    """Items with a verdict of only the first, or only the second."""
     accuracy: BootstrapEstimate
     kappa: BootstrapEstimate
-    """Cohen's; linear in the levels of relevance. None where both always say the same one word."""
+    """Cohen's; linear for relevance levels. None where both always give the same single label."""
     alpha: BootstrapEstimate
-    """Krippendorff's; ordinal for the levels of relevance."""
+    """Krippendorff's; ordinal for relevance levels."""
 
 
 class JudgeMetricComparison(Struct, frozen=True, kw_only=True):
-    """What a metric comes to by each of two judges, on the same traces."""
+    """Metric by each of two judges, on the same traces."""
 
     metric: str
     layer: Layer
     n: int
-    """Traces on which both have a value."""
+    """Traces with a value of both."""
     means: tuple[Interval, Interval]
     difference: Difference
-    """The mean of the second less that of the first."""
+    """Mean of the second minus that of the first."""
     correlation: BootstrapEstimate
 
 
 class JudgeDisagreement(Struct, frozen=True, kw_only=True):
-    """An item on which two judges differ."""
+    """Item on which two judges differ."""
 
     trace: str
     query: str
@@ -186,26 +192,22 @@ class JudgeDisagreement(Struct, frozen=True, kw_only=True):
 
 
 class JudgeComparison(Struct, frozen=True, kw_only=True):
-    """Two judges on the same traces."""
+    """Comparison of two judges on the same traces."""
 
     judges: tuple[str, str]
-    """Their fingerprints."""
+    """Fingerprints."""
     traces: int
     kinds: tuple[KindAgreement, ...]
     metrics: tuple[JudgeMetricComparison, ...]
     disagreements: tuple[JudgeDisagreement, ...]
-    """Where they differ most, the furthest apart of each kind first, the kinds in turn."""
+    """Greatest disagreements, the furthest apart of each kind first, the kinds in turn."""
     disagreement_count: int
-    """Items on which they differ in all."""
+    """Number of all disagreements."""
     failed: tuple[int, int]
-    """Traces on which each lost something."""
+    """Traces on which each judge failed in part."""
     speeds: tuple[JudgeSpeed | None, JudgeSpeed | None] = (None, None)
-    """What the judging cost; None for verdicts of a run."""
+    """Time and cost; None for recorded verdicts."""
     seed: int = 0
-
-
-def _ignore_progress(*_: object) -> None:
-    """Tell nobody."""
 
 
 def compare_judges(  # noqa: PLR0913 - the options of one verb
@@ -218,75 +220,81 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     workers: int = 1,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Callable[[int, int], None] = _ignore_progress,
+    progress: Callable[[int, int], None] = ignore_progress,
     **reading: Any,
 ) -> JudgeComparison:
-    """Have two judges look at the same traces, and say how far they agree.
+    """Compare two judges on the same traces.
 
-    Each is a name (made with its `options`) or an object of the port's shape; `traces` and `reading` are what
-    `read_traces` takes; with a `limit` so many are drawn at random. Intervals are over conversations, else over traces.
-    What two named judges spend together counts against the budget of each.
+    Each judge is a name (loaded with its `options`) or an object; `traces` and `reading` are what
+    `read_traces` takes; `limit` samples so many traces. Intervals are over conversations, else over traces.
+    Two named judges spend from one budget.
 
     Raises InputError where there is no trace.
 
     >>> from ragfault import Chunk
     >>> chunk = Chunk(id="a", text="The office opens at 7:30.")
     >>> trace = Trace(id="1", query="When does it open?", chunks=(chunk,), answer="It opens at 7:30.")
-    >>> found = compare_judges("lexical", "embedded", [trace])
-    >>> [(kind.kind, kind.n) for kind in found.kinds]
+    >>> comparison = compare_judges("lexical", "embedded", [trace])
+    >>> [(kind.kind, kind.n) for kind in comparison.kinds]
     [('chunk', 1), ('use', 1), ('claim', 1), ('refusal', 1)]
     """
-    named = isinstance(traces, str | Path) or (
+    from_files = isinstance(traces, str | Path) or (
         isinstance(traces, Sequence)
         and len(traces) > 0
-        and all(isinstance(each, str | Path) for each in traces)
+        and all(isinstance(judge, str | Path) for judge in traces)
     )
-    found = list(
-        read_traces(cast(LabeledSource, traces), **reading) if named else cast("Iterable[Trace]", traces)
+    compared = list(
+        read_traces(cast(LabeledSource, traces), **reading) if from_files else cast("Iterable[Trace]", traces)
     )
-    if not found:
+    if not compared:
         raise InputError("there is no trace to compare judges on.")
     if limit is not None:
-        kept = set(sorted((trace.id for trace in found), key=lambda name: rank_randomly(name, seed))[:limit])
-        found = [trace for trace in found if trace.id in kept]
-    made = [
-        load_judge(each, **given) if isinstance(each, str) else each
-        for each, given in zip((first, second), options, strict=True)
+        ranked = sorted(compared, key=lambda trace: rank_randomly(trace.id, seed))
+        sampled = {trace.id for trace in ranked[:limit]}
+        compared = [trace for trace in compared if trace.id in sampled]
+    judges = [
+        load_judge(given, **judge_options) if isinstance(given, str) else given
+        for given, judge_options in zip((first, second), options, strict=True)
     ]
-    purse = f"compare {uuid.uuid4().hex}"
-    seen = [
-        run_judge(judge, found, workers, progress, purse if isinstance(each, str) else None)
-        for judge, each in zip(made, (first, second), strict=True)
+    budget = f"compare {uuid.uuid4().hex}"
+    results = [
+        run_judge(judge, compared, workers, progress, budget if isinstance(given, str) else None)
+        for judge, given in zip(judges, (first, second), strict=True)
     ]
-    prints = (made[0].fingerprint, made[1].fingerprint)
-    terms = IntervalOptions(resamples, seed)
-    return _build_comparison(found, (seen[0][0], seen[1][0]), prints, (seen[0][1], seen[1][1]), terms)
+    fingerprints = (judges[0].fingerprint, judges[1].fingerprint)
+    intervals = IntervalOptions(resamples, seed)
+    return _build_comparison(
+        compared, (results[0][0], results[1][0]), fingerprints, (results[0][1], results[1][1]), intervals
+    )
 
 
 def compare_run_judges(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -> JudgeComparison:
-    """The same of two runs that are there: on the traces of one id whose chunks and answer are the same in both.
+    """Compare the judges of two runs on the traces with the same id, query, chunks and answer.
 
     Raises UsageError where they share no such trace.
     """
-    there = {trace.id: trace for trace in second.traces()}
-    found = [trace for trace in first.traces() if trace.id in there and _same_inputs(trace, there[trace.id])]
-    if not found:
+    second_traces = {trace.id: trace for trace in second.traces()}
+    shared = [
+        trace
+        for trace in first.traces()
+        if trace.id in second_traces
+        and trace.query == second_traces[trace.id].query
+        and have_same_inputs(trace, second_traces[trace.id])
+    ]
+    if not shared:
         raise UsageError(
             f"{first.path} and {second.path} share no trace with the same chunks and answer: their judges looked at "
             "different things. Judge the traces of one again: ragfault evaluate TRACES --judge …"
         )
-    seen = [{each.trace: each for each in run.verdicts([t.id for t in found])} for run in (first, second)]
-    verdicts = [[side[trace.id] for trace in found] for side in seen]
-    prints = (first.manifest.judge, second.manifest.judge)
+    verdicts_by_run = [
+        {verdict.trace: verdict for verdict in run.verdicts([shared_trace.id for shared_trace in shared])}
+        for run in (first, second)
+    ]
+    verdicts = [[by_trace[trace.id] for trace in shared] for by_trace in verdicts_by_run]
+    fingerprints = (first.manifest.judge, second.manifest.judge)
     return _build_comparison(
-        found, (verdicts[0], verdicts[1]), prints, (None, None), IntervalOptions(resamples, seed)
+        shared, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(resamples, seed)
     )
-
-
-def _same_inputs(first: Trace, second: Trace) -> bool:
-    """Whether two traces show a judge the same."""
-    chunks = [[(chunk.id, chunk.text) for chunk in each.chunks or ()] for each in (first, second)]
-    return first.answer == second.answer and first.query == second.query and chunks[0] == chunks[1]
 
 
 def _build_comparison(
@@ -298,24 +306,24 @@ def _build_comparison(
 ) -> JudgeComparison:
     groups = [trace.conversation or f"={trace.id}" for trace in traces]
     items = [
-        each
-        for place, (trace, one, other) in enumerate(zip(traces, *verdicts, strict=True))
-        for each in pair_verdicts(place, trace, one, other)
+        item
+        for index, (trace, first, second) in enumerate(zip(traces, *verdicts, strict=True))
+        for item in pair_verdicts(index, trace, first, second)
     ]
-    differ = _list_disagreements(items, traces)
-    kinds = [(kind, [each for each in items if each.kind == kind]) for kind in VERDICT_ORDER]
+    disagreements = _list_disagreements(items, traces)
+    kinds = [(kind, [item for item in items if item.kind == kind]) for kind in VERDICT_ORDER]
     return JudgeComparison(
         judges=fingerprints,
         traces=len(traces),
-        kinds=tuple(_compare_kind(kind, found, verdicts, groups, options) for kind, found in kinds if found),
+        kinds=tuple(_compare_kind(kind, pairs, verdicts, groups, options) for kind, pairs in kinds if pairs),
         metrics=_compare_metrics(traces, verdicts, groups, options),
         disagreements=tuple(
-            _build_disagreement(traces[each.trace_index], each) for each in differ[:MAX_DISAGREEMENTS]
+            _build_disagreement(traces[item.trace_index], item) for item in disagreements[:MAX_DISAGREEMENTS]
         ),
-        disagreement_count=len(differ),
+        disagreement_count=len(disagreements),
         failed=(
-            sum(bool(each.failures) for each in verdicts[0]),
-            sum(bool(each.failures) for each in verdicts[1]),
+            sum(bool(item.failures) for item in verdicts[0]),
+            sum(bool(item.failures) for item in verdicts[1]),
         ),
         speeds=speeds,
         seed=options.seed,
@@ -323,15 +331,15 @@ def _build_comparison(
 
 
 def _list_disagreements(items: Sequence[VerdictPair], traces: Sequence[Trace]) -> list[VerdictPair]:
-    """Items on which the judges differ, the furthest apart of each kind first, the kinds in turn."""
-    found = [each for each in items if each.values[0] != each.values[1]]
-    found.sort(key=lambda each: (-each.gap, traces[each.trace_index].id))
+    """List the disagreements, the furthest apart of each kind first, the kinds in turn."""
+    disagreements = [pair for pair in items if pair.values[0] != pair.values[1]]
+    disagreements.sort(key=lambda pair: (-pair.gap, traces[pair.trace_index].id))
     turns: Counter[ComparedKind] = Counter()
-    placed = []
-    for each in found:
-        placed.append((turns[each.kind], each))
-        turns[each.kind] += 1
-    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
+    ranked = []
+    for pair in disagreements:
+        ranked.append((turns[pair.kind], pair))
+        turns[pair.kind] += 1
+    return [pair for _, pair in sorted(ranked, key=lambda ranked_pair: ranked_pair[0])]
 
 
 def _build_disagreement(trace: Trace, pair: VerdictPair) -> JudgeDisagreement:
@@ -353,27 +361,27 @@ def _compare_kind(
     groups: Sequence[str],
     options: IntervalOptions,
 ) -> KindAgreement:
-    """Accuracy, kappa and alpha of one kind of verdict."""
+    """Compute accuracy, kappa and alpha of one kind of verdict."""
     ranked = kind == "chunk"
-    crossed = TwoRaterRatings(
-        [each.values[0] for each in pairs], [each.values[1] for each in pairs], VERDICT_ORDER[kind]
+    ratings = TwoRaterRatings(
+        [item.values[0] for item in pairs], [item.values[1] for item in pairs], VERDICT_ORDER[kind]
     )
 
     def statistic(weights: FloatArray) -> FloatArray:
-        tables = crossed.confusion_matrices(weights)
-        kappa = crossed.kappa(tables, "linear" if ranked else "none")
-        alpha = crossed.alpha(tables, "ordinal" if ranked else "nominal")
-        return np.stack([crossed.accuracy(tables), kappa, alpha], axis=1)
+        tables = ratings.confusion_matrices(weights)
+        kappa = ratings.kappa(tables, "linear" if ranked else "none")
+        alpha = ratings.alpha(tables, "ordinal" if ranked else "nominal")
+        return np.stack([ratings.accuracy(tables), kappa, alpha], axis=1)
 
-    names = [groups[each.trace_index] for each in pairs]
+    names = [groups[item.trace_index] for item in pairs]
     accuracy, kappa, alpha = bootstrap_estimates(
         statistic, names, resamples=options.resamples, seed=options.seed
     )
     part = "answer" if kind == "refusal" else kind
-    counts = [sum(_count_verdicts(getattr(each, part)) for each in side) - len(pairs) for side in verdicts]
-    alone = (counts[0], counts[1])
+    counts = [sum(_count_verdicts(getattr(item, part)) for item in side) - len(pairs) for side in verdicts]
+    unmatched = (counts[0], counts[1])
     return KindAgreement(
-        kind=kind, n=len(pairs), unmatched=alone, accuracy=accuracy, kappa=kappa, alpha=alpha
+        kind=kind, n=len(pairs), unmatched=unmatched, accuracy=accuracy, kappa=kappa, alpha=alpha
     )
 
 
@@ -387,27 +395,27 @@ def _compare_metrics(
     groups: Sequence[str],
     options: IntervalOptions,
 ) -> tuple[JudgeMetricComparison, ...]:
-    """Every metric that rests on verdicts, on the traces that both judges score."""
-    found = []
+    """Compare every metric that depends on verdicts, on the traces that both judges score."""
+    comparisons = []
     for metric in map(parse_metric, COMPARED_METRICS[1:]):
         if not metric.definition.verdicts:
             continue
         rows, names = [], []
         for trace, group, *pair in zip(traces, groups, *verdicts, strict=True):
-            values = [compute_score(metric, trace, each).value for each in pair]
+            values = [compute_score(metric, trace, verdict).value for verdict in pair]
             if None not in values:
                 rows.append(values[::-1])
                 names.append(group)
         if rows:
-            told = compare_metric(metric, np.array(rows, np.float64), names, options)
-            found.append(
+            agreement = compare_metric(metric, np.array(rows, np.float64), names, options)
+            comparisons.append(
                 JudgeMetricComparison(
-                    metric=told.metric,
-                    layer=told.layer,
-                    n=told.n,
-                    means=(told.human, told.judge),
-                    difference=told.difference,
-                    correlation=told.correlation,
+                    metric=agreement.metric,
+                    layer=agreement.layer,
+                    n=agreement.n,
+                    means=(agreement.human, agreement.judge),
+                    difference=agreement.difference,
+                    correlation=agreement.correlation,
                 )
             )
-    return tuple(found)
+    return tuple(comparisons)

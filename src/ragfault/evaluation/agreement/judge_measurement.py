@@ -1,4 +1,4 @@
-"""Measure how far a judge agrees with human labels, on labeled traces or on a labeled run."""
+"""Measurement of a judge against human labels, on labeled traces or on a labeled run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, JudgeError, UnknownName, UsageError
-from ragfault.evaluation.agreement import units as beside
 from ragfault.evaluation.agreement.figures import (
     IntervalOptions,
     PositiveCalls,
@@ -30,7 +29,7 @@ from ragfault.evaluation.agreement.human_labels import (
     resolve_labels,
 )
 from ragfault.evaluation.agreement.human_verdicts import LabelReading, compare_metrics
-from ragfault.evaluation.agreement.judge_runner import run_judge
+from ragfault.evaluation.agreement.judge_runner import ignore_progress, run_judge
 from ragfault.evaluation.agreement.labeled_traces import (
     TASK_OBJECTS,
     LabeledSource,
@@ -48,7 +47,18 @@ from ragfault.evaluation.agreement.measurement import (
     SpanAgreement,
     UnitAgreement,
 )
-from ragfault.evaluation.agreement.units import ScoredUnits, derive_claim_traces
+from ragfault.evaluation.agreement.units import (
+    BAD_SUPPORT,
+    ScoredUnits,
+    build_chunk_units,
+    build_units,
+    derive_claim_traces,
+    get_failure,
+    iterate_answers,
+    iterate_claims,
+    iterate_sentences,
+    iterate_spans,
+)
 from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
@@ -58,14 +68,12 @@ from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
 from ragfault.stats.classification import rank_within_groups
 
-BAD_CLAIMS = ("unsupported", "contradicted")
-
 
 class RecordedJudge:
-    """A judge that says again what it said in a run; of other traces it says nothing.
+    """Judge that replays the verdicts of a run; on other traces it has none.
 
     >>> judge = RecordedJudge("recorded/1", [Verdicts(trace="1", missing=("the year",))])
-    >>> [seen.missing for seen in judge.observe([Trace(id="1", query="When?"), Trace(id="2", query="Who?")])]
+    >>> [verdicts.missing for verdicts in judge.observe([Trace(id="1", query="When?"), Trace(id="2", query="Who?")])]
     [('the year',), None]
     """
 
@@ -73,17 +81,17 @@ class RecordedJudge:
 
     def __init__(self, fingerprint: str, verdicts: Sequence[Verdicts]) -> None:
         self.fingerprint = fingerprint
-        self._verdicts = {each.trace: each for each in verdicts}
+        self._verdicts = {item.trace: item for item in verdicts}
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         return [self._verdicts.get(trace.id) or Verdicts(trace=trace.id) for trace in traces]
 
 
 class RunLabels(NamedTuple):
-    """What people said of a run."""
+    """Human labels of a run."""
 
     traces: list[Trace]
-    """Those with labels, which stand in their metadata as `claims` and `grades`."""
+    """Labeled traces, with the labels in their metadata as `claims` and `grades`."""
     readings: Mapping[str, LabelReading]
     judge: RecordedJudge
     task: LabelTask
@@ -91,30 +99,30 @@ class RunLabels(NamedTuple):
 
 
 def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask | None) -> RunLabels:
-    """The labels that `ragfault label` wrote on a run, in the form that a measurement takes.
+    """Load the labels that `ragfault label` wrote for a run, in the form of labeled traces.
 
-    Words on another answer than that of the run are left out, save those on the retrieval. Raises InputError where
-    no label is on a trace of the run, or none is on a claim or a chunk; RunError where there is no run.
+    Labels of another answer than the run's are dropped, except those of the retrieval. Raises InputError
+    where no label is on a trace of the run, or none is on a claim or a chunk; RunError where there is no run.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    said = resolve_labels(read_labels(labels))
-    traces, words, other = [], {}, 0
-    for trace in run.traces(list(said)):
-        mine = _valid_values(said[trace.id], trace)
-        other += len(mine) < len(said[trace.id].values)
-        words[trace.id] = LabelReading(mine, said[trace.id].reviewed_parts)
-        traces.append(replace(trace, metadata={**trace.metadata, **_label_columns(mine)}))
-    kinds = {key[0] for each in words.values() for key in each.values}
+    consensus_by_trace = resolve_labels(read_labels(labels))
+    traces, readings, outdated = [], {}, 0
+    for trace in run.traces(list(consensus_by_trace)):
+        values = _valid_values(consensus_by_trace[trace.id], trace)
+        outdated += len(values) < len(consensus_by_trace[trace.id].values)
+        readings[trace.id] = LabelReading(values, consensus_by_trace[trace.id].reviewed_parts)
+        traces.append(replace(trace, metadata={**trace.metadata, **_label_columns(values)}))
+    kinds = {key[0] for item in readings.values() for key in item.values}
     if not kinds & {"claim", "chunk"}:
         raise InputError(
             f"{labels} holds no label of a claim or a chunk of {run.path}. Make some with: ragfault label {run.path}"
         )
-    disputed = sum(each.disputed for each in said.values())
+    disputed = sum(item.disputed for item in consensus_by_trace.values())
     notes = [
         text
         for count, text in (
-            (len(said) - len(traces), "labels are of no trace of the run"),
-            (other, "traces have another answer now: only what was said of the retrieval counts"),
+            (len(consensus_by_trace) - len(traces), "labels are of no trace of the run"),
+            (outdated, "traces have another answer now: only what was said of the retrieval counts"),
             (
                 disputed,
                 "words are disputed among people: the majority counts, and none where there is no majority",
@@ -123,53 +131,59 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
         if count
         for text in [f"{count:,} {text}"]
     ]
-    told: LabelTask = task or ("support" if "claim" in kinds else "relevance")
+    label_task: LabelTask = task or ("support" if "claim" in kinds else "relevance")
     return RunLabels(
-        traces, words, RecordedJudge(run.manifest.judge, list(run.verdicts(list(words)))), told, notes
+        traces,
+        readings,
+        RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))),
+        label_task,
+        notes,
     )
 
 
 def _valid_values(consensus: LabelConsensus, trace: Trace) -> dict[VerdictKey, VerdictValue]:
-    """What holds of the words with the answer that the trace has."""
-    same = consensus.answer in (None, fingerprint_answer(trace))
-    return {key: word for key, word in consensus.values.items() if same or key[0] in ANSWER_INDEPENDENT}
+    """Return the labels that hold for the answer of the trace."""
+    same_answer = consensus.answer in (None, fingerprint_answer(trace))
+    return {
+        key: value for key, value in consensus.values.items() if same_answer or key[0] in ANSWER_INDEPENDENT
+    }
 
 
 def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
-    """The words on claims and chunks as columns beside a trace."""
+    """Return the labels of claims and chunks as columns of a trace."""
     claims = [
-        {"start": key[1], "end": key[2], "label": "unsupported" if word in BAD_CLAIMS else "supported"}
-        for key, word in values.items()
+        {"start": key[1], "end": key[2], "label": "unsupported" if value in BAD_SUPPORT else "supported"}
+        for key, value in values.items()
         if key[0] == "claim"
     ]
-    grades = {key[1]: word for key, word in values.items() if key[0] == "chunk" and key[2] == "level"}
+    grades = {key[1]: value for key, value in values.items() if key[0] == "chunk" and key[2] == "level"}
     return {"claims": claims or None, "grades": grades or None}
 
 
 MAX_SLICES = 100
-"""So many values of a column have a row each; the largest, where there are more."""
+"""Values of a column with a row each; the largest, where there are more."""
 
 TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}
-"""Task → the part of the verdicts that it lives on."""
+"""Task → part of the verdicts it needs."""
 
 
 class JudgedLabels(NamedTuple):
-    """What people and the judge said, trace by trace."""
+    """Human labels and verdicts, trace by trace."""
 
     labeled: Sequence[LabeledTrace]
     verdicts: Sequence[Verdicts]
     claim_verdicts: Sequence[Verdicts]
-    """On the claims of people that are not in their answers."""
+    """On labeled claims that are not in their answers."""
     readings: Mapping[str, LabelReading] | None = None
-    """What people said of the items of a run, by trace; None: the labels are all there is."""
+    """Labels of the items of a run, by trace; None: only the labels of traces."""
 
     def groups(self, units: ScoredUnits) -> list[str]:
-        """The group of each unit."""
-        return [self.labeled[place].group for place in units.trace.tolist()]
+        """Return the group of each unit."""
+        return [self.labeled[index].group for index in units.trace.tolist()]
 
 
 class MeasurementOptions(NamedTuple):
-    """Who was measured on what, and what figures are wanted."""
+    """Judge, data and figures of a measurement."""
 
     judge: str
     source: tuple[str, ...]
@@ -182,39 +196,39 @@ class MeasurementOptions(NamedTuple):
 def build_measurement(
     labeled: LabeledTraces, judged: JudgedLabels, options: MeasurementOptions, speed: JudgeSpeed
 ) -> JudgeMeasurement:
-    """All figures. Raises JudgeError where the judge has no verdict on any unit."""
+    """Build all figures. Raises JudgeError where the judge has no verdict on any unit."""
     main = _main_units(labeled.task, judged)
     failures = _count_failures(labeled.task, judged, main)
     if not main.score.size:
         reason = next(iter(failures), "it has no verdict on what people labelled")
         name = options.judge.split(maxsplit=1)[0]
         raise JudgeError(f'the judge "{name}" cannot be measured here: {reason}')
-    groups, terms = judged.groups(main), options.intervals
-    called = call_positive(main, groups, options.threshold, terms.seed)
-    inner = _inner_keys(judged, main, options.within) if options.within else None
-    slices, note = _measure_slices(judged, main, called, inner, options) if options.by else ([], [])
-    measured, lost = len(set(main.trace.tolist())), sum(failures.values())
-    whole = compute_agreement(main, groups, called, terms, inner=inner)
+    groups, intervals = judged.groups(main), options.intervals
+    calls = call_positive(main, groups, options.threshold, intervals.seed)
+    inner_keys = _inner_keys(judged, main, options.within) if options.within else None
+    slices, notes = _measure_slices(judged, main, calls, inner_keys, options) if options.by else ([], [])
+    measured, failed = len(set(main.trace.tolist())), sum(failures.values())
+    overall = compute_agreement(main, groups, calls, intervals, inner=inner_keys)
     return JudgeMeasurement(
         **_describe_setup(labeled, options),
-        cut=called.threshold,
+        cut=calls.threshold,
         traces=measured,
-        failed=lost,
-        unjudged=len(judged.labeled) - measured - lost,
+        failed=failed,
+        unjudged=len(judged.labeled) - measured - failed,
         failures=failures,
-        views=(whole, *_span_views(labeled.task, judged, options.threshold, terms)),
-        span_agreement=_measure_spans(judged, terms) if labeled.task != "relevance" else None,
+        views=(overall, *_span_views(labeled.task, judged, options.threshold, intervals)),
+        span_agreement=_measure_spans(judged, intervals) if labeled.task != "relevance" else None,
         slices=tuple(slices),
-        cells=len(list(rank_within_groups(main.score, main.label, inner))) if inner else 0,
+        cells=len(list(rank_within_groups(main.score, main.label, inner_keys))) if inner_keys else 0,
         curves=compute_curves(main),
-        metrics=compare_metrics(judged.labeled, judged.verdicts, terms, judged.readings),
+        metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
         speed=speed,
-        notes=(*labeled.notes, *_note_unmarked(judged), *note),
+        notes=(*labeled.notes, *_note_unmarked(judged), *notes),
     )
 
 
 def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:
-    """What is known before any figure."""
+    """Return the fields that are known before any figure."""
     return {
         "judge": options.judge,
         "source": options.source,
@@ -233,28 +247,28 @@ def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict
 
 
 def _main_units(task: LabelTask, judged: JudgedLabels) -> ScoredUnits:
-    """The units of the task."""
+    """Build the units of the task."""
     if task == "answer":
-        return beside.build_units("answer", list(beside.iterate_answers(judged.labeled, judged.verdicts)))
+        return build_units("answer", list(iterate_answers(judged.labeled, judged.verdicts)))
     if task == "support":
-        return beside.build_units(
-            "claim", list(beside.iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts))
+        return build_units(
+            "claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts))
         )
-    return beside.build_chunk_units(judged.labeled, judged.verdicts)
+    return build_chunk_units(judged.labeled, judged.verdicts)
 
 
 def _span_views(
     task: LabelTask, judged: JudgedLabels, threshold: str, intervals: IntervalOptions
 ) -> Iterator[UnitAgreement]:
-    """What the marked stretches tell of claims and sentences."""
-    if task == "relevance" or all(one.spans is None for one in judged.labeled):
+    """Yield the agreement on claims and sentences by labeled spans."""
+    if task == "relevance" or all(item.spans is None for item in judged.labeled):
         return
-    kinds = [beside.build_units("sentence", list(beside.iterate_sentences(judged.labeled, judged.verdicts)))]
+    kinds = [build_units("sentence", list(iterate_sentences(judged.labeled, judged.verdicts)))]
     if task == "answer":
         kinds.insert(
             0,
-            beside.build_units(
-                "claim", list(beside.iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts))
+            build_units(
+                "claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts))
             ),
         )
     for units in kinds:
@@ -266,31 +280,31 @@ def _span_views(
 
 
 def _measure_spans(judged: JudgedLabels, intervals: IntervalOptions) -> SpanAgreement | None:
-    found = list(beside.iterate_spans(judged.labeled, judged.verdicts))
-    return compute_span_agreement(found, [one.group for one in judged.labeled], intervals)
+    overlaps = list(iterate_spans(judged.labeled, judged.verdicts))
+    return compute_span_agreement(overlaps, [item.group for item in judged.labeled], intervals)
 
 
 def _count_failures(task: LabelTask, judged: JudgedLabels, main: ScoredUnits) -> dict[str, int]:
-    """Why the judge lost traces that people labelled, and how many."""
-    there = set(main.trace.tolist())
+    """Count the reasons of failures on labeled traces."""
+    measured = set(main.trace.tolist())
     reasons = [
-        beside.get_failure(verdicts, TASK_PARTS[task])
-        for place, verdicts in enumerate(judged.verdicts)
-        if place not in there
+        get_failure(verdicts, TASK_PARTS[task])
+        for index, verdicts in enumerate(judged.verdicts)
+        if index not in measured
     ]
     return dict(Counter(reason for reason in reasons if reason is not None).most_common())
 
 
 def _note_unmarked(judged: JudgedLabels) -> list[str]:
-    """Bad answers in which nothing is marked say nothing of their claims."""
-    count = sum(one.spans == () and bool(one.positive) for one in judged.labeled)
+    """Note bad answers without a span, which say nothing of their claims."""
+    count = sum(item.spans == () and bool(item.positive) for item in judged.labeled)
     return [f"{count:,} bad answers without a marked stretch count as answers alone"] if count else []
 
 
 def _inner_keys(judged: JudgedLabels, units: ScoredUnits, columns: Sequence[str]) -> list[Hashable]:
-    """The values of some columns, for each unit."""
-    each = [tuple(str(get_value(one.trace, name)) for name in columns) for one in judged.labeled]
-    return [each[place] for place in units.trace.tolist()]
+    """Return the values of some columns for each unit."""
+    keys = [tuple(str(get_value(item.trace, name)) for name in columns) for item in judged.labeled]
+    return [keys[index] for index in units.trace.tolist()]
 
 
 def _measure_slices(
@@ -300,32 +314,35 @@ def _measure_slices(
     inner: list[Hashable] | None,
     options: MeasurementOptions,
 ) -> tuple[list[UnitAgreement], list[str]]:
-    """The figures for each value of a column (the largest, where there are too many), and what to say of the rest."""
-    by, terms = options.by or "", options.intervals
-    values = [str(get_value(one.trace, by)) for one in judged.labeled]
-    names = np.array([values[place] for place in main.trace.tolist()])
+    """Measure each value of a column (the largest, where there are too many), with a note on the others."""
+    by, intervals = options.by or "", options.intervals
+    values = [str(get_value(item.trace, by)) for item in judged.labeled]
+    names = np.array([values[index] for index in main.trace.tolist()])
     groups = np.array(judged.groups(main))
     counts = Counter(names.tolist())
-    kept = sorted(name for name, _ in counts.most_common(MAX_SLICES))
-    found = []
-    for name in kept:
-        here = names == name
-        mine = [key for key, flag in zip(inner, here.tolist(), strict=True) if flag] if inner else None
-        part = PositiveCalls(called.positive[here], called.threshold)
-        found.append(
+    largest = sorted(name for name, _ in counts.most_common(MAX_SLICES))
+    slices = []
+    for name in largest:
+        selected = names == name
+        selected_keys = (
+            [key for key, flag in zip(inner, selected.tolist(), strict=True) if flag] if inner else None
+        )
+        calls = PositiveCalls(called.positive[selected], called.threshold)
+        slices.append(
             compute_agreement(
-                main.select(here), groups[here].tolist(), part, terms, inner=mine, value=str(name)
+                main.select(selected),
+                groups[selected].tolist(),
+                calls,
+                intervals,
+                inner=selected_keys,
+                value=str(name),
             )
         )
-    more = len(counts) - len(kept)
-    return found, [f"{more:,} smaller values of {by} have no row of their own"] if more else []
+    omitted = len(counts) - len(largest)
+    return slices, [f"{omitted:,} smaller values of {by} have no row of their own"] if omitted else []
 
 
 TASKS: tuple[LabelTask, ...] = ("answer", "support", "relevance")
-
-
-def _ignore_progress(*_: object) -> None:
-    """Tell nobody."""
 
 
 def measure_judge(  # noqa: PLR0913 - the options of one verb
@@ -346,29 +363,28 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     resamples: int = 1000,
     workers: int = 1,
     on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = _ignore_progress,
-    notice: Callable[[str], object] = _ignore_progress,
+    progress: Callable[[int, int], None] = ignore_progress,
+    notice: Callable[[str], object] = ignore_progress,
     **reading: Any,
 ) -> JudgeMeasurement:
-    """How far a judge agrees with people, on traces with labels.
+    """Measure how far a judge agrees with human labels.
 
-    `judge` is a name (made with `options`) or an object of the port's shape, looking through a `lens`; without it the
-    default one. With a `run`, `where` is a file of labels that `ragfault label` wrote on it, and without a judge the
-    verdicts of the run are measured as they stand.
-    `where` and `reading` are what `read_traces` takes; `map` has four keys more, `label`, `spans`, `claims` and
-    `grades`, for the columns of what people said, which are else known by their names. `task` is what people judged:
-    "answer" as a whole (with marked `spans` also by claim and by sentence), "support" of single claims, or
-    "relevance" of chunks; without it the columns tell. `positive` names the labels that are bad (relevance: the
-    lowest grade that is relevant).
+    `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge.
+    With a `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its
+    recorded verdicts are measured. `source` and `reading` are what `read_traces` takes; `map` has four more
+    keys, `label`, `spans`, `claims` and `grades`, for the label columns, which are else detected by their
+    names. `task` is "answer" (labels of whole answers, with `spans` also of claims and sentences), "support"
+    (of single claims) or "relevance" (of chunks); None: inferred from the columns. `positive` names the
+    labels that are bad (relevance: the lowest relevant grade).
 
-    A score is one less the judge's probability that an answer or a claim is supported, or the relevance of a
-    chunk. Intervals resample whole groups: those of the column `group`. AUROC is also taken `within` columns; `by`
-    a column gives figures for each of its values. F1 is taken at a `threshold`: "cv", the best of the other
-    folds of groups; "own", the judge's word; or a number. `limit` draws whole groups until there are so many
-    traces. Figures are the same for any order of the lines and any number of `workers`.
+    Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole
+    groups: values of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures
+    for each of its values. F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the
+    judge's own; or a number. `limit` samples whole groups up to so many traces. Figures do not depend on the
+    order of lines or the number of `workers`.
 
-    Raises BadTraces for lines and labels that cannot be read, all at once (`on_bad` as for `read_traces`),
-    InputError, UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.
+    Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
+    UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.
 
     >>> from ragfault import Chunk, Trace
     >>> labels = {"It opens at 7:30.": 0, "It opens at 9:00.": 1}
@@ -382,25 +398,39 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     ('answer', 2, 1, 1.0)
     """
     columns = _split_columns(within)
-    level = _check_options(task, threshold, workers, limit, seed)
-    told = None if run is None else load_run_labels(run, cast("str | Path", source), task)
-    judge = _resolve_judge(judge, profile, options, told)
-    asked = LabelOptions(told.task if told else task, _to_texts(positive), group, limit, seed)
-    given = load_labeled_traces(
-        told.traces if told else source, asked, on_bad, notice, {**reading, **_label_map(told)}
+    threshold_name = _check_options(task, threshold, workers, limit, seed)
+    run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), task)
+    judge = _resolve_judge(judge, profile, options, run_labels)
+    label_options = LabelOptions(
+        run_labels.task if run_labels else task, _to_texts(positive), group, limit, seed
     )
-    traces = [one.trace for one in given.labeled]
+    labeled = load_labeled_traces(
+        run_labels.traces if run_labels else source,
+        label_options,
+        on_bad,
+        notice,
+        {**reading, **_label_map(run_labels)},
+    )
+    traces = [item.trace for item in labeled.labeled]
     check_columns([*columns, *([by] if by else [])], traces)
-    notice(_summarize_labels(given))
-    seen, speed = run_judge(judge, [*traces, *derive_claim_traces(given.labeled)], workers, progress)
-    given = given._replace(notes=[*(told.notes if told else ()), *given.notes])
-    said = JudgedLabels(
-        given.labeled, seen[: len(traces)], seen[len(traces) :], told.readings if told else None
+    notice(_summarize_labels(labeled))
+    verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], workers, progress)
+    labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
+    judged = JudgedLabels(
+        labeled.labeled,
+        verdicts[: len(traces)],
+        verdicts[len(traces) :],
+        run_labels.readings if run_labels else None,
     )
-    frame = MeasurementOptions(
-        judge.fingerprint, describe_input(source), level, columns, by, IntervalOptions(resamples, seed)
+    measurement_options = MeasurementOptions(
+        judge.fingerprint,
+        describe_input(source),
+        threshold_name,
+        columns,
+        by,
+        IntervalOptions(resamples, seed),
     )
-    return build_measurement(given, said, frame, speed)
+    return build_measurement(labeled, judged, measurement_options, speed)
 
 
 def _resolve_judge(
@@ -409,23 +439,23 @@ def _resolve_judge(
     options: Mapping[str, Any] | None,
     run_labels: RunLabels | None,
 ) -> Judge:
-    """Who is measured: the one that was named, else that of the run, else the default one."""
+    """Return the given judge, else that of the run, else the default one."""
     if judge is None and run_labels is not None:
         return run_labels.judge
     judge = DEFAULT_JUDGE if judge is None else judge
-    made = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
-    return apply_profile(made, profile)
+    loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
+    return apply_profile(loaded, profile)
 
 
 def _label_map(run_labels: RunLabels | None) -> dict[str, Any]:
-    """Where the labels of a run stand beside its traces."""
+    """Return the columns of the labels of a run."""
     if run_labels is None:
         return {}
     return {"map": {"claims": "claims"} if run_labels.task == "support" else {"grades": "grades"}}
 
 
 def _split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
-    """The columns that were named, in a list or with commas between them."""
+    """Split column names given as a list or separated by commas."""
     names = within.split(",") if isinstance(within, str) else within
     return tuple(name.strip() for name in names if name.strip())
 
@@ -433,7 +463,7 @@ def _split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
 def _check_options(
     task: LabelTask | None, threshold: str | float, workers: int, limit: int | None, seed: int
 ) -> str:
-    """The threshold as it is known by; raises UsageError for what cannot be."""
+    """Return the normalized threshold; raises UsageError for invalid options."""
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
     if workers < 1 or (limit is not None and limit < 1):
@@ -454,11 +484,11 @@ def _check_options(
 
 def _to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
     listed = [positive] if isinstance(positive, (str, int, float)) else positive
-    return tuple(str(one) for one in listed)
+    return tuple(str(value) for value in listed)
 
 
 def _summarize_labels(labeled: LabeledTraces) -> str:
-    """What is measured, in a line."""
+    """Describe the measurement in a line."""
     bad = "relevant" if labeled.task == "relevance" else "bad"
     group = f"groups by {labeled.columns.group}" if labeled.columns.group else "every trace by itself"
     return f"task {labeled.task}: people judged {TASK_OBJECTS[labeled.task]}; {labeled.positive} is {bad}; {group}"

@@ -1,4 +1,4 @@
-"""Run a judge over traces with its time and memory, once or repeatedly to see how its metrics vary."""
+"""Runner of a judge over traces with its time and memory, once or repeatedly to see how its metrics vary."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ragfault.records import Trace, Usage, Verdicts
 BATCH_SIZE = 64
 WALL_CLOCK, PROCESSOR_CLOCK = time.perf_counter, time.process_time
 WARMUP_TRACES = 5
-"""So many traces of each process are not timed: what is loaded then is not loaded again."""
+"""Traces of each process that are not timed, as they load models and tables."""
 
 
 class JudgedBatch(NamedTuple):
-    """A batch that was judged."""
+    """Batch with its verdicts."""
 
     verdicts: list[Verdicts]
     timed: int
@@ -45,27 +45,27 @@ def run_judge(
     progress: Callable[[int, int], None],
     budget: str | None = None,
 ) -> tuple[list[Verdicts], JudgeSpeed]:
-    """The verdicts on each trace, in order, the same for any number of workers; and the cost in time and memory.
+    """Return the verdicts on each trace, in order, and the time and memory they took.
 
-    A judge that is paid for is asked from this process alone, by the clock on the wall, and ended; what all judges
-    spend that are given one `purse` counts against the budget of each.
+    The verdicts are the same for any number of workers. A paid judge is asked from this process alone, timed
+    by the wall clock, and ended; all judges given one `budget` spend from it together.
     """
     verdicts: list[Verdicts] = []
     timed, seconds, memory = 0, 0.0, None
     paid = isinstance(judge, MeteredJudge)
     progress(0, len(traces))
-    before = _begin_budget(judge, budget)
+    previous_usage = _begin_budget(judge, budget)
     try:
-        pieces = (
+        batches = (
             _run_inline(judge, traces, paid) if workers == 1 or paid else _run_workers(judge, traces, workers)
         )
-        for piece in pieces:
-            verdicts += piece.verdicts
-            timed += piece.timed
-            seconds += piece.seconds
-            memory = max(memory or 0, piece.memory) if piece.memory is not None else memory
+        for batch in batches:
+            verdicts += batch.verdicts
+            timed += batch.timed
+            seconds += batch.seconds
+            memory = max(memory or 0, batch.memory) if batch.memory is not None else memory
             progress(len(verdicts), len(traces))
-        usage = _subtract_usage(judge.usage, before) if isinstance(judge, MeteredJudge) else None
+        usage = _subtract_usage(judge.usage, previous_usage) if isinstance(judge, MeteredJudge) else None
     finally:
         if isinstance(judge, MeteredJudge):
             judge.end()
@@ -76,7 +76,7 @@ def run_judge(
 
 
 def _begin_budget(judge: Judge, budget: str | None) -> Usage:
-    """Have a judge that is paid for spend from a purse; what is gone from it already."""
+    """Begin a budget for a paid judge; return what was spent on it before."""
     if budget is None or not isinstance(judge, MeteredJudge):
         return Usage()
     judge.begin(budget, fresh=False)
@@ -84,7 +84,6 @@ def _begin_budget(judge: Judge, budget: str | None) -> Usage:
 
 
 def _subtract_usage(after: Usage, before: Usage) -> Usage:
-    """What was spent in between."""
     cost = None if after.cost is None or before.cost is None else after.cost - before.cost
     return Usage(
         calls=after.calls - before.calls,
@@ -96,8 +95,8 @@ def _subtract_usage(after: Usage, before: Usage) -> Usage:
 
 
 def _split_batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
-    rest = iter(traces)
-    while batch := list(islice(rest, BATCH_SIZE)):
+    remaining = iter(traces)
+    while batch := list(islice(remaining, BATCH_SIZE)):
         yield batch
 
 
@@ -111,16 +110,16 @@ def _run_inline(judge: Judge, traces: Sequence[Trace], paid: bool) -> Iterator[J
 def _judge_batch(
     judge: Judge, batch: Sequence[Trace], *, cold: bool, clock: Callable[[], float] = PROCESSOR_CLOCK
 ) -> JudgedBatch:
-    """Judge a batch by the clock; the first traces of a process are not timed."""
-    warm = observe_traces(judge, batch[:WARMUP_TRACES]) if cold else []
-    rest = batch[len(warm) :]
+    """Judge a batch and time it; the first traces of a process are not timed."""
+    warmup = observe_traces(judge, batch[:WARMUP_TRACES]) if cold else []
+    remaining = batch[len(warmup) :]
     start = clock()
-    verdicts = observe_traces(judge, rest) if rest else []
-    return JudgedBatch(warm + verdicts, len(rest), clock() - start, _peak_memory())
+    verdicts = observe_traces(judge, remaining) if remaining else []
+    return JudgedBatch(warmup + verdicts, len(remaining), clock() - start, _peak_memory())
 
 
 def _peak_memory() -> int | None:
-    """The peak memory of this process in bytes, where the system tells."""
+    """Return the peak memory of this process in bytes; None where the system does not report it."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
             for line in lines:
@@ -139,14 +138,14 @@ def _peak_memory() -> int | None:
 
 
 class _WorkerState:
-    """What a worker process has at hand."""
+    """State of a worker process."""
 
     judge: Judge | None = None
     cold = True
 
 
 def _run_workers(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterator[JudgedBatch]:
-    """The same on worker processes, in order."""
+    """Yield the batches from worker processes, in order."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
@@ -156,8 +155,8 @@ def _run_workers(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterato
         for verdicts, timed, seconds, memory in pool.map(
             _judge_encoded, map(_encode_batch, _split_batches(traces))
         ):
-            found = msgspec.msgpack.decode(verdicts, type=list[Verdicts])
-            yield JudgedBatch(found, timed, seconds, memory)
+            decoded = msgspec.msgpack.decode(verdicts, type=list[Verdicts])
+            yield JudgedBatch(decoded, timed, seconds, memory)
     except BrokenProcessPool:
         raise RunError(
             "a worker process was killed (out of memory, perhaps). Run the same command again with fewer --workers."
@@ -171,22 +170,28 @@ def _encode_batch(batch: list[Trace]) -> bytes:
 
 
 def _start_worker(judge: Judge) -> None:
-    """Make a worker process ready for the judging."""
+    """Prepare a worker process."""
     prepare_worker()
     _WorkerState.judge = judge
 
 
 def _judge_encoded(batch: bytes) -> tuple[bytes, int, float, int | None]:
     assert _WorkerState.judge is not None
-    found = _judge_batch(
+    judged = _judge_batch(
         _WorkerState.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_WorkerState.cold
     )
     _WorkerState.cold = False
-    return msgspec.msgpack.encode(found.verdicts), found.timed, found.seconds, found.memory
+    return msgspec.msgpack.encode(judged.verdicts), judged.timed, judged.seconds, judged.memory
 
 
-def _ignore_progress(*_: object) -> None:
-    """Tell nobody."""
+def have_same_inputs(first: Trace, second: Trace) -> bool:
+    """Check that two traces show a judge the same chunks and answer."""
+    chunks = [[(chunk.id, chunk.text) for chunk in trace.chunks or ()] for trace in (first, second)]
+    return first.answer == second.answer and chunks[0] == chunks[1]
+
+
+def ignore_progress(*_: object) -> None:
+    """Ignore progress and notices."""
 
 
 def repeat_judge(
@@ -197,13 +202,12 @@ def repeat_judge(
     options: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = COMPARED_METRICS[1:],
     workers: int = 1,
-    progress: Callable[[int, int], None] = _ignore_progress,
+    progress: Callable[[int, int], None] = ignore_progress,
 ) -> JudgeFlakiness:
-    """Have a judge judge traces `k` times over, and say how far each metric moves.
+    """Judge the traces `k` times and measure how far each metric varies.
 
-    A judge that asks a model is made anew for each repeat and must not keep replies (`cache="none"`): what is
-    remembered is not said again. Its budget is that of all repeats together. A judge of the package always says the
-    same, and so does its flakiness.
+    An LLM judge is created anew for each repeat and must not cache replies (`cache="none"`). Its budget
+    covers all repeats. The other judges of the package are deterministic, and the result says so.
 
     Raises UsageError for fewer than two repeats, InputError without a trace.
 
@@ -213,40 +217,42 @@ def repeat_judge(
     >>> repeat_judge("lexical", [trace], k=2).deterministic
     True
     """
-    found = list(traces)
+    trace_list = list(traces)
     if k < 2:
         raise UsageError(f"{k} repeat tells nothing of spread: judge the traces at least twice, -k 2.")
-    if not found:
+    if not trace_list:
         raise InputError("there is no trace to judge again and again.")
-    runs, name, purse = [], "", f"repeat {uuid.uuid4().hex}"
-    for at in range(k):
-        made = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
-        name = made.fingerprint
-        ours = purse if isinstance(judge, str) else None
-        runs.append(run_judge(made, found, workers, _shift_progress(progress, at, k), ours)[0])
-    told = (_metric_values(text, found, runs) for text in metrics)
-    rows = [(text, table) for text, table in told if len(table)]
+    runs, name, budget = [], "", f"repeat {uuid.uuid4().hex}"
+    for repeat in range(k):
+        loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
+        name = loaded.fingerprint
+        judge_budget = budget if isinstance(judge, str) else None
+        runs.append(
+            run_judge(loaded, trace_list, workers, _shift_progress(progress, repeat, k), judge_budget)[0]
+        )
+    tables = (_metric_values(text, trace_list, runs) for text in metrics)
+    rows = [(text, table) for text, table in tables if len(table)]
     return JudgeFlakiness(
         judge=name,
         repeats=k,
-        traces=len(found),
+        traces=len(trace_list),
         metrics=tuple(measure_flakiness(text, table) for text, table in rows),
     )
 
 
 def _shift_progress(progress: Callable[[int, int], None], repeat: int, k: int) -> Callable[[int, int], None]:
-    """The progress of one repeat as that of all."""
+    """Convert the progress of one repeat to that of all."""
     return lambda done, total: progress(repeat * total + done, k * total)
 
 
 def _metric_values(text: str, traces: Sequence[Trace], runs: Sequence[Sequence[Verdicts]]) -> tuple[str, Any]:
-    """The values of a metric on the traces that have one in each repeat, traces by repeats."""
+    """Return the values of a metric, traces by repeats, for traces with a value in each repeat."""
     metric = parse_metric(text)
     if not metric.definition.verdicts:
         return text, np.empty((0, len(runs)))
     rows = []
-    for trace, *seen in zip(traces, *runs, strict=True):
-        values = [compute_score(metric, trace, each).value for each in seen]
+    for trace, *verdicts in zip(traces, *runs, strict=True):
+        values = [compute_score(metric, trace, item).value for item in verdicts]
         if None not in values:
             rows.append(values)
     return text, np.array(rows, np.float64).reshape(-1, len(runs))

@@ -34,7 +34,7 @@ RELEVANT_LABELS = frozenset(
 )
 IRRELEVANT_LABELS = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant", "low", "none"})
 LEVEL_GRADES = {"none": 0, "low": 1, "medium": 2, "high": 3}
-"""The levels of relevance in words, as grades."""
+"""Relevance levels as grades."""
 BOOLEAN_NUMBERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 INVERTED_COLUMNS = frozenset(
     {
@@ -43,14 +43,14 @@ INVERTED_COLUMNS = frozenset(
         *("is_supported", "is_attributable", "is_grounded", "is_faithful", "is_consistent", "entailed"),
     }
 )
-"""Columns in which 1 says that all is well."""
+"""Columns in which 1 is the good value."""
 
 MAX_LABELS_SHOWN = 12
-"""How many different labels a message names."""
+"""Distinct labels named in a message."""
 
 
 def normalize_label(value: Any) -> str:
-    """A label as a word that can be compared.
+    """Normalize a label for comparison.
 
     >>> normalize_label("Not_Supported "), normalize_label(1.0), normalize_label(True)
     ('not supported', '1', 'true')
@@ -61,26 +61,26 @@ def normalize_label(value: Any) -> str:
 
 
 def is_absent(value: Any) -> bool:
-    """Whether nothing is said."""
+    """Check for a missing value."""
     return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _parse_number(value: Any) -> float | None:
-    """The number that a label is, or says; None for what is no number or no finite one."""
+    """Parse a number or a yes/no word; None for anything else and for infinite numbers."""
     if not isinstance(value, (bool, int, float, str)):
         return None
-    said = normalize_label(value) if isinstance(value, str) else value
+    word = normalize_label(value) if isinstance(value, str) else value
     try:
-        number = BOOLEAN_NUMBERS[said] if said in BOOLEAN_NUMBERS else float(said)
+        number = BOOLEAN_NUMBERS[word] if word in BOOLEAN_NUMBERS else float(word)
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
 
 class LabelRule:
-    """How a label is read: which values are positive, and which were met.
+    """Rule that decides which labels are positive.
 
-    Positive is what the judge is to find: a bad answer or claim, or a relevant chunk.
+    Positive is what the judge should detect: a bad answer or claim, or a relevant chunk.
 
     >>> rule = LabelRule("answer", "label")
     >>> rule.is_positive(1), rule.is_positive("attributable"), rule.labels
@@ -101,15 +101,15 @@ class LabelRule:
         """The labels that were met, and whether they are positive."""
 
     def is_positive(self, value: Any) -> bool:
-        """Whether a label is positive; raises `Wrong` where it cannot be told."""
+        """Decide whether a label is positive; raises InvalidRecord for an unknown one."""
         if isinstance(value, (list, tuple, dict)):
             raise InvalidRecord(
                 f"the label is a list or an object, and should be one value - at `{self.column}`"
             )
-        found = self._decide(value)
+        positive = self._decide(value)
         if len(self.labels) < 1000:
-            self.labels[normalize_label(value)] = found
-        return found
+            self.labels[normalize_label(value)] = positive
+        return positive
 
     def _decide(self, value: Any) -> bool:
         word, number = normalize_label(value), _parse_number(value)
@@ -118,7 +118,7 @@ class LabelRule:
                 raise InvalidRecord(f'the grade "{word[:40]}" is not a number - at `{self.column}`')
             return number >= self.threshold
         if self.positive_labels:
-            return any(self.matches(word, each) for each in self.positive_labels)
+            return any(self.matches(word, positive_label) for positive_label in self.positive_labels)
         if self.task == "relevance":
             if number is None and word not in RELEVANT_LABELS | IRRELEVANT_LABELS:
                 raise InvalidRecord(self._unknown_message(word, "relevant"))
@@ -133,7 +133,7 @@ class LabelRule:
 
     @staticmethod
     def matches(label: str, positive_label: str) -> bool:
-        """Whether a label is the one that was asked for, however it is written."""
+        """Compare a label with a requested one, however it is written."""
         number = _parse_number(label)
         return label == normalize_label(positive_label) or (
             number is not None and number == _parse_number(positive_label)
@@ -146,20 +146,20 @@ class LabelRule:
         )
 
     def describe(self) -> str:
-        """What is counted as positive, in words."""
+        """Describe the positive labels."""
         if self.threshold is not None:
             return f"{self.column} ≥ {self.threshold:g}"
         if self.task == "relevance" and all(_parse_number(word) is not None for word in self.labels):
             return f"{self.column} ≥ 1"
-        found = sorted(word for word, positive in self.labels.items() if positive)
-        return f"{self.column} = {' or '.join(found[:MAX_LABELS_SHOWN]) or 'nothing that was met'}"
+        positive_words = sorted(word for word, positive in self.labels.items() if positive)
+        return f"{self.column} = {' or '.join(positive_words[:MAX_LABELS_SHOWN]) or 'nothing that was met'}"
 
 
 # --- more than one value ---------------------------------------------------------------------------
 
 
 def _decode_cell(value: Any, column: str) -> Any:
-    """What a cell of text holds as JSON."""
+    """Decode the JSON of a text cell."""
     if not isinstance(value, str):
         return value
     try:
@@ -169,15 +169,15 @@ def _decode_cell(value: Any, column: str) -> Any:
 
 
 def parse_spans(value: Any, answer: str, column: str) -> tuple[tuple[int, int], ...]:
-    """The stretches of the answer that people marked: objects or pairs of start and end, or texts to be found.
+    """Parse the labeled spans of an answer: objects or pairs of start and end, or texts to locate.
 
     >>> parse_spans([{"start": 0, "end": 4}, "1050"], "Oslo, 1050", "spans")
     ((0, 4), (6, 10))
     """
-    found = _decode_cell(value, column)
-    if not isinstance(found, (list, tuple)):
+    items = _decode_cell(value, column)
+    if not isinstance(items, (list, tuple)):
         raise InvalidRecord(f"Expected `array` of spans - at `{column}`")
-    return tuple(_parse_span(each, answer, f"{column}[{at}]") for at, each in enumerate(found))
+    return tuple(_parse_span(item, answer, f"{column}[{index}]") for index, item in enumerate(items))
 
 
 def _parse_span(value: Any, answer: str, path: str) -> tuple[int, int]:
@@ -201,11 +201,11 @@ def _parse_span(value: Any, answer: str, path: str) -> tuple[int, int]:
 
 
 class LabeledClaim(NamedTuple):
-    """A claim and what people said of it."""
+    """Claim with its human label."""
 
     text: str
     start: int
-    """Where it begins in the answer; -1 where it is not in it."""
+    """Offset in the answer; -1 where the answer does not contain it."""
     end: int
     positive: bool
 
@@ -213,59 +213,59 @@ class LabeledClaim(NamedTuple):
 def parse_claims(
     value: Any, answer: str, rule: LabelRule, column: str
 ) -> tuple[tuple[LabeledClaim, ...], int]:
-    """The claims that have a label, and how many have none.
+    """Return the claims with a label, and the number of those without.
 
     Each is an object with `label`, and `start` and `end` in the answer or its text as `claim` or `text`.
     """
-    found = _decode_cell(value, column)
-    if not isinstance(found, (list, tuple)):
+    items = _decode_cell(value, column)
+    if not isinstance(items, (list, tuple)):
         raise InvalidRecord(f"Expected `array` of claims - at `{column}`")
-    made: list[LabeledClaim] = []
-    for at, each in enumerate(found):
-        path = f"{column}[{at}]"
-        if not isinstance(each, dict):
+    claims: list[LabeledClaim] = []
+    for index, item in enumerate(items):
+        path = f"{column}[{index}]"
+        if not isinstance(item, dict):
             raise InvalidRecord(f"Expected `object` with claim and label - at `{path}`")
-        if is_absent(each.get("label")):
+        if is_absent(item.get("label")):
             continue
-        text = next((each[key] for key in ("claim", "text") if isinstance(each.get(key), str)), None)
-        if "start" in each and "end" in each:
-            start, end = _parse_span(each, answer, path)
+        text = next((item[key] for key in ("claim", "text") if isinstance(item.get(key), str)), None)
+        if "start" in item and "end" in item:
+            start, end = _parse_span(item, answer, path)
         elif text:
             start = answer.find(text)
             end = start + len(text)
         else:
             raise InvalidRecord(f"neither start and end nor a claim - at `{path}`")
-        made.append(LabeledClaim(text or answer[start:end], start, end, rule.is_positive(each["label"])))
-    return tuple(made), len(found) - len(made)
+        claims.append(LabeledClaim(text or answer[start:end], start, end, rule.is_positive(item["label"])))
+    return tuple(claims), len(items) - len(claims)
 
 
 class ChunkGrade(NamedTuple):
-    """What people said of the relevance of a chunk."""
+    """Human label of the relevance of a chunk."""
 
     relevant: bool
     grade: int | None
-    """From 0 on; None where what they said is no grade."""
+    """From 0 on; None where the label is no grade."""
     max_grade: int = 0
-    """The highest grade that there is, as far as this one tells: 3 for words."""
+    """Highest grade, as far as this label tells: 3 for words."""
 
 
 def parse_grades(
     value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column: str
 ) -> dict[str, ChunkGrade]:
-    """Chunk id → what people said of it, for the chunks that have a grade.
+    """Map chunk id to grade, for the chunks that have one.
 
-    A list runs parallel to the chunks, an object goes from id to grade; a single grade is that of the only chunk.
+    A list is parallel to the chunks, an object maps id to grade; a single grade is that of the only chunk.
     """
-    found = value
+    data = value
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        found = _decode_cell(value, column)
-    if isinstance(found, dict):
-        grades = dict(found)
-        strangers = sorted(grades.keys() - {chunk.id for chunk in chunks}, key=str)
-        if strangers and len(strangers) == len(grades):
-            raise InvalidRecord(f'no chunk has the id "{str(strangers[0])[:40]}" - at `{column}`')
+        data = _decode_cell(value, column)
+    if isinstance(data, dict):
+        grades = dict(data)
+        unknown = sorted(grades.keys() - {chunk.id for chunk in chunks}, key=str)
+        if unknown and len(unknown) == len(grades):
+            raise InvalidRecord(f'no chunk has the id "{str(unknown[0])[:40]}" - at `{column}`')
     else:
-        listed = list(found) if isinstance(found, (list, tuple)) else [found]
+        listed = list(data) if isinstance(data, (list, tuple)) else [data]
         if len(listed) != len(chunks):
             raise InvalidRecord(
                 f"{_format_count(listed, 'grade')} for {_format_count(chunks, 'chunk')} - at `{column}`"
@@ -280,17 +280,17 @@ def parse_grades(
 
 
 def _build_grade(value: Any, rule: LabelRule) -> ChunkGrade:
-    """What people said of one chunk: a grade is a whole number from 0 on, junk below 0 is 0, and a level a grade."""
+    """Build the grade of a chunk: a whole number (negative grades of junk are 0), or a level."""
     relevant, number = rule.is_positive(value), _parse_number(value)
     if number is None:
-        step = LEVEL_GRADES.get(normalize_label(value))
-        return ChunkGrade(relevant, step, max(LEVEL_GRADES.values()) if step is not None else 0)
-    step = max(0, int(number)) if number.is_integer() else None
-    return ChunkGrade(relevant, step, step or 0)
+        grade = LEVEL_GRADES.get(normalize_label(value))
+        return ChunkGrade(relevant, grade, max(LEVEL_GRADES.values()) if grade is not None else 0)
+    grade = max(0, int(number)) if number.is_integer() else None
+    return ChunkGrade(relevant, grade, grade or 0)
 
 
 def _unwrap_grade(value: Any) -> Any:
-    """A grade that may stand in an object."""
+    """Return a grade that may be in an object."""
     if isinstance(value, dict):
         return next((value[key] for key in ("grade", "label", "relevance") if key in value), None)
     return value

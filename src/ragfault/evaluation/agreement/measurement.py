@@ -18,22 +18,22 @@ UnitKind = Literal["answer", "claim", "sentence", "chunk"]
 
 
 class AgreementFigure(Struct, frozen=True, kw_only=True):
-    """One figure with its interval."""
+    """Statistic with its interval."""
 
     name: str
     """`auroc`, `f1`, `sensitivity`, …"""
     value: float | None
     low: float | None = None
-    """None where the data tell nothing of the spread."""
+    """None where the data do not determine the spread."""
     high: float | None = None
     n: int = 0
-    """What it is made from: units, or those of them that it is a share of."""
+    """Units, or those of them that it is a share of."""
     reason: str | None = None
-    """Why there is no value."""
+    """Reason of a missing value."""
 
 
 class ScoreBin(Struct, frozen=True, kw_only=True):
-    """How many units have a score in [low, high)."""
+    """Units with a score in [low, high)."""
 
     low: float
     high: float
@@ -42,42 +42,42 @@ class ScoreBin(Struct, frozen=True, kw_only=True):
 
 
 class AgreementCurves(Struct, frozen=True, kw_only=True):
-    """What the charts draw."""
+    """Curves for the charts."""
 
     calibration: tuple[CalibrationBin, ...]
     """Mean score and share of positives, in bins of about equal mass."""
     roc: tuple[tuple[float, float], ...]
-    """False alarms and hits (shares of negatives and of positives), from (0, 0) to (1, 1)."""
+    """False positive and true positive rates, from (0, 0) to (1, 1)."""
     scores: tuple[ScoreBin, ...]
 
 
 class UnitAgreement(Struct, frozen=True, kw_only=True):
-    """How far the judge agrees with people on units of one kind."""
+    """Agreement of the judge with human labels on units of one kind."""
 
     unit: UnitKind
     value: str | None = None
-    """The value of the column that the traces were divided by; None: all."""
+    """Value of the column that the traces were divided by; None: all."""
     n: int
     groups: int
     positives: int
     figures: tuple[AgreementFigure, ...]
 
     def figure(self, name: str) -> AgreementFigure | None:
-        """The figure of that name."""
+        """Return the figure of that name."""
         return next((figure for figure in self.figures if figure.name == name), None)
 
 
 class SpanAgreement(Struct, frozen=True, kw_only=True):
-    """How the claims that the judge calls bad lie over the stretches that people marked."""
+    """Overlap of the claims that the judge calls bad with the labeled spans."""
 
     spans: int
-    """Stretches that people marked."""
+    """Labeled spans."""
     figures: tuple[AgreementFigure, ...]
-    """`found`: the share of them that such a claim touches; `precision`, `recall` and `f1` of characters."""
+    """`found`: share of the spans that such a claim touches; `precision`, `recall` and `f1` of characters."""
 
 
 class MetricAgreement(Struct, frozen=True, kw_only=True):
-    """What a metric comes to by the judge's verdicts and by those of people, on the same traces."""
+    """Metric by the judge's verdicts and by human labels, on the same traces."""
 
     metric: str
     layer: Layer
@@ -92,99 +92,101 @@ class MetricAgreement(Struct, frozen=True, kw_only=True):
 
 
 class JudgeSpeed(Struct, frozen=True, kw_only=True):
-    """What the judging cost."""
+    """Time and memory of a judge."""
 
     traces: int
-    """Traces that were timed: all but the first few of each process."""
+    """Timed traces: all but the first few of each process."""
     seconds: float
-    """Of processor time."""
+    """Processor time."""
     rate: float | None
     """Traces per second on one core."""
     memory: int | None
-    """The largest memory of a process at its peak, in bytes; None where the system does not tell."""
+    """Largest peak memory of a process, in bytes; None where the system does not report it."""
     wall_clock: bool = False
-    """Whether the seconds are those of the clock on the wall: of a judge that waits on a network."""
+    """The seconds are wall-clock time: of a judge that waits for a network."""
     usage: Usage | None = None
-    """What the calls of a judge that is paid for came to; None for other judges."""
+    """Calls and cost of a paid judge; None for other judges."""
 
 
 class LabelColumns(Struct, frozen=True, kw_only=True):
-    """Where the words of people stood."""
+    """Columns of the labels."""
 
     label: str | None = None
     spans: str | None = None
     claims: str | None = None
     grades: str | None = None
     group: str | None = None
-    """None: every trace by itself."""
+    """None: every trace is its own group."""
 
 
 class JudgeMeasurement(Struct, frozen=True, kw_only=True):
-    """How far a judge agrees with people."""
+    """Agreement of a judge with human labels."""
 
     judge: str
-    """Its fingerprint."""
+    """Fingerprint."""
     source: tuple[str, ...]
     task: LabelTask
     columns: LabelColumns
     positive: str
-    """What is counted as positive, in words."""
+    """Positive labels, in words."""
     threshold: str
-    """`cv`, `own` or a number: where F1, precision and recall are taken."""
+    """`cv`, `own` or a number: threshold of F1, precision and recall."""
     cut: float | None = None
-    """The threshold, or the mean of those of the folds."""
+    """Value of the threshold, or its mean over the folds."""
     traces: int
-    """Traces that are measured."""
+    """Measured traces."""
     unlabelled: int = 0
-    """Traces left out because people said nothing of them."""
+    """Traces without a label."""
     skipped: int = 0
-    """Lines and labels left out because they cannot be read."""
+    """Unreadable lines and labels."""
     failed: int = 0
-    """Traces left out because the judge failed on them."""
+    """Traces on which the judge failed."""
     unjudged: int = 0
-    """Traces left out because the judge gave no verdict on what people labelled."""
+    """Traces without a verdict on what was labeled."""
     failures: dict[str, int] = {}
-    """Why it failed, and how often."""
+    """Reason of a failure → number of traces."""
     views: tuple[UnitAgreement, ...]
-    """The task's own units first, then those that the labels tell of as well."""
+    """Units of the task first, then the further units of the labels."""
     span_agreement: SpanAgreement | None = None
     by: str | None = None
     slices: tuple[UnitAgreement, ...] = ()
-    """For each value of the column `by`."""
+    """Agreement for each value of the column `by`."""
     within: tuple[str, ...] = ()
-    """The columns within which `auroc_within` is taken."""
+    """Columns within which `auroc_within` is computed."""
     cells: int = 0
-    """How many groups of those columns have positives and negatives."""
+    """Groups of those columns with positives and negatives."""
     curves: AgreementCurves | None = None
     metrics: tuple[MetricAgreement, ...] = ()
-    """The metrics that the labels can speak of."""
+    """Metrics that the labels determine."""
     speed: JudgeSpeed
     seed: int = 0
     resamples: int = 1000
     confidence: float = 0.95
     notes: tuple[str, ...] = ()
-    """What was guessed, and what to beware of."""
+    """Assumptions and warnings."""
 
     @property
     def overall(self) -> UnitAgreement:
-        """The task's own units, all of them."""
+        """Return the agreement on all units of the task."""
         return self.views[0]
 
 
 CORRECTED_VERDICTS: dict[str, BinaryVerdict] = {"claim": "claim", "chunk": "chunk"}
-"""The units whose error corrects a kind of verdict."""
+"""Unit → kind of verdict that its error corrects."""
 
 
 def build_card(measurement: JudgeMeasurement, command: str, previous: JudgeCard | None = None) -> JudgeCard:
-    """A card with what was measured; on an `old` card of the very same judge, beside what stands there.
+    """Build a card from a measurement; entries are added to a `previous` card of the very same judge.
 
-    An entry of the same set, level and part takes the place of the old one.
+    An entry of the same set, level and part replaces the previous one.
     """
-    made = tuple(build_entries(measurement, command))
+    entries = tuple(build_entries(measurement, command))
     if previous is not None and previous.fingerprint == measurement.judge:
-        again = {(each.set, each.level, each.split) for each in made}
-        kept = tuple(each for each in previous.measured if (each.set, each.level, each.split) not in again)
-        return replace(previous, measured=(*kept, *made))
+        replaced = {(entry.set, entry.level, entry.split) for entry in entries}
+        unchanged = tuple(
+            entry for entry in previous.measured if (entry.set, entry.level, entry.split) not in replaced
+        )
+        return replace(previous, measured=(*unchanged, *entries))
     speed = measurement.speed.rate
     return JudgeCard(
         judge=measurement.judge.split("/", 1)[0],
@@ -195,13 +197,13 @@ def build_card(measurement: JudgeMeasurement, command: str, previous: JudgeCard 
         licence="not recorded",
         size="not recorded",
         speed="not measured" if speed is None else f"{speed:,.1f} traces per second",
-        measured=made,
+        measured=entries,
         weaknesses=(),
     )
 
 
 def build_entries(measurement: JudgeMeasurement, command: str) -> Iterator[CardEntry]:
-    """What a card says of a measurement: an entry for each kind of unit but sentences, where both kinds were met.
+    """Yield a card entry for each kind of unit but sentences, where both classes occur.
 
     Of chunks what people call relevant is positive in a measurement, and good on a card.
     """
@@ -242,18 +244,17 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
 
 
 def _get_estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
-    """A figure with its interval."""
-    found = view.figure(name)
+    figure = view.figure(name)
     return (
         None
-        if found is None or found.value is None
-        else BootstrapEstimate(found.value, found.low, found.high)
+        if figure is None or figure.value is None
+        else BootstrapEstimate(figure.value, figure.low, figure.high)
     )
 
 
 def _get_interval(view: UnitAgreement, name: str) -> Interval | None:
-    """A share with its interval over groups."""
-    found = view.figure(name)
-    if found is None or found.value is None or found.low is None or found.high is None:
+    """Return a share with its interval over groups."""
+    figure = view.figure(name)
+    if figure is None or figure.value is None or figure.low is None or figure.high is None:
         return None
-    return Interval(found.value, found.low, found.high, found.n, view.groups)
+    return Interval(figure.value, figure.low, figure.high, figure.n, view.groups)

@@ -15,28 +15,28 @@ from ragfault.stats.clusters import FloatArray
 from ragfault.text import split_sentences
 
 OWN_THRESHOLD = 0.5
-"""The judge's own word: from this score on it calls an answer bad and a chunk relevant."""
+"""Threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant."""
 MAX_GRADE = 10
-"""Up to this grade agreement on the grades themselves is taken."""
+"""Agreement on grades is computed up to this highest grade."""
 BAD_SUPPORT = ("unsupported", "contradicted")
-"""The words for a claim that the judge calls bad."""
+"""Labels of a bad claim."""
 
 Bools = NDArray[np.bool_]
 
 
 class JudgedUnit(NamedTuple):
-    """One unit as the judge sees it."""
+    """Unit as the judge sees it."""
 
     score: float
-    """How surely it is positive, in [0, 1]: bad, or relevant."""
+    """Probability of the positive class (bad, or relevant), in [0, 1]."""
     called: bool
-    """Whether the judge calls it positive."""
+    """The judge calls it positive."""
     unsure: bool | None
-    """Whether the judge says that it is unsure; None where it says nothing of that."""
+    """The judge is unsure; None where it does not say."""
 
 
 class ScoredUnits(NamedTuple):
-    """Units of one kind, one after the other."""
+    """Units of one kind as parallel arrays."""
 
     unit: UnitKind
     score: FloatArray
@@ -44,12 +44,12 @@ class ScoredUnits(NamedTuple):
     called: Bools
     unsure: Bools | None
     trace: NDArray[np.intp]
-    """The place of each unit's trace."""
+    """Index of each unit's trace."""
     grades: NDArray[np.intp] | None = None
-    """The grade of people and that of the judge, where there are more than two."""
+    """Human and judge grades, where there are more than two."""
 
     def select(self, mask: Bools) -> ScoredUnits:
-        """Some of them."""
+        """Select the units of a mask."""
         unsure = None if self.unsure is None else self.unsure[mask]
         grades = None if self.grades is None else self.grades[mask]
         return ScoredUnits(
@@ -58,20 +58,20 @@ class ScoredUnits(NamedTuple):
 
 
 def build_units(kind: UnitKind, rows: Sequence[tuple[int, JudgedUnit, bool]]) -> ScoredUnits:
-    """Units from the place of the trace, what the judge says, and what people say."""
-    doubts = [one.unsure for _, one, _ in rows]
+    """Build units from trace index, judged unit and human label."""
+    unsure = [unit.unsure for _, unit, _ in rows]
     return ScoredUnits(
         unit=kind,
-        score=np.array([one.score for _, one, _ in rows], np.float64),
+        score=np.array([unit.score for _, unit, _ in rows], np.float64),
         label=np.array([label for _, _, label in rows], bool),
-        called=np.array([one.called for _, one, _ in rows], bool),
-        unsure=None if None in doubts else np.array(doubts, bool),
-        trace=np.array([place for place, _, _ in rows], np.intp),
+        called=np.array([unit.called for _, unit, _ in rows], bool),
+        unsure=None if None in unsure else np.array(unsure, bool),
+        trace=np.array([index for index, _, _ in rows], np.intp),
     )
 
 
 def get_failure(verdicts: Verdicts, part: str) -> str | None:
-    """Why the judge lost a part, if it did."""
+    """Return the reason of a failed part, if any."""
     return verdicts.failures.get("*") or verdicts.failures.get(part)
 
 
@@ -79,13 +79,13 @@ def get_failure(verdicts: Verdicts, part: str) -> str | None:
 
 
 def _bad_probability(claim: ClaimVerdict) -> float:
-    """How surely a claim is bad; without a probability, by the judge's word."""
+    """Return the probability that a claim is bad; without a probability, 0 or 1 by its label."""
     p = claim.p if claim.p is not None else float(claim.support not in BAD_SUPPORT)
     return 1.0 - p
 
 
 def _worst_claim(claims: Sequence[ClaimVerdict]) -> JudgedUnit:
-    """The worst of some claims stands for all; where nothing is claimed, nothing is bad."""
+    """Return the worst claim as a unit; without claims nothing is bad."""
     if not claims:
         return JudgedUnit(0.0, False, False)
     worst = max(claims, key=_bad_probability)
@@ -95,7 +95,7 @@ def _worst_claim(claims: Sequence[ClaimVerdict]) -> JudgedUnit:
 
 
 def _judge_answer(verdicts: Verdicts) -> JudgedUnit | None:
-    """The answer as a whole: by its own probability, else by its worst claim; None where the judge is silent."""
+    """Return the answer as a unit: by its own probability, else by its worst claim; None without a verdict."""
     grounded = verdicts.answer.grounded if verdicts.answer is not None else None
     worst = _worst_claim(verdicts.claim) if verdicts.claim is not None else None
     if grounded is None:
@@ -109,98 +109,99 @@ def _judge_answer(verdicts: Verdicts) -> JudgedUnit | None:
 def iterate_answers(
     labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]
 ) -> Iterator[tuple[int, JudgedUnit, bool]]:
-    """Every answer that has a label and a verdict."""
-    for place, (one, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
-        found = _judge_answer(verdicts)
-        if found is not None and one.positive is not None:
-            yield place, found, one.positive
+    """Yield every answer with a label and a verdict."""
+    for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
+        unit = _judge_answer(verdicts)
+        if unit is not None and item.positive is not None:
+            yield index, unit, item.positive
 
 
 def iterate_chunks(
     labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]
 ) -> Iterator[tuple[int, JudgedUnit, bool]]:
-    """Every chunk that has a grade and a verdict."""
-    for place, (one, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
+    """Yield every chunk with a grade and a verdict."""
+    for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
         for verdict in verdicts.chunk or ():
-            if one.grades is not None and verdict.chunk in one.grades:
-                found = JudgedUnit(verdict.relevance, verdict.relevance >= OWN_THRESHOLD, None)
-                yield place, found, one.grades[verdict.chunk].relevant
+            if item.grades is not None and verdict.chunk in item.grades:
+                unit = JudgedUnit(verdict.relevance, verdict.relevance >= OWN_THRESHOLD, None)
+                yield index, unit, item.grades[verdict.chunk].relevant
 
 
 def build_chunk_units(labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]) -> ScoredUnits:
-    """Every chunk that has a grade and a verdict, with the grades where there are more than two.
+    """Build the units of every chunk with a grade and a verdict, with the grades where they are graded.
 
-    The judge's grade is its relevance cut into as many equal parts as there are grades; of four these are the levels.
+    The judge's grade is its relevance cut into as many equal parts as there are grades; of four these are the
+    levels.
     """
-    found = build_units("chunk", list(iterate_chunks(labeled, verdicts_by_trace)))
-    said = [
-        one.grades[verdict.chunk]
-        for one, verdicts in zip(labeled, verdicts_by_trace, strict=True)
+    units = build_units("chunk", list(iterate_chunks(labeled, verdicts_by_trace)))
+    labels = [
+        item.grades[verdict.chunk]
+        for item, verdicts in zip(labeled, verdicts_by_trace, strict=True)
         for verdict in verdicts.chunk or ()
-        if one.grades is not None and verdict.chunk in one.grades
+        if item.grades is not None and verdict.chunk in item.grades
     ]
-    whole = [each.grade for each in said if each.grade is not None]
-    top = max((each.max_grade for each in said), default=0)
-    if len(whole) < len(said) or not 1 < top <= MAX_GRADE:
-        return found
-    mine = np.minimum(np.floor(found.score * (top + 1)), top)
-    return found._replace(grades=np.stack([np.array(whole), mine], axis=1).astype(np.intp))
+    grades = [label.grade for label in labels if label.grade is not None]
+    max_grade = max((label.max_grade for label in labels), default=0)
+    if len(grades) < len(labels) or not 1 < max_grade <= MAX_GRADE:
+        return units
+    judge_grades = np.minimum(np.floor(units.score * (max_grade + 1)), max_grade)
+    return units._replace(grades=np.stack([np.array(grades), judge_grades], axis=1).astype(np.intp))
 
 
 def iterate_claims(
     labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts], claim_verdicts: Sequence[Verdicts]
 ) -> Iterator[tuple[int, JudgedUnit, bool]]:
-    """Every claim: those of people, else the judge's under the marked stretches, else the whole answer as one.
+    """Yield every claim: labeled ones, else the judge's by the labeled spans, else the whole answer.
 
-    A claim of people that stands in the answer is held against the judge's claims that it touches; the others were
-    judged as answers of their own (`beside`, in the order of `derived`).
+    A labeled claim within the answer is compared with the judge's claims that it overlaps; the others were
+    judged as answers of their own (`claim_verdicts`, in the order of `derive_claim_traces`).
     """
-    rest = iter(claim_verdicts)
-    for place, (one, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
-        if one.claims is not None:
-            for claim in one.claims:
-                apart = claim.start < 0
-                found = _judge_answer(next(rest)) if apart else None
-                if not apart and verdicts.claim is not None:
-                    found = _worst_claim(_overlapping_claims(verdicts.claim, claim.start, claim.end))
-                if found is not None:
-                    yield place, found, claim.positive
-        elif verdicts.claim is not None and _spans_complete(one):
-            for seen_claim in verdicts.claim:
-                marked = _overlaps_span(one.spans or (), seen_claim.start, seen_claim.end)
-                yield place, _worst_claim([seen_claim]), marked
-        elif one.spans is None and one.positive is not None and verdicts.claim is not None:
-            yield place, _worst_claim(verdicts.claim), one.positive
+    separate_verdicts = iter(claim_verdicts)
+    for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
+        if item.claims is not None:
+            for claim in item.claims:
+                separate = claim.start < 0
+                unit = _judge_answer(next(separate_verdicts)) if separate else None
+                if not separate and verdicts.claim is not None:
+                    unit = _worst_claim(_overlapping_claims(verdicts.claim, claim.start, claim.end))
+                if unit is not None:
+                    yield index, unit, claim.positive
+        elif verdicts.claim is not None and _spans_complete(item):
+            for judged_claim in verdicts.claim:
+                marked = _overlaps_span(item.spans or (), judged_claim.start, judged_claim.end)
+                yield index, _worst_claim([judged_claim]), marked
+        elif item.spans is None and item.positive is not None and verdicts.claim is not None:
+            yield index, _worst_claim(verdicts.claim), item.positive
 
 
 def iterate_sentences(
     labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]
 ) -> Iterator[tuple[int, JudgedUnit, bool]]:
-    """Every sentence of the answers in which people marked what is bad."""
-    for place, (one, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
-        if verdicts.claim is not None and _spans_complete(one):
-            for start, end in split_sentences(one.trace.answer or ""):
-                found = _worst_claim(_overlapping_claims(verdicts.claim, start, end))
-                yield place, found, _overlaps_span(one.spans or (), start, end)
+    """Yield every sentence of the answers with labeled spans."""
+    for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
+        if verdicts.claim is not None and _spans_complete(item):
+            for start, end in split_sentences(item.trace.answer or ""):
+                unit = _worst_claim(_overlapping_claims(verdicts.claim, start, end))
+                yield index, unit, _overlaps_span(item.spans or (), start, end)
 
 
 def derive_claim_traces(labeled: Sequence[LabeledTrace]) -> list[Trace]:
-    """The claims of people that are not in their answers, each as an answer of its own over the same chunks."""
+    """Derive a trace from each labeled claim that is not part of its answer, over the same chunks."""
     return [
         Trace(
-            id=f"{one.trace.id}#claim-{at}",
-            query=one.trace.query,
-            chunks=one.trace.chunks,
+            id=f"{item.trace.id}#claim-{number}",
+            query=item.trace.query,
+            chunks=item.trace.chunks,
             answer=claim.text,
         )
-        for one in labeled
-        for at, claim in enumerate(one.claims or ())
+        for item in labeled
+        for number, claim in enumerate(item.claims or ())
         if claim.start < 0
     ]
 
 
 def _spans_complete(labeled: LabeledTrace) -> bool:
-    """Whether the marked stretches say all: not so where an answer is bad and nothing in it is marked."""
+    """Check that the spans say all: not so for a bad answer without a span."""
     return labeled.spans is not None and (bool(labeled.spans) or not labeled.positive)
 
 
@@ -216,13 +217,13 @@ def _overlaps_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> bo
 
 
 class SpanOverlap(NamedTuple):
-    """The marked stretches of one answer beside the claims that the judge calls bad."""
+    """Overlap of the labeled spans of one answer with the claims that the judge calls bad."""
 
     trace: int
     touched: tuple[bool, ...]
-    """For each stretch whether such a claim touches it."""
+    """For each span whether such a claim overlaps it."""
     shared: int
-    """Characters that are marked and in such a claim."""
+    """Characters that are labeled and in such a claim."""
     called: int
     marked: int
 
@@ -230,14 +231,14 @@ class SpanOverlap(NamedTuple):
 def iterate_spans(
     labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]
 ) -> Iterator[SpanOverlap]:
-    """The stretches of every answer in which people marked what is bad."""
-    for place, (one, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
-        if verdicts.claim is not None and _spans_complete(one):
+    """Yield the span overlap of every answer with labeled spans."""
+    for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
+        if verdicts.claim is not None and _spans_complete(item):
             bad = [(claim.start, claim.end) for claim in verdicts.claim if claim.support in BAD_SUPPORT]
-            called, marked = _character_set(bad), _character_set(one.spans or ())
-            found = tuple(_overlaps_span(bad, *span) for span in one.spans or ())
-            yield SpanOverlap(place, found, len(called & marked), len(called), len(marked))
+            called, marked = _character_set(bad), _character_set(item.spans or ())
+            touched = tuple(_overlaps_span(bad, *span) for span in item.spans or ())
+            yield SpanOverlap(index, touched, len(called & marked), len(called), len(marked))
 
 
 def _character_set(spans: Sequence[tuple[int, int]]) -> set[int]:
-    return {at for start, end in spans for at in range(start, end)}
+    return {offset for start, end in spans for offset in range(start, end)}

@@ -1,4 +1,4 @@
-"""Judge card: figures measured against human labels; the cards of the package and those of users."""
+"""Judge card: error rates measured against human labels; the cards of the package and those of users."""
 
 from __future__ import annotations
 
@@ -16,108 +16,110 @@ from ragfault.stats import BootstrapEstimate, Interval
 AnswerShape = Literal[
     "long answer", "short claim", "dialogue turn", "summary", "structured data", "passage", "mixed"
 ]
-"""What was judged: answers of several sentences, single claims, replies, summaries, answers from records, passages."""
+"""Shape of the judged texts: answers of several sentences, single claims, replies, summaries, answers from
+records, passages.
+"""
 
 CardUnit = Literal["answer", "claim", "chunk"]
-"""What has one label: a whole answer (by its worst claim), a claim, or a chunk."""
+"""Unit with one label: a whole answer (by its worst claim), a claim, or a chunk."""
 
 
 class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a judge agreed with people on one set of labels.
+    """Agreement of a judge with human labels on one data set.
 
-    The positive class is what is bad: an answer or claim that the chunks do not support, a chunk that is not
+    The positive class is the bad one: an answer or claim that the chunks do not support, a chunk that is not
     relevant. Figures are None where they are undefined or were not measured.
     """
 
     set: str
-    """The name of the set."""
+    """Name of the data set."""
     shape: AnswerShape
     level: CardUnit
     split: str
-    """Which part of the set."""
+    """Part of the set."""
     trained_on: bool
-    """Whether the judge was fitted on another part of the same set: elsewhere expect less."""
+    """The judge was fitted on another part of the same set: expect less elsewhere."""
     n: int
     groups: int
     """Independent groups among them, such as sources; intervals resample these."""
     share_bad: float
     auroc: BootstrapEstimate | None = None
-    """The chance that a bad one is more doubtful than a good one; 0.5 is guessing."""
+    """Probability that a bad unit scores worse than a good one; 0.5 is guessing."""
     auroc_within: BootstrapEstimate | None = None
-    """The same within groups that give nothing away by style, where the set names such groups."""
+    """The same within groups that do not reveal the label by style, where the set names such groups."""
     f1: BootstrapEstimate | None = None
-    """Of the bad class at the threshold that is best on the other folds, as are precision and recall."""
+    """Of the bad class at the best threshold of the other folds, as are precision and recall."""
     precision: BootstrapEstimate | None = None
     recall: BootstrapEstimate | None = None
     balanced_accuracy: BootstrapEstimate | None = None
-    """The mean of sensitivity and specificity by the judge's own word."""
+    """Mean of sensitivity and specificity at the judge's own threshold."""
     best_balanced_accuracy: BootstrapEstimate | None = None
-    """The same at the threshold that is best on this very set: what the judge's own loses here."""
+    """The same at the threshold that is best on this very set: shows the loss of the own threshold."""
     calibration_error: BootstrapEstimate | None = None
-    """How far the judge's probabilities are from the shares they stand for."""
+    """Distance of the judge's probabilities from the observed shares."""
     kappa: BootstrapEstimate | None = None
-    """Cohen's, by the judge's own word."""
+    """Cohen's kappa at the judge's own threshold."""
     alpha: BootstrapEstimate | None = None
-    """Krippendorff's, of the judge and people together, by its own word."""
+    """Krippendorff's alpha of the judge and the annotators at its own threshold."""
     sensitivity: Interval | None = None
-    """The share of the bad ones that the judge, by its own word, calls bad."""
+    """Share of the bad units that the judge calls bad at its own threshold."""
     specificity: Interval | None = None
-    """The share of the good ones that it calls good."""
+    """Share of the good units that it calls good."""
     corrects: BinaryVerdict | None = None
-    """The kind of verdict whose rates these two correct."""
+    """Kind of verdict whose rates these two correct."""
     note: str = ""
-    """What else must be known to read the figures."""
+    """Further remarks on the figures."""
     command: str
-    """What measures them anew."""
+    """Command that measures them again."""
 
 
 class JudgeCard(Struct, frozen=True, kw_only=True):
-    """What is known of a judge: what it is, what it was made from, how far it can be trusted, and where not."""
+    """Description of a judge: its basis, training data, measured error and weaknesses."""
 
     judge: str
-    """Its name."""
+    """Name."""
     fingerprint: str
-    """Of the judge that was measured; the figures hold for no other."""
+    """Fingerprint of the measured judge; the figures hold for no other."""
     summary: str
-    """What it is, in a sentence."""
+    """Description in a sentence."""
     reads: str
-    """What its verdicts rest on."""
+    """Basis of its verdicts."""
     training: tuple[str, ...]
-    """The data it was fitted on, each with its licence."""
+    """Data it was fitted on, each with its licence."""
     licence: str
-    """Of the judge itself, its weights and tables."""
+    """Licence of the judge, its weights and tables."""
     size: str
     speed: str
     measured: tuple[CardEntry, ...]
-    """The figures: one entry for each set, or part of it, and level."""
+    """Figures: one entry for each set, or part of it, and level."""
     weaknesses: tuple[str, ...]
-    """What it is known to get wrong."""
+    """Known errors."""
 
     def select_entry(self, kind: BinaryVerdict, shape: str | None = None) -> CardEntry | None:
-        """The entry that corrects a kind of verdict: on this shape where there is one, else the first.
+        """Select the entry that corrects a kind of verdict: for this shape, else the first.
 
         None where the error of that kind was not measured.
         """
-        found = [each for each in self.measured if each.corrects == kind]
-        return next((each for each in found if each.shape == shape), found[0] if found else None)
+        entries = [entry for entry in self.measured if entry.corrects == kind]
+        return next((entry for entry in entries if entry.shape == shape), entries[0] if entries else None)
 
     @property
     def shapes(self) -> tuple[AnswerShape, ...]:
-        """The shapes of answers on which the error of claim verdicts was measured, the usual one first."""
-        return tuple(each.shape for each in self.measured if each.corrects == "claim")
+        """Return the shapes on which the error of claim verdicts was measured, the usual one first."""
+        return tuple(entry.shape for entry in self.measured if entry.corrects == "claim")
 
 
 CARD_FOLDER = Path(__file__).parent
 
 USER_CARDS = Path(".ragfault", "cards")
-"""Where the cards of users lie, below the folder in which they work."""
+"""Folder of the user's cards, below the working folder."""
 
 CARDS_VARIABLE = "RAGFAULT_CARDS"
-"""The variable of the environment that names another folder of cards, or a card."""
+"""Environment variable that names another folder of cards, or a card."""
 
 
 def list_cards() -> tuple[str, ...]:
-    """The judges that have a card.
+    """List the judges of the package that have a card.
 
     >>> "lexical" in list_cards()
     True
@@ -126,7 +128,7 @@ def list_cards() -> tuple[str, ...]:
 
 
 def load_card(name: str = "embedded") -> JudgeCard:
-    """The card of a judge; without a name, of the default one.
+    """Load the card of a judge of the package.
 
     Raises UnknownName where no judge of that name has one.
 
@@ -142,7 +144,7 @@ def load_card(name: str = "embedded") -> JudgeCard:
 
 
 def read_card(path: str | Path) -> JudgeCard:
-    """The card in a JSON file.
+    """Read a card from a JSON file.
 
     Raises InputError where there is none.
     """
@@ -155,17 +157,17 @@ def read_card(path: str | Path) -> JudgeCard:
 
 
 def lookup_card(fingerprint: str) -> JudgeCard | None:
-    """The card of the very judge that has this fingerprint; None where it was never measured.
+    """Return the card with exactly this fingerprint; None where that judge was never measured.
 
-    Cards of users come first: those in the folder (or the file) that $RAGFAULT_CARDS names, else in .ragfault/judges/cards;
-    then those of the package. Files that are no cards are passed over.
+    User cards come first: those in the folder (or the file) that $RAGFAULT_CARDS names, else in
+    .ragfault/cards; then those of the package. Files that are not cards are skipped.
 
     >>> lookup_card("lexical/0") is None, lookup_card(load_card("lexical").fingerprint).judge
     (True, 'lexical')
     """
-    place = Path(os.environ.get(CARDS_VARIABLE) or USER_CARDS)
-    mine = sorted(place.glob("*.json")) if place.is_dir() else [place] if place.is_file() else []
-    for path in (*mine, *(CARD_FOLDER / f"{name}.json" for name in list_cards())):
+    folder = Path(os.environ.get(CARDS_VARIABLE) or USER_CARDS)
+    paths = sorted(folder.glob("*.json")) if folder.is_dir() else [folder] if folder.is_file() else []
+    for path in (*paths, *(CARD_FOLDER / f"{name}.json" for name in list_cards())):
         try:
             card = read_card(path)
         except InputError:
@@ -176,17 +178,16 @@ def lookup_card(fingerprint: str) -> JudgeCard | None:
 
 
 def require_card(fingerprint: str) -> JudgeCard:
-    """The card of the very judge that has this fingerprint, of a user or of the package.
+    """Return the card with exactly this fingerprint, of a user or of the package.
 
-    Raises UsageError where there is no card of it, or where the card's figures are those of another version or of
-    other settings.
+    Raises UsageError where the judge has no card, or only one of another version or other settings.
     """
     name = fingerprint.split("/", 1)[0].strip()
     if not name:
         raise UsageError("no judge looked at these traces: there is no error of a judge to correct.")
-    found = lookup_card(fingerprint)
-    if found is not None:
-        return found
+    card = lookup_card(fingerprint)
+    if card is not None:
+        return card
     measure = f"Measure it with: ragfault judge measure LABELS --card {USER_CARDS / f'{name}.json'}"
     if name not in list_cards():
         raise UsageError(

@@ -323,8 +323,7 @@ class LLMGenerator(LLMJudge):
         return _rebuild_generator, (self.settings, self.profile)
 
     def generate(self, instructions: str, text: str) -> str:
-        """Return what the model writes about a text, line by line; the text is fenced off from the
-        instructions.
+        """Return what the model writes about a text, line by line; the text is fenced off.
 
         Raises CallFailed for an unusable reply, JudgeStopped (BudgetExceeded) where nothing more can be
         asked.
@@ -332,9 +331,7 @@ class LLMGenerator(LLMJudge):
         return self._open_session().run(lambda caller: _generate_lines(instructions, text, caller))
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return how much each text helps to answer a query, in [0, 1], with one call for many. Raises as
-        `generate` does.
-        """
+        """Return how much each text helps to answer a query, in [0, 1]. Raises as `generate` does."""
         if not texts:
             return []
         return self._open_session().run(

@@ -82,8 +82,7 @@ def list_missing(requested: RequestedFields, reply: ParsedReply) -> RequestedFie
 
 
 def parse_json(text: str, *, truncated: bool = False) -> Any:
-    """Return the JSON value of a reply: plain, in a code fence, within prose, or repaired; None where there
-    is none.
+    """Return the JSON value of a reply: plain, fenced, within prose, or repaired; None without one.
 
     >>> parse_json("Here you are:\\n```json\\n{'missing': ['price',]}\\n```")
     {'missing': ['price']}

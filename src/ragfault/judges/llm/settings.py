@@ -274,8 +274,7 @@ SECRET_PARAMETER = re.compile(
 
 
 def build_settings(name: str = "", **options: Any) -> LLMSettings:
-    """Build the settings of "MODEL" or "PROVIDER/MODEL" with options; the environment fills in what neither
-    names.
+    """Build settings from "MODEL" or "PROVIDER/MODEL", options and the environment.
 
     Raises UsageError where no model is named or a value is wrong, UnknownName for an option that does not
     exist.

@@ -240,9 +240,7 @@ def _use_verdicts(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> t
 def _citation_verdicts(
     inputs: PromptInputs, result: VoteResult, *, blank: bool
 ) -> tuple[CitationVerdict, ...]:
-    """Return the verdicts on citations; one of a chunk that was not retrieved, or without a claim, is
-    unsupported.
-    """
+    """Return the verdicts on citations; without a retrieved chunk or a claim it is unsupported."""
     items = result.items.get("citations", {})
     verdicts = []
     if blank:
@@ -316,10 +314,9 @@ def _answer_verdict(inputs: PromptInputs, result: VoteResult, *, blank: bool) ->
 
 
 def _set_grounded(answer: AnswerVerdict, claims: tuple[ClaimVerdict, ...], count: int) -> AnswerVerdict:
-    """Set groundedness to the least probability of the claims, 1 without claims; unchanged where a claim
-    failed.
+    """Set groundedness to the least probability of the claims, 1 without claims.
 
-    That is not known where a claim is lost.
+    It stays undefined where a claim failed.
     """
     if len(claims) < count:
         return answer
@@ -344,7 +341,7 @@ def _locate_evidence(inputs: PromptInputs, chunk_name: str, quote: str) -> tuple
 
 
 def _locate_quote(chunk: PromptChunk, quote: str) -> tuple[tuple[int, int], ...]:
-    """Return the spans of a quote in a chunk; the whole chunk where only its Markdown table contains it."""
+    """Return the spans of a quote in a chunk; the whole chunk where only its Markdown contains it."""
     spans = locate_quote(quote, chunk.chunk.text, QUOTE_TOLERANCE)
     if (
         not spans

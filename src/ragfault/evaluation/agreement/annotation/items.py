@@ -29,11 +29,11 @@ from ragfault.stats.clusters import FloatArray
 ItemKind = Literal["chunk", "claim", "citation", "fact", "refusal"]
 
 ITEM_KINDS: tuple[ItemKind, ...] = ("chunk", "claim", "citation", "fact", "refusal")
-"""What can be labelled, in the order in which it is asked: chunks first, while the answer is not yet shown."""
+"""Kinds of items in the order of annotation: chunks first, while the answer is not shown."""
 
 
 class AnnotationChoice(NamedTuple):
-    """A word that can be said of an item."""
+    """Value that an item can be given."""
 
     letter: str
     name: str
@@ -41,16 +41,16 @@ class AnnotationChoice(NamedTuple):
 
 
 class AnnotationItem(NamedTuple):
-    """One thing of a trace to be judged."""
+    """Item of a trace to be labeled."""
 
     kind: ItemKind
     key: VerdictKey
-    """What it is on, as in `ragfault.evaluation.agreement.human_labels`."""
+    """Key of its verdict, as in `human_labels`."""
     trace: Trace
     verdicts: Verdicts
-    """What the judge made of the trace; its claims are the ones that are asked about."""
+    """Verdicts of the judge on the trace; their claims are the ones to label."""
     position: int
-    """Which of its kind it is, from 0."""
+    """Number among its kind, from 0."""
 
 
 YES_NO = (AnnotationChoice("y", "yes", True), AnnotationChoice("n", "no", False))
@@ -68,7 +68,7 @@ ITEM_CHOICES: dict[ItemKind, tuple[AnnotationChoice, ...]] = {
 
 
 def list_choices(kind: ItemKind) -> tuple[AnnotationChoice, ...]:
-    """The words for a kind of item, each with its letter.
+    """List the choices for a kind of item, each with its letter.
 
     >>> [choice.letter for choice in list_choices("claim")]
     ['s', 'i', 'u', 'c']
@@ -79,9 +79,9 @@ def list_choices(kind: ItemKind) -> tuple[AnnotationChoice, ...]:
 def list_items(
     trace: Trace, verdicts: Verdicts, only: Collection[str] = ITEM_KINDS
 ) -> Iterator[AnnotationItem]:
-    """The items of a trace, in the order of KINDS.
+    """Yield the items of a trace, in the order of ITEM_KINDS.
 
-    Chunks, citations and expected facts are those of the trace, claims those that the judge found in its answer.
+    Chunks, citations and expected facts are those of the trace, claims those that the judge extracted.
 
     >>> trace = Trace(id="1", query="When?", answer="In 1040.", facts=("It was 1040.",))
     >>> [item.kind for item in list_items(trace, Verdicts(trace="1"))]
@@ -89,8 +89,8 @@ def list_items(
     """
     for kind in ITEM_KINDS:
         if kind in only:
-            for place, key in enumerate(_item_keys(kind, trace, verdicts)):
-                yield AnnotationItem(kind, key, trace, verdicts, place)
+            for position, key in enumerate(_item_keys(kind, trace, verdicts)):
+                yield AnnotationItem(kind, key, trace, verdicts, position)
 
 
 def _item_keys(kind: ItemKind, trace: Trace, verdicts: Verdicts) -> Iterator[VerdictKey]:
@@ -109,33 +109,41 @@ def _item_keys(kind: ItemKind, trace: Trace, verdicts: Verdicts) -> Iterator[Ver
 
 
 def describe_verdict(item: AnnotationItem) -> str | None:
-    """What the judge says of an item, in words; None where it says nothing.
+    """Describe the judge's verdict on an item; None where it has none.
 
     >>> trace, seen = Trace(id="1", query="When?", answer="No."), Verdicts(trace="1")
     >>> describe_verdict(next(list_items(trace, seen))) is None
     True
     """
-    seen, key = item.verdicts, item.key
-    found: Any = None
+    verdicts, key = item.verdicts, item.key
+    value: Any = None
     if item.kind == "chunk":
-        found = next((each.level for each in seen.chunk or () if each.chunk == key[1]), None)
+        value = next((verdict.level for verdict in verdicts.chunk or () if verdict.chunk == key[1]), None)
     elif item.kind == "claim":
-        found = next((each.support for each in seen.claim or () if (each.start, each.end) == key[1:]), None)
+        value = next(
+            (verdict.support for verdict in verdicts.claim or () if (verdict.start, verdict.end) == key[1:]),
+            None,
+        )
     elif item.kind == "citation":
-        found = next(
-            (each.supports for each in seen.citation or () if (each.chunk, each.claim) == key[1:]), None
+        value = next(
+            (
+                verdict.supports
+                for verdict in verdicts.citation or ()
+                if (verdict.chunk, verdict.claim) == key[1:]
+            ),
+            None,
         )
     elif item.kind == "fact":
-        found = next((each.present for each in seen.fact or () if each.fact == key[1]), None)
-    elif seen.answer is not None:
-        found = seen.answer.refused
-    return str(found) if isinstance(found, str) else {True: "yes", False: "no"}.get(found)
+        value = next((verdict.present for verdict in verdicts.fact or () if verdict.fact == key[1]), None)
+    elif verdicts.answer is not None:
+        value = verdicts.answer.refused
+    return str(value) if isinstance(value, str) else {True: "yes", False: "no"}.get(value)
 
 
 def create_label(
     item: AnnotationItem, value: VerdictValue, by: str, chance: float | None = None
 ) -> HumanLabel:
-    """The label that a word on an item becomes; `chance` is that with which its trace was drawn, where it was.
+    """Create the label of an item; `chance` is the probability with which its trace was sampled.
 
     >>> item = next(list_items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1")))
     >>> create_label(item, True, "ann").verdicts.answer.refused
@@ -165,31 +173,31 @@ def _build_verdicts(item: AnnotationItem, value: VerdictValue) -> HumanVerdicts:
 
 
 class AnnotatorDispute(Struct, frozen=True, kw_only=True):
-    """An item on which people differ."""
+    """Item on which annotators differ."""
 
     trace: str
     key: VerdictKey
     values: dict[str, VerdictValue]
-    """Who said what."""
+    """Annotator → value."""
 
 
 class AnnotatorAgreement(Struct, frozen=True, kw_only=True):
-    """How far people agree on items of one kind."""
+    """Agreement of annotators on items of one kind."""
 
     kind: ItemKind
     annotators: tuple[str, ...]
     items: int
-    """Items with a word at all."""
+    """Labeled items."""
     shared: int
-    """Items with the words of at least two people."""
+    """Items with labels of at least two annotators."""
     accuracy: BootstrapEstimate | None = None
-    """The share of the shared items on which all say the same."""
+    """Share of the shared items on which all agree."""
     kappa: BootstrapEstimate | None = None
-    """Cohen's, where there are two people; weighted by distance for the relevance of chunks."""
+    """Cohen's, for two annotators; weighted by distance for relevance levels."""
     alpha: BootstrapEstimate | None = None
-    """Krippendorff's, for any number of people; ordinal for the relevance of chunks."""
+    """Krippendorff's, for any number of annotators; ordinal for relevance levels."""
     reason: str | None = None
-    """Why there are no figures."""
+    """Reason of missing figures."""
     disputes: tuple[AnnotatorDispute, ...] = ()
 
 
@@ -199,28 +207,29 @@ ItemVotes = dict[tuple[str, VerdictKey], dict[str, VerdictValue]]
 def measure_annotators(
     labels: Iterable[HumanLabel], *, resamples: int = 1000, seed: int = 0
 ) -> tuple[AnnotatorAgreement, ...]:
-    """How far the authors of labels agree, for each kind of item, with intervals over traces.
+    """Measure the agreement of annotators for each kind of item, with intervals over traces.
 
-    The last word of each author on an item counts. Words on different answers are words on different items.
+    The last label of each annotator counts. Labels of different answers are labels of different items.
 
     >>> from ragfault.evaluation.agreement.human_labels import AnswerLabel, HumanVerdicts
-    >>> said = [HumanVerdicts(answer=AnswerLabel(refused=refused)) for refused in (True, True)]
-    >>> found = measure_annotators([HumanLabel(trace="1", verdicts=each, by=name) for each, name in zip(said, "ab")])
-    >>> found[0].kind, found[0].shared, found[0].accuracy.value, found[0].kappa.value
+    >>> verdicts = HumanVerdicts(answer=AnswerLabel(refused=True))
+    >>> labels = [HumanLabel(trace="1", verdicts=verdicts, by=name) for name in "ab"]
+    >>> agreement = measure_annotators(labels)[0]
+    >>> agreement.kind, agreement.shared, agreement.accuracy.value, agreement.kappa.value
     ('refusal', 1, 1.0, None)
     """
-    every: dict[ItemKind, ItemVotes] = {}
+    votes: dict[ItemKind, ItemVotes] = {}
     for label in labels:
-        for key, word in list_values(label.verdicts).items():
+        for key, value in list_values(label.verdicts).items():
             kind = _item_kind(key)
             if kind is not None:
-                place = (label.trace, key if key[0] in ANSWER_INDEPENDENT else (*key, label.answer or ""))
-                every.setdefault(kind, {}).setdefault(place, {})[label.by] = word
-    return tuple(_measure_kind(kind, every[kind], resamples, seed) for kind in ITEM_KINDS if kind in every)
+                item = (label.trace, key if key[0] in ANSWER_INDEPENDENT else (*key, label.answer or ""))
+                votes.setdefault(kind, {}).setdefault(item, {})[label.by] = value
+    return tuple(_measure_kind(kind, votes[kind], resamples, seed) for kind in ITEM_KINDS if kind in votes)
 
 
 def _item_kind(key: VerdictKey) -> ItemKind | None:
-    """The kind of item that a word is on; None for what nobody is asked for one by one."""
+    """Return the kind of an item; None for values that are not annotated one by one."""
     if key == ("answer", "refused"):
         return "refusal"
     if key[0] == "chunk" and key[2] != "level":
@@ -229,20 +238,20 @@ def _item_kind(key: VerdictKey) -> ItemKind | None:
 
 
 def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -> AnnotatorAgreement:
-    people = tuple(sorted({name for each in votes.values() for name in each}))
-    shared = {place: each for place, each in votes.items() if len(each) > 1}
+    annotators = tuple(sorted({name for item_votes in votes.values() for name in item_votes}))
+    shared = {item: item_votes for item, item_votes in votes.items() if len(item_votes) > 1}
     if not shared:
         reason = "no item has the words of two people"
-        return AnnotatorAgreement(kind=kind, annotators=people, items=len(votes), shared=0, reason=reason)
-    accuracy, alpha, *kappa = _estimate_agreement(kind, people, shared, resamples, seed)
+        return AnnotatorAgreement(kind=kind, annotators=annotators, items=len(votes), shared=0, reason=reason)
+    accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared, resamples, seed)
     disputes = tuple(
-        AnnotatorDispute(trace=trace, key=key, values=each)
-        for (trace, key), each in shared.items()
-        if len(set(each.values())) > 1
+        AnnotatorDispute(trace=trace, key=key, values=item_votes)
+        for (trace, key), item_votes in shared.items()
+        if len(set(item_votes.values())) > 1
     )
     return AnnotatorAgreement(
         kind=kind,
-        annotators=people,
+        annotators=annotators,
         items=len(votes),
         shared=len(shared),
         accuracy=accuracy,
@@ -255,24 +264,26 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -
 def _estimate_agreement(
     kind: ItemKind, annotators: Sequence[str], shared: ItemVotes, resamples: int, seed: int
 ) -> list[BootstrapEstimate]:
-    """Accuracy, alpha and, of two people, kappa, with their intervals."""
-    said = {word for each in shared.values() for word in each.values()}
-    order = dict.fromkeys([choice.value for choice in reversed(list_choices(kind))] + sorted(said, key=str))
-    graded = kind == "chunk"
-    table = [[each.get(name) for name in annotators] for each in shared.values()]
-    same = np.array([float(len(set(each.values())) == 1) for each in shared.values()])
-    rated = MultiRaterRatings(table, list(order))
-    crossed = None
+    """Estimate accuracy, alpha and, for two annotators, kappa, with their intervals."""
+    values = {value for item_votes in shared.values() for value in item_votes.values()}
+    order = dict.fromkeys([choice.value for choice in reversed(list_choices(kind))] + sorted(values, key=str))
+    ordinal = kind == "chunk"
+    table = [[item_votes.get(name) for name in annotators] for item_votes in shared.values()]
+    agreed = np.array([float(len(set(item_votes.values())) == 1) for item_votes in shared.values()])
+    ratings = MultiRaterRatings(table, list(order))
+    pair_ratings = None
     if len(annotators) == 2:
-        crossed = TwoRaterRatings([row[0] for row in table], [row[1] for row in table], list(order))
+        pair_ratings = TwoRaterRatings([row[0] for row in table], [row[1] for row in table], list(order))
 
     def statistic(weights: FloatArray) -> FloatArray:
         columns = [
-            weights @ same / weights.sum(axis=1),
-            rated.alpha(rated.coincidences(weights), "ordinal" if graded else "nominal"),
+            weights @ agreed / weights.sum(axis=1),
+            ratings.alpha(ratings.coincidences(weights), "ordinal" if ordinal else "nominal"),
         ]
-        if crossed is not None:
-            columns.append(crossed.kappa(crossed.confusion_matrices(weights), "linear" if graded else "none"))
+        if pair_ratings is not None:
+            columns.append(
+                pair_ratings.kappa(pair_ratings.confusion_matrices(weights), "linear" if ordinal else "none")
+            )
         return np.stack(columns, axis=1)
 
     return bootstrap_estimates(statistic, [trace for trace, _ in shared], resamples=resamples, seed=seed)

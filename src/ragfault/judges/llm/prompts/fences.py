@@ -98,7 +98,7 @@ def detect_hidden(text: str) -> list[HiddenSpan]:
 
 
 def reveal_hidden(text: str) -> str:
-    r"""Make hidden characters visible: tags and selectors as the letters they encode, others by code point.
+    r"""Make hidden characters visible: encoded letters as letters, others by code point.
 
     >>> reveal_hidden("a\u200bb")
     'a⟨U+200B⟩b'
@@ -123,7 +123,7 @@ NAME_PATTERN = r"[a-z][a-z0-9.]*(?: (?:part \d+ of \d+))?"
 
 
 class FencedText(NamedTuple):
-    """Text and the name that it is shown under: `c1`, `s2`, `query` …"""
+    """Text and the name that it is shown under, such as `c1` or `query`."""
 
     name: str
     text: str

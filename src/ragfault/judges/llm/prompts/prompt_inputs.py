@@ -29,8 +29,7 @@ IMAGE_URL = re.compile(r"https://[^\s<>\"'\\\x00-\x20]{1,2000}\Z")
 
 
 def select_image(chunk: Chunk, allowed: Literal["none", "data", "url"]) -> str | None:
-    """Return the image of a chunk of the kind "image", from its metadata or its text; None where none may be
-    sent.
+    """Return the image of a chunk of the kind "image"; None where none may be sent.
 
     Embedded images (`data:`) are allowed by "data" and "url", https addresses by "url" alone. Files are never
     read and nothing is fetched.
@@ -260,7 +259,7 @@ def number_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:
 
 
 def _number_lists(lists: Sequence[Sequence[str]]) -> tuple[tuple[FencedText, ...], ...]:
-    """Number the statements of several lists consecutively."""
+    """Give the statements of several lists consecutive numbers."""
     numbered: list[tuple[FencedText, ...]] = []
     count = 0
     for texts in lists:

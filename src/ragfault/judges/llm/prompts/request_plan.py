@@ -38,8 +38,7 @@ T = TypeVar("T")
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text, rather too many than too few: four bytes of UTF-8 a token, plus a
-    margin.
+    """Estimate the tokens of a text, rather too many than too few: four bytes a token, plus a margin.
 
     >>> estimate_tokens("a" * 400), estimate_tokens("")
     (125, 0)
@@ -352,9 +351,7 @@ def _total_tokens(parts: Sequence[FencedText]) -> int:
 def _group_texts(
     texts: Sequence[FencedText], limits: TokenLimits, entry: int, reserved: int
 ) -> list[list[FencedText]]:
-    """Group texts into at most half of the request; in the reply they leave room for `reserved` tokens, or
-    half.
-    """
+    """Group texts into at most half of the request and, beside `reserved` tokens, of the reply."""
     reply = limits.reply - min(limits.reply / 2, reserved)
     sizes = [max(2 * estimate_fenced(text) / limits.request, entry / reply) for text in texts]
     return pack_groups(texts, sizes, 1.0)

@@ -73,9 +73,7 @@ class ConcurrencyLimiter:
 
 
 def compute_delay(attempts: int, requested: float | None) -> float:
-    """Return the seconds to wait after some attempts: what the service requested, else exponential with
-    jitter.
-    """
+    """Return the seconds to wait before a retry: as the service requested, else exponential with jitter."""
     if requested is not None:
         return min(requested, MAX_REQUESTED_DELAY) + random.uniform(0, 0.05)
     return min(FIRST_DELAY * 2.0 ** (attempts - 1), MAX_DELAY) * random.uniform(0.5, 1.0)

@@ -270,8 +270,9 @@ class LLMSession:
         return self._last_usage
 
     def close(self) -> None:
-        """Wait for calls in flight, store their replies, and close everything; a second interrupt does not
-        wait.
+        """Wait for calls in flight, store their replies, and close everything.
+
+        A second interrupt does not wait.
         """
         if self._closed:
             return
