@@ -326,7 +326,7 @@ def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
     write_labels(tmp_path / "drawn.jsonl", drawn)
     assert set(load_human_scores(tmp_path / "drawn.jsonl", old).probabilities.values()) == {0.25}
     write_labels(tmp_path / "mixed.jsonl", [*drawn[:20], *labels(old, said)[20:]])
-    with pytest.raises(InputError, match="Keep the labels of either draw"):
+    with pytest.raises(InputError, match="Keep the labels of each sample"):
         load_human_scores(tmp_path / "mixed.jsonl", old)
 
 
@@ -451,7 +451,7 @@ def test_verbs_take_labels(place: Path, capsys: pytest.CaptureFixture[str]):
     assert run_command(["gate", new, "--threshold", "groundedness>=0.72", "--human-labels", theirs]) == 1
     assert run_command(["gate", new, "--baseline", old, "-m", "groundedness", *both]) == 1
     told = capsys.readouterr()
-    assert told.err.count("rectified by ann: 40 of 120 traces of run") == 8
+    assert told.err.count("corrected by labels of ann: 40 of 120 traces of run") == 8
     assert run_command(["report", new, *both]) == 2
     assert run_command(["report", new, "--human-labels", "nowhere.jsonl"]) == 2
     assert run_command(["report", new, "--human-labels", theirs, "--corrected"]) == 2

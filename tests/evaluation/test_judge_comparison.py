@@ -163,4 +163,4 @@ def test_texts_of_traces_are_harmless():
     page = render_judges_html(found)
     assert "<script>\x1b" not in page
     assert "&lt;b&gt;" in page
-    assert json.loads(encode_report(found))["differ"] == 2
+    assert json.loads(encode_report(found))["disagreement_count"] == 2
