@@ -176,26 +176,36 @@ def _draw_histogram_bin(at: int, count: int, tallest: int, where: str) -> Markup
 
 
 def draw_interval(aggregate: MetricAggregate) -> Markup | None:
-    """A mean and its interval on the metric's whole range, with a tick at the target.
+    """Draw a mean and its interval on the metric's range, with a tick at the target.
 
     None where the metric has no bounded range or no value.
     """
     low, high, interval = aggregate.low, aggregate.high, aggregate.interval
     if low is None or high is None or interval is None or high <= low:
         return None
+    target = None if aggregate.target is None else aggregate.target.value
+    return draw_whisker(interval.mean, interval.low, interval.high, (low, high), target)
+
+
+def draw_whisker(
+    mean: float,
+    low: float | None,
+    high: float | None,
+    ends: tuple[float, float],
+    target: float | None = None,
+) -> Markup:
+    """Draw a mean and its interval (None: unknown) between the ends of a range, with a tick at the target."""
 
     def at(value: float) -> float:
-        return round(3 + 114 * (min(high, max(low, value)) - low) / (high - low), 2)
+        inside = min(ends[1], max(ends[0], value))
+        return round(3 + 114 * (inside - ends[0]) / ((ends[1] - ends[0]) or 1.0), 2)
 
-    left, right = at(interval.low), at(interval.high)
-    parts = [
-        tag("line", class_="track", x1=3, x2=117, y1=10, y2=10),
-        tag("line", class_="range", x1=left, x2=max(right, left + 0.5), y1=10, y2=10),
-        tag("circle", cx=at(interval.mean), cy=10, r=3.5),
-    ]
-    if aggregate.target is not None:
-        goal = at(aggregate.target.value)
-        parts.insert(1, tag("line", class_="goal", x1=goal, x2=goal, y1=2, y2=18))
+    parts = [tag("line", class_="track", x1=3, x2=117, y1=10, y2=10)]
+    if target is not None:
+        parts.append(tag("line", class_="goal", x1=at(target), x2=at(target), y1=2, y2=18))
+    if low is not None and high is not None:
+        parts.append(tag("line", class_="range", x1=at(low), x2=max(at(high), at(low) + 0.5), y1=10, y2=10))
+    parts.append(tag("circle", cx=at(mean), cy=10, r=3.5))
     return tag("svg", parts, class_="whisker", viewBox="0 0 120 20", aria_hidden="true")
 
 

@@ -238,21 +238,6 @@ def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Ma
     return tag("svg", rects, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
 
 
-def draw_whisker(mean: float, low: float | None, high: float | None, ends: tuple[float, float]) -> Markup:
-    """Draw a mean and its interval on a range."""
-
-    def at(value: float) -> float:
-        return round(
-            3 + 114 * (min(ends[1], max(ends[0], value)) - ends[0]) / ((ends[1] - ends[0]) or 1.0), 2
-        )
-
-    parts = [tag("line", class_="track", x1=3, x2=117, y1=10, y2=10)]
-    if low is not None and high is not None:
-        parts.append(tag("line", class_="range", x1=at(low), x2=max(at(high), at(low) + 0.5), y1=10, y2=10))
-    parts.append(tag("circle", cx=at(mean), cy=10, r=3.5))
-    return tag("svg", parts, class_="whisker", viewBox="0 0 120 20", aria_hidden="true")
-
-
 # --- the waterfall ---------------------------------------------------------------------------------
 
 

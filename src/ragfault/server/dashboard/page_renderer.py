@@ -23,6 +23,7 @@ from ragfault.server.problem_details import error_status
 from ragfault.server.security import TOKEN_COOKIE
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
+from ragfault.text.number_format import format_number
 from ragfault.version import __version__
 
 NAVIGATION = (
@@ -134,7 +135,7 @@ def _format_signed(value: float | None) -> str:
     """Format a difference with its sign."""
     if value is None:
         return "–"
-    text = elements.format_decimal(abs(value)) if abs(value) >= 100 else f"{abs(value):.3f}"
+    text = format_number(abs(value)) if abs(value) >= 100 else f"{abs(value):.3f}"
     return f"{'−' if value < 0 else '+'}{text}"
 
 
@@ -154,7 +155,7 @@ def _build_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": elements.format_decimal,
+        "number": format_number,
         "signed": _format_signed,
         "moment": _format_time,
         "span": _format_minutes,

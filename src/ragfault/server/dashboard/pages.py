@@ -13,11 +13,9 @@ from ragfault.errors import UnknownName
 from ragfault.reports.html.bisection import render_bisection_html
 from ragfault.reports.html.elements import LAYER_QUESTIONS
 from ragfault.reports.html.report import render_run_html
-from ragfault.server.api import detail_views as seen
-from ragfault.server.api import traffic_views
-from ragfault.server.api import verdict_view as reading
+from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run
-from ragfault.server.dashboard import charts as drawing
+from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.forms import forms_router
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, local_path, render_page
 from ragfault.server.dashboard.traffic_pages import traffic_router
@@ -83,7 +81,7 @@ def show_sign_in(request: Request) -> Response:
 def show_traces(request: Request) -> Response:
     """Show a page of traces, with search and filters."""
     server = get_server(request)
-    selection = seen.parse_selection(request.query_params.multi_items())
+    selection = detail_views.parse_selection(request.query_params.multi_items())
     measures = list(server.measures)
     extra = [name for name in (selection.sort, selection.metric) if name in measures]
     return render_page(
@@ -102,7 +100,7 @@ def show_traces(request: Request) -> Response:
         ],
         preset_views=_list_preset_views(server),
         saved_views=msgspec.convert(
-            server.store.read_setting(seen.VIEWS_SETTING, {}), dict[str, TraceSelection]
+            server.store.read_setting(detail_views.VIEWS_SETTING, {}), dict[str, TraceSelection]
         ),
         labels=len(server.store.read_labels()),
     )
@@ -139,25 +137,27 @@ def show_trace(request: Request, id: str) -> Response:
         stored=stored,
         trace=trace,
         verdicts=stored.verdicts,
-        answer=reading.segment_answer(trace, stored.verdicts),
-        chunks=[reading.segment_chunk(trace, stored.verdicts, at) for at in range(len(trace.chunks or ()))],
+        answer=verdict_view.segment_answer(trace, stored.verdicts),
+        chunks=[
+            verdict_view.segment_chunk(trace, stored.verdicts, at) for at in range(len(trace.chunks or ()))
+        ],
         citations=[
             (
                 citation,
-                reading.locate_chunk(trace, citation.chunk),
-                reading.locate_quote(trace, citation),
-                reading.match_claim(stored.verdicts, citation),
+                verdict_view.locate_chunk(trace, citation.chunk),
+                verdict_view.locate_quote(trace, citation),
+                verdict_view.match_claim(stored.verdicts, citation),
             )
             for citation in trace.citations or ()
         ],
-        waterfall=drawing.draw_waterfall(trace),
+        waterfall=charts.draw_waterfall(trace),
         checks=()
         if server.store.spot_checks is None
         else server.store.spot_checks.read_trace_checks(trace.id),
-        place=lambda chunk: reading.locate_chunk(trace, chunk),
-        label_states=reading.compare_labels(stored, labels),
+        place=lambda chunk: verdict_view.locate_chunk(trace, chunk),
+        label_states=verdict_view.compare_labels(stored, labels),
         labels=labels,
-        clusters=seen.list_trace_clusters(server, trace.id),
+        clusters=detail_views.list_trace_clusters(server, trace.id),
         measures=set(server.measures),
     )
 
@@ -176,9 +176,9 @@ def show_alerts(request: Request) -> Response:
         "alerts",
         refresh_seconds=10,
         view=view,
-        alarms=seen.sort_alerts(view.alarms),
-        describe_event=seen.describe_event,
-        last_messages=seen.collect_messages(view.events),
+        alarms=detail_views.sort_alerts(view.alarms),
+        describe_event=detail_views.describe_event,
+        last_messages=detail_views.collect_messages(view.events),
         layer={measure.name: LAYER_QUESTIONS[measure.layer][0] for measure in known},
         costs={measure.name for measure in known if measure.better == "lower"},
     )
@@ -187,7 +187,9 @@ def show_alerts(request: Request) -> Response:
 @router.get("/clusters")
 def show_clusters(request: Request) -> Response:
     """Show the latest clusters of failing traces."""
-    return render_page(request, "clusters", refresh_seconds=30, view=seen.load_clusters(get_server(request)))
+    return render_page(
+        request, "clusters", refresh_seconds=30, view=detail_views.load_clusters(get_server(request))
+    )
 
 
 @router.get("/runs")
@@ -230,13 +232,13 @@ def _report_response(page: str) -> Response:
 @router.get("/judge")
 def show_judge(request: Request) -> Response:
     """Show the card of the judge and its agreement with labels."""
-    return render_page(request, "judge", view=seen.load_judge_view(get_server(request)))
+    return render_page(request, "judge", view=detail_views.load_judge_view(get_server(request)))
 
 
 @router.get("/settings")
 def show_settings(request: Request) -> Response:
     """Show the settings of the server."""
-    return render_page(request, "settings", view=seen.load_settings(get_server(request)))
+    return render_page(request, "settings", view=detail_views.load_settings(get_server(request)))
 
 
 @router.get("/help")

@@ -15,13 +15,12 @@ from ragfault.analysis.scorecard import HEALTH_PARTS
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer
-from ragfault.reports.charts import draw_forest_plot
+from ragfault.reports.charts import draw_forest_plot, draw_whisker
 from ragfault.reports.html.elements import LAYER_QUESTIONS
-from ragfault.server.api import detail_views as seen
-from ragfault.server.api import traffic_views
+from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.insight_views import MAX_QUERIES, InsightsView, load_drift, load_insights
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
-from ragfault.server.dashboard import charts as drawing
+from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, render_page
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
@@ -153,10 +152,10 @@ def show_overview(request: Request) -> Response:
         "overview",
         refresh_seconds=10,
         view=view,
-        alerts=seen.sort_alerts(view.alerts),
+        alerts=detail_views.sort_alerts(view.alerts),
         layers=shown,
         certain_changes=select_changes(view.trends),
-        last_messages=seen.collect_messages(server.store.read_events()),
+        last_messages=detail_views.collect_messages(server.store.read_events()),
         windows=traffic_views.OVERVIEW_WINDOWS,
         url=str(request.base_url).rstrip("/"),
     )
@@ -199,7 +198,7 @@ def _draw_row_whisker(row: traffic_views.MetricTrend, measures: dict[str, Any]) 
     measure = measures.get(row.metric)
     if measure is None or measure.low is None or measure.high is None or row.mean is None:
         return None
-    return drawing.draw_whisker(row.mean, row.low, row.high, (measure.low, measure.high))
+    return draw_whisker(row.mean, row.low, row.high, (measure.low, measure.high))
 
 
 def _draw_metric_sparkline(server: ServerState, metric: str) -> Any:
@@ -212,7 +211,7 @@ def _draw_metric_sparkline(server: ServerState, metric: str) -> Any:
     values = [sums.get(minute, (0.0, 0)) for minute in range(until - DAY_MINUTES, until, 30)]
     measure = server.measures.get(metric)
     ends = (None, None) if measure is None else (measure.low, measure.high)
-    return drawing.draw_sparkline([total / n if n else None for total, n in values], *ends)
+    return charts.draw_sparkline([total / n if n else None for total, n in values], *ends)
 
 
 @traffic_router.get("/metrics/{name:path}")
@@ -221,9 +220,9 @@ def show_metric(request: Request, name: str) -> Response:
     server, query = get_server(request), request.query_params
     window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
     route = query.get("route") or None
-    view = traffic_views.load_metric(server, name, seen.parse_route(route), window)
+    view = traffic_views.load_metric(server, name, detail_views.parse_route(route), window)
     until = math.floor(view.now / 60) + 1
-    grain, lines = drawing.coarsen_lines(drawing.group_by_route(view.points), view.grain)
+    grain, lines = charts.coarsen_lines(charts.group_by_route(view.points), view.grain)
     return render_page(
         request,
         "metric",
@@ -233,11 +232,11 @@ def show_metric(request: Request, name: str) -> Response:
         route=route,
         routes=server.store.list_routes(),
         windows=METRIC_WINDOWS,
-        chart=drawing.draw_trend(lines, view.measure, view.marks, (until - window, until)),
+        chart=charts.draw_trend(lines, view.measure, view.marks, (until - window, until)),
         lines=list(lines),
         grain=grain,
-        max_lines=drawing.MAX_LINES,
-        histogram=drawing.draw_histogram,
+        max_lines=charts.MAX_LINES,
+        histogram=charts.draw_histogram,
         whisker=lambda row: _draw_row_whisker(row, {view.measure.name: view.measure}),
         until=until,
     )
@@ -249,7 +248,7 @@ def show_insights(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, METRIC_WINDOWS[3])
     route = query.get("route") or None
-    view = load_insights(server, seen.parse_route(route), window)
+    view = load_insights(server, detail_views.parse_route(route), window)
     until = math.floor(view.now / 60) + 1
     measures = server.measures
     grain, courses = _draw_triad(view, measures, (until - window, until))
@@ -265,8 +264,8 @@ def show_insights(request: Request) -> Response:
         grain=grain,
         measures=measures,
         cohorts=_group_cohorts(view.cohorts),
-        histogram=drawing.draw_histogram,
-        whisker=drawing.draw_whisker,
+        histogram=charts.draw_histogram,
+        whisker=draw_whisker,
     )
 
 
@@ -274,7 +273,7 @@ def _draw_triad(
     view: InsightsView, measures: dict[str, MetricInfo], times: tuple[int, int]
 ) -> tuple[int, list[dict[str, Any]]]:
     """Draw the triad for each route; return minutes per point and the charts."""
-    grain, points = drawing.coarsen_lines(
+    grain, points = charts.coarsen_lines(
         {str(at): trend.points for at, trend in enumerate(view.triad)}, view.grain
     )
     lines_by_route: dict[str | None, dict[str, list[TrendPoint]]] = {}
@@ -284,7 +283,7 @@ def _draw_triad(
         {
             "route": route,
             "metrics": list(lines),
-            "drawing": drawing.draw_trend(
+            "drawing": charts.draw_trend(
                 lines, measures[next(iter(lines))], view.marks, times, f"the triad on {route or 'no route'}"
             ),
         }
@@ -307,7 +306,7 @@ def show_drift(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
     run, route = query.get("run"), query.get("route") or None
-    drift = load_drift(server, run, seen.parse_route(route), window) if run else None
+    drift = load_drift(server, run, detail_views.parse_route(route), window) if run else None
     return render_page(
         request,
         "drift",
@@ -321,7 +320,7 @@ def show_drift(request: Request) -> Response:
         route=route,
         routes=server.store.list_routes(),
         measures=server.measures,
-        whisker=drawing.draw_whisker,
+        whisker=draw_whisker,
     )
 
 
@@ -336,7 +335,7 @@ def show_comparison(request: Request) -> Response:
     """Show the comparison of two windows of a route."""
     server, query = get_server(request), request.query_params
     comparison = (
-        seen.compare_requested_windows(
+        detail_views.compare_requested_windows(
             server,
             [query.get(name, "") for name in ("since", "until", "since2", "until2")],
             query.get("route"),
