@@ -31,7 +31,7 @@ from ragfault.version import __version__
 
 @contextmanager
 def track_spending(judge: Judge, partial: PartialRun) -> Iterator[None]:
-    """Have what the judge spends put down to the run in the making; nothing for judges that cost nothing.
+    """Charge the judge's usage to the partial run; do nothing for judges without costs.
 
     Raises what stopped it, with how much is done and how to go on.
     """
@@ -49,12 +49,12 @@ def track_spending(judge: Judge, partial: PartialRun) -> Iterator[None]:
 
 
 def get_usage(judge: Judge) -> Usage | None:
-    """What a judge spent; None for one that costs nothing."""
+    """Return the usage of a metered judge; None for others."""
     return judge.usage if isinstance(judge, MeteredJudge) else None
 
 
 def _describe_progress(partial: PartialRun) -> str:
-    """What was done before a judge stopped, and how to go on."""
+    """Describe the finished traces of a stopped run, and how to resume it."""
     plan = partial.plan
     done = min(len(partial.list_finished_parts()) * plan.batch, plan.traces)
     return (
@@ -70,7 +70,7 @@ MIN_CLUSTER_BATCHES = 256
 
 
 def _ignore(*_: object) -> None:
-    """Tell nobody."""
+    """Discard a report."""
 
 
 def evaluate(  # noqa: PLR0913 - the options of one verb
@@ -91,28 +91,27 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     on_notice: Callable[[str], None] = _ignore,
     **read_options: Any,
 ) -> Run:
-    """Judge every trace, compute every metric on it, and leave the result as a run on disk.
+    """Judge every trace, compute every metric, and write the result as a run.
 
-    `where` is what `read_traces` takes (and `reading` its options: map, shape, qrels, …), frames among it, or traces
-    themselves. `judge` is a name or an object of the port's shape; where no metric reads a verdict, nothing
-    is judged. `lens` names what must agree exactly in a domain: "legal", "medical", "financial", "technical",
-    or a TOML file of yours (see `ragfault profile`). `metrics` is a set ("default", "all", a layer), or texts
-    such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `progress` is
-    called with (traces done, traces in all), `notice` with lines worth telling.
+    `trace_source` is any input of `read_traces` (with its options in `read_options`: map, shape, qrels …), a data frame,
+    or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
+    verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
+    "technical", or a TOML file (see `ragfault profile`). `metrics` is a set ("default", "all", a layer), or expressions
+    such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `on_progress` is
+    called with (finished traces, all traces), `on_notice` with messages for the user.
 
-    An `executor` has the work done in the place of `workers`, on a cluster, say (`Ray`). Input and `out` may lie in an
-    object store ("s3://bucket/run"), where those who do the work read and write themselves.
+    An `executor` runs the work elsewhere than `workers` do, for example on a cluster (`RayExecutor`). Input and `out` may
+    be in an object store ("s3://bucket/run"), which the workers then read and write themselves.
 
-    `options` go to a judge that is named: those of "llm:MODEL" are the fields of `Settings` (budget, concurrency …),
-    or `Settings` themselves. A judge that is paid for asks from one process, `spent` is called with what it spent so
-    far, and the run's manifest holds the sum. Where it cannot go on (BudgetSpent, Stopped) all that was done is kept.
+    `options` go to a named judge: for "llm:MODEL" the fields of `LLMSettings` (budget, concurrency …), or an
+    `LLMSettings`. A metered judge is called from one process, `on_usage` receives its usage so far, and the manifest
+    records the sum. If it cannot continue (BudgetExceeded, JudgeStopped), all results are kept.
 
-    Killed at any point and called again with the same arguments, it goes on where it stopped; the traces in
-    flight are lost, `batch` for each worker at the most. A judge that fails on a trace gives `failed`
-    scores with the reason, and the run goes on.
+    A killed evaluation resumes if called again with the same arguments; at most `batch` traces for each worker are
+    lost. A judge that fails on a trace gives `failed` scores with the reason, and the run continues.
 
-    Raises BadTraces where lines of the input are not traces (with `skip_bad` they go to a side file
-    `OUT.bad.jsonl` and the others are evaluated), InputError, UsageError, OutputError, RunError, Stopped.
+    Raises BadTraces if lines of the input are not traces (with `skip_bad` they are written to the side file
+    `OUT.bad.jsonl` and the others are evaluated), InputError, UsageError, OutputError, RunError, JudgeStopped.
 
     >>> import tempfile
     >>> from ragfault import Chunk, Trace, evaluate
@@ -125,32 +124,42 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     """
     out = parse_output(out)
     check_free(out, force=force)
-    chosen = select_metrics(metrics)
-    judge = _resolve_judge(judge, options, profile, chosen)
+    selected = select_metrics(metrics)
+    judge = _resolve_judge(judge, options, profile, selected)
     _check_workers(workers, batch, judge, executor, on_notice)
     for line in (*_explain_missing_metrics(metrics), *answered(metrics)):
         on_notice(line)
-    source = describe_input(trace_source)
-    with lock_run(out) as place, open_input_folder(place) as spool:
-        trace_source = make_rereadable(trace_source, spool)
-        by = executor or (ProcessExecutor(workers) if workers > 1 else None)
-        marked = get_file_stamps(trace_source) if by is not None else {}
-        found = _survey_input(trace_source, source, skip_bad, on_notice, read_options)
-        size = batch or _choose_batch_size(found.count, remote=executor is not None or is_remote(out))
-        partial = _begin_run(out, _make_plan(judge, chosen, found, source, size), force, on_notice)
-        told = _make_progress_reporter(judge, on_progress, on_usage)
+    source_names = describe_input(trace_source)
+    with lock_run(out) as run_folder, open_input_folder(run_folder) as input_folder:
+        trace_source = make_rereadable(trace_source, input_folder)
+        executor_used = executor or (ProcessExecutor(workers) if workers > 1 else None)
+        file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
+        survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
+        batch_size = batch or _choose_batch_size(survey.count, remote=executor is not None or is_remote(out))
+        partial = _begin_run(
+            out, _make_plan(judge, selected, survey, source_names, batch_size), force, on_notice
+        )
+        report_progress = _make_progress_reporter(judge, on_progress, on_usage)
         with (
-            BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as side,
+            BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
             track_spending(judge, partial),
         ):
-            traces = _verify_unchanged(read_traces(trace_source, on_bad=side.write, **read_options), found)
-            places = _index_traces(trace_source, found, marked, read_options) if by is not None else None
-            run_job(EvaluationJob.create(partial, judge, chosen), traces, places, by, told)
+            traces = _verify_unchanged(
+                read_traces(trace_source, on_bad=bad_lines.write, **read_options), survey
+            )
+            index = (
+                _index_traces(trace_source, survey, file_stamps, read_options)
+                if executor_used is not None
+                else None
+            )
+            run_job(
+                EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress
+            )
         return partial.finish(force=force, usage=get_usage(judge))
 
 
 def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[str], None]) -> PartialRun:
-    """Begin the run, or take up the one that was begun, and say so."""
+    """Begin a run, or resume the partial one and report it."""
     partial = PartialRun.begin(out, plan, force=force)
     if done := len(partial.list_finished_parts()):
         on_notice(f"resuming: {done:,} parts of {partial.plan.batch} traces are done already")
@@ -158,7 +167,7 @@ def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[st
 
 
 def _choose_batch_size(count: int, *, remote: bool) -> int:
-    """Traces to a part: where each costs a request to a store or a cluster, more of them the more there are."""
+    """Choose the batch size: larger for remote runs of many traces, where each batch costs a request."""
     return min(MAX_BATCH, max(DEFAULT_BATCH, count // MIN_CLUSTER_BATCHES)) if remote else DEFAULT_BATCH
 
 
@@ -168,10 +177,10 @@ def _index_traces(
     marks_by_file: Mapping[str, str],
     read_options: Mapping[str, Any],
 ) -> TraceIndex | None:
-    """Where the traces stand, for workers who read them themselves; None where only the whole can be read."""
-    given = {name for name, value in read_options.items() if value is not None} - {"shape"}
+    """Index the traces for workers that read them themselves; None if the input must be read as a whole."""
+    options = {name for name, value in read_options.items() if value is not None} - {"shape"}
     if (
-        given
+        options
         or surveyed.bad_count
         or surveyed.has_generated_ids
         or read_options.get("shape") not in (None, "ragfault")
@@ -186,12 +195,16 @@ def _resolve_judge(
     profile: str | Path | DomainProfile,
     metrics: Sequence[Metric],
 ) -> Judge:
-    """The judge that is meant; none where no metric reads a verdict and it is only named."""
-    given = {"settings": options} if isinstance(options, LLMSettings) else dict(options or {})
+    """Load the judge; the empty one if it is only named and no metric reads a verdict."""
+    judge_options = {"settings": options} if isinstance(options, LLMSettings) else dict(options or {})
     if isinstance(judge, str):
-        asked = any(metric.definition.verdicts for metric in metrics)
-        return judges.load_judge(judge, profile=profile, **given) if asked else judges.load_judge("none")
-    if given:
+        reads_verdicts = any(metric.definition.verdicts for metric in metrics)
+        return (
+            judges.load_judge(judge, profile=profile, **judge_options)
+            if reads_verdicts
+            else judges.load_judge("none")
+        )
+    if judge_options:
         raise UsageError(
             "options go to a judge that is named. This one is made already: give them where it is made."
         )
@@ -205,7 +218,7 @@ def _check_workers(
     executor: Executor | None,
     on_notice: Callable[[str], None],
 ) -> None:
-    """Refuse numbers of workers and sizes of parts that cannot be; say where a judge that is paid for is asked."""
+    """Raise UsageError for invalid numbers of workers or batch sizes; report where a metered judge runs."""
     if workers < 1 or (batch is not None and batch < 1):
         raise UsageError(f"workers and batch are at least 1, got workers={workers}, batch={batch}.")
     if not isinstance(judge, MeteredJudge):
@@ -222,12 +235,12 @@ def _check_workers(
 def _make_progress_reporter(
     judge: Judge, on_progress: Callable[[int, int], None], on_usage: Callable[[Usage], None]
 ) -> Callable[[int, int], None]:
-    """What tells of the progress, and of what was spent where something is."""
+    """Return a function that reports the progress, and the usage of a metered judge."""
 
     def told(done: int, total: int) -> None:
         on_progress(done, total)
-        if (so_far := get_usage(judge)) is not None:
-            on_usage(so_far)
+        if (usage := get_usage(judge)) is not None:
+            on_usage(usage)
 
     return told
 
@@ -239,20 +252,20 @@ def _survey_input(
     on_notice: Callable[[str], None],
     read_options: dict[str, Any],
 ) -> InputSummary:
-    """Read the input once before a judge sees any of it: count, fingerprint, faults."""
-    found = summarize_input(trace_source, **read_options)
-    if found.bad_count and not (skip_bad and found.count):
-        faults = found.faults
+    """Read the input once before judging: count, fingerprint, faults."""
+    survey = summarize_input(trace_source, **read_options)
+    if survey.bad_count and not (skip_bad and survey.count):
+        faults = survey.faults
         if source_names == ("-",):
             faults = tuple(fault._replace(where="standard input") for fault in faults)
-        raise BadTraces(faults, found.count, found.bad_count)
-    if found.shape:
-        on_notice(found.shape)
-    return found
+        raise BadTraces(faults, survey.count, survey.bad_count)
+    if survey.shape:
+        on_notice(survey.shape)
+    return survey
 
 
 def _verify_unchanged(traces: Iterable[Trace], surveyed: InputSummary) -> Iterator[Trace]:
-    """The traces, and an error at their end if they are not those that the survey saw."""
+    """Yield the traces; raise InputError at their end if they are not the surveyed ones."""
     digest = TraceDigest()
     for trace in traces:
         digest.add(trace)
@@ -265,7 +278,7 @@ def _verify_unchanged(traces: Iterable[Trace], surveyed: InputSummary) -> Iterat
 
 
 def _explain_missing_metrics(metrics: str | Sequence[str]) -> Iterator[str]:
-    """What the set "all" leaves out because an extra is not installed, in words."""
+    """Yield a message for the metrics that "all" leaves out because an extra is not installed."""
     if "all" in ([metrics] if isinstance(metrics, str) else metrics):
         missing = [entry for entry in get_definitions().values() if not entry.installed]
         for extra in sorted({entry.extra or "" for entry in missing}):
@@ -289,11 +302,11 @@ def _make_plan(
 
 
 def describe_metric(metric: Metric) -> MetricInfo:
-    """What a run remembers of a metric.
+    """Describe a metric for the manifest of a run.
 
     >>> describe_metric(select_metrics("latency")[0])
     MetricInfo(name='latency', layer='operation', better='lower', low=0.0, high=None)
     """
-    kind = metric.definition
+    definition = metric.definition
     low, high = (end if math.isfinite(end) else None for end in metric.range)
-    return MetricInfo(str(metric), kind.layer, kind.better, low, high)
+    return MetricInfo(str(metric), definition.layer, definition.better, low, high)

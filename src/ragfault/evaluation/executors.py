@@ -18,11 +18,11 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 ITEMS_PER_WORKER = 3
-"""Pieces under way for each worker: one at work, and others so that it never waits."""
+"""Items in flight for each worker: one in work, the others so that it never waits."""
 
 
 class ProcessExecutor:
-    """Worker processes of this machine, started afresh; they end when this process does.
+    """Spawned worker processes of this machine; they end with this process.
 
     >>> sorted(ProcessExecutor(1).map_unordered(len, ["one", "three"]))
     [3, 5]
@@ -34,22 +34,22 @@ class ProcessExecutor:
         self.workers = workers
 
     def map_unordered(self, task_function: Callable[[P], R], items: Iterable[P]) -> Iterator[R]:
-        """What the work makes of each piece, as they are done."""
+        """Yield the result of each item as it is finished."""
         pool = ProcessPoolExecutor(
             self.workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_initialize_worker,
             initargs=(task_function,),
         )
-        under_way: set[Future[R]] = set()
+        in_flight: set[Future[R]] = set()
         try:
-            for piece in items:
-                under_way.add(pool.submit(_run_task, piece))
-                if len(under_way) >= ITEMS_PER_WORKER * self.workers:
-                    finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            for item in items:
+                in_flight.add(pool.submit(_run_task, item))
+                if len(in_flight) >= ITEMS_PER_WORKER * self.workers:
+                    finished, in_flight = wait(in_flight, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in finished)
-            while under_way:
-                finished, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            while in_flight:
+                finished, in_flight = wait(in_flight, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in finished)
         except BrokenProcessPool:
             raise RunError(
@@ -64,7 +64,7 @@ _worker_task: Callable[[Any], Any] | None = None
 
 
 def _initialize_worker(task_function: Callable[[Any], Any]) -> None:
-    """Make a worker process ready for the work."""
+    """Prepare a worker process for the task."""
     global _worker_task  # noqa: PLW0603
     prepare_worker()
     _worker_task = task_function
@@ -76,20 +76,20 @@ def _run_task(item: Any) -> Any:
 
 
 ITEMS_PER_CPU = 3
-"""Pieces under way for each processor: one at work, the others so that it never waits, and that a cluster grows."""
+"""Items in flight for each processor: one in work, the others so that it never waits, and that a cluster scales up."""
 MAX_RETRIES = 8
-"""How often a piece is begun again whose worker, or machine, was lost."""
+"""Number of times an item is repeated whose worker or machine was lost."""
 LOCAL_OBJECT_STORE_BYTES = 256 * 2**20
-"""Bytes of shared memory of a cluster that is started here; nothing large passes through it."""
+"""Shared memory of a cluster that is started here; nothing large passes through it."""
 
 
 class RayExecutor:
-    """Worker processes of a Ray cluster; of one that is started here and ends with the work, for `"local"`.
+    """Worker processes of a Ray cluster; `"local"` starts one here that ends with the work.
 
-    A piece is a task of one processor. One whose worker or node is lost is begun again elsewhere, 8 times at the most.
-    `workers` bounds how many are at work at once; None: all processors of the cluster, also those that join later.
-    A process that is connected to a cluster already stays so, whatever the address. Nothing is told to anybody: the
-    usage statistics of Ray are switched off.
+    An item is a task of one processor. An item whose worker or node is lost is repeated elsewhere, at most 8 times.
+    `workers` limits the items in work at once; None: all processors of the cluster, also those that join later.
+    A process that is already connected to a cluster stays connected, whatever the address. The usage statistics of
+    Ray are switched off.
     """
 
     def __init__(self, address: str = "local", workers: int | None = None) -> None:
@@ -98,41 +98,41 @@ class RayExecutor:
         self.address, self.workers = address, workers
 
     def map_unordered(self, task_function: Callable[[P], R], items: Iterable[P]) -> Iterator[R]:
-        """What the work makes of each piece, as they are done.
+        """Yield the result of each item as it is finished.
 
-        Raises MissingExtra where Ray is not installed, UsageError where no cluster answers, and RunError where pieces
-        are lost again and again.
+        Raises MissingExtra if Ray is not installed, UsageError if no cluster answers, and RunError if items are lost
+        repeatedly.
         """
         ray = _import_ray()
         with self._connect(ray):
             task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES, scheduling_strategy="SPREAD")(
                 _run_ray_task
             )
-            held, name = [ray.put(task_function)], uuid4().hex
-            under_way: list[Any] = []
+            task_references, task_id = [ray.put(task_function)], uuid4().hex
+            in_flight: list[Any] = []
             try:
-                for piece in items:
-                    under_way.append(task.remote(held, name, piece))
-                    while len(under_way) >= self._limit_in_flight(ray):
-                        done, under_way = ray.wait(under_way)
-                        yield from (_get_result(ray, one) for one in done)
-                while under_way:
-                    done, under_way = ray.wait(under_way)
-                    yield from (_get_result(ray, one) for one in done)
+                for item in items:
+                    in_flight.append(task.remote(task_references, task_id, item))
+                    while len(in_flight) >= self._limit_in_flight(ray):
+                        done, in_flight = ray.wait(in_flight)
+                        yield from (_get_result(ray, reference) for reference in done)
+                while in_flight:
+                    done, in_flight = ray.wait(in_flight)
+                    yield from (_get_result(ray, reference) for reference in done)
             finally:
-                for one in under_way:
-                    ray.cancel(one)
+                for reference in in_flight:
+                    ray.cancel(reference)
 
     def _limit_in_flight(self, ray: Any) -> int:
-        """How many pieces may be under way."""
-        there = int(ray.cluster_resources().get("CPU", 1))
-        if self.workers is not None and self.workers < there:
+        """Return the number of items that may be in flight."""
+        cpus = int(ray.cluster_resources().get("CPU", 1))
+        if self.workers is not None and self.workers < cpus:
             return self.workers
-        return ITEMS_PER_CPU * max(1, there)
+        return ITEMS_PER_CPU * max(1, cpus)
 
     @contextlib.contextmanager
     def _connect(self, ray: Any) -> Iterator[None]:
-        """Connect to the cluster, where this process is not; and leave it then."""
+        """Connect to the cluster and disconnect again, unless this process is connected already."""
         if ray.is_initialized():
             yield
             return
@@ -149,9 +149,9 @@ class RayExecutor:
                 **(local if self.address == "local" else {}),
             )
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            said = str(error).strip().splitlines()[:1]
+            message = str(error).strip().splitlines()[:1]
             raise UsageError(
-                f"no Ray cluster answers at {self.address} ({''.join(said)}). "
+                f"no Ray cluster answers at {self.address} ({''.join(message)}). "
                 "Give --ray local to start one here, --ray auto on a machine of the cluster, or its HOST:PORT."
             ) from None
         try:
@@ -161,7 +161,7 @@ class RayExecutor:
 
 
 def _import_ray() -> Any:
-    """The package, with its usage statistics switched off."""
+    """Import Ray with its usage statistics switched off."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -171,7 +171,7 @@ def _import_ray() -> Any:
 
 
 def _get_result(ray: Any, reference: Any) -> Any:
-    """What came of a piece; what the work raised is raised as itself."""
+    """Return the result of an item; raise what the task raised."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -184,11 +184,11 @@ def _get_result(ray: Any, reference: Any) -> Any:
 
 
 _cached_tasks: dict[str, Callable[[Any], Any]] = {}
-"""The work that this worker process has met last, by its name, so that a judge is loaded once."""
+"""The latest task of this worker process by its id, so that a judge is loaded once."""
 
 
 def _run_ray_task(task_references: list[Any], task_id: str, item: Any) -> Any:
-    """Do a piece on a worker of the cluster."""
+    """Run the task on an item, on a worker of the cluster."""
     if task_id not in _cached_tasks:
         import ray
 

@@ -23,7 +23,7 @@ TraceSource = str | Path | Sequence[str | Path]
 
 @contextlib.contextmanager
 def open_input_folder(run_folder: AnyPath) -> Iterator[Path]:
-    """The desk of a run, or for a run in an object store a folder of this machine for so long."""
+    """Yield the run's folder for input copies; for a run in an object store a temporary local one."""
     if isinstance(run_folder, Path):
         yield run_folder
         return
@@ -32,10 +32,7 @@ def open_input_folder(run_folder: AnyPath) -> Iterator[Path]:
 
 
 def make_rereadable(trace_source: TraceSource | Iterable[Trace] | TableLike, run_folder: Path) -> TraceSource:
-    """Something that can be read twice: what can be read only once is laid down on the desk of the run.
-
-    That is standard input, pipes, traces and frames in memory.
-    """
+    """Return an input that can be read twice; copy standard input, pipes, traces and frames in memory."""
     if isinstance(trace_source, str | Path):
         return _copy_input(trace_source, run_folder, 0) if _is_single_use(trace_source) else trace_source
     if (
@@ -59,7 +56,7 @@ def make_rereadable(trace_source: TraceSource | Iterable[Trace] | TableLike, run
 
 
 def _is_single_use(name: str | Path) -> bool:
-    """Whether this can be read only once: standard input, a pipe, a device."""
+    """Return whether an input can be read only once: standard input, a pipe, a device."""
     if is_remote(name):
         return False
     path = Path(name)
@@ -67,7 +64,7 @@ def _is_single_use(name: str | Path) -> bool:
 
 
 def _copy_input(name: str | Path, run_folder: Path, number: int) -> Path:
-    """A copy of what can be read only once; it keeps the ending of its name."""
+    """Copy an input that can be read only once; keep the suffix of its name."""
     target = _make_input_folder(run_folder) / f"{number}{''.join(Path(name).suffixes)}"
     with convert_write_errors(target), target.open("wb") as file:
         if str(name) == "-":
@@ -85,9 +82,9 @@ def _make_input_folder(run_folder: Path) -> Path:
 
 
 class BadLineWriter:
-    """The side file of bad lines: made when the first one comes, never in the place of another file.
+    """The side file of bad lines, created with the first one; it never replaces another file.
 
-    It gets its name when the work is done; where that is taken, a number is added.
+    It gets its name at the end; if that is taken, a number is added.
     """
 
     def __init__(self, path: AnyPath, on_notice: Callable[[str], None]) -> None:
@@ -96,11 +93,11 @@ class BadLineWriter:
         self._file: Any = None
 
     def write(self, fault: InputFault) -> None:
-        """Write down a bad line."""
+        """Write a bad line."""
         with convert_write_errors(self.path):
             if self._file is None:
-                beside = self.path.parent if isinstance(self.path, Path) else None
-                handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=beside)
+                folder = self.path.parent if isinstance(self.path, Path) else None
+                handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=folder)
                 self._draft = Path(name)
                 self._file = os.fdopen(handle, "w", encoding="utf-8", errors="replace")
             self._file.write(fault.text.rstrip("\r\n") + "\n")
@@ -116,25 +113,25 @@ class BadLineWriter:
         if kind is not None:
             self._draft.unlink(missing_ok=True)
             return
-        place = choose_free_path(self.path)
-        _move_draft(self._draft, place)
-        self.on_notice(f"left out {self.count:,} bad lines, kept in {place}")
+        path = choose_free_path(self.path)
+        _move_draft(self._draft, path)
+        self.on_notice(f"left out {self.count:,} bad lines, kept in {path}")
 
 
 def _move_draft(draft: Path, target: AnyPath) -> None:
     if isinstance(target, Path):
         draft.rename(target)
         return
-    with convert_write_errors(target), draft.open("rb") as file, target.open("wb") as there:
-        shutil.copyfileobj(file, there, 1 << 20)
+    with convert_write_errors(target), draft.open("rb") as file, target.open("wb") as output:
+        shutil.copyfileobj(file, output, 1 << 20)
     draft.unlink()
 
 
 def choose_free_path(path: AnyPath) -> AnyPath:
-    """The path, or where it is taken the first free one with a number: `run.bad-2.jsonl`."""
-    number, place = 1, path
-    stem, ending = os.path.splitext(path.name)
-    while place.exists():
+    """Return the path, or the first free one with a number: `run.bad-2.jsonl`."""
+    number, candidate = 1, path
+    stem, suffix = os.path.splitext(path.name)
+    while candidate.exists():
         number += 1
-        place = path.with_name(f"{stem}-{number}{ending}")
-    return place
+        candidate = path.with_name(f"{stem}-{number}{suffix}")
+    return candidate

@@ -1,7 +1,7 @@
 """The job of an evaluation: batches of traces, judged and scored here or by an executor.
 
-Where the input can be cut, a piece says where its traces stand, and whoever works on it reads them: a range of
-bytes, or row groups. Where it cannot, or its files are not seen there, the traces travel along.
+If the input can be sliced, a work item holds the position of its traces (a range of bytes, or row groups), and the
+worker reads them. If it cannot, or the worker cannot see the files, the item holds the traces.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Score, Trace, Verdicts
 
 MAX_SHARD_TRACES = 2048
-"""Traces of a share at the most."""
+"""Most traces of a shard."""
 MIN_SHARDS = 64
-"""Shares that an input is cut into at the least, as far as there are parts."""
+"""Least number of shards of an input, if it has as many batches."""
 
 
 class InlineBatch(Struct, frozen=True):
-    """A part whose traces travel along."""
+    """A batch that holds its traces."""
 
     number: int
     traces: bytes
 
 
 class TraceShard(Struct, frozen=True):
-    """Consecutive parts, whose traces are read by whoever works on them."""
+    """Consecutive batches, whose traces the worker reads."""
 
     number: int
-    """That of the first part."""
+    """Number of the first batch."""
     slice: TraceSlice
 
 
@@ -50,16 +50,16 @@ WorkItem = InlineBatch | TraceShard
 
 
 def plan_shards(index: TraceIndex, plan: RunPlan, finished: frozenset[int]) -> Iterator[TraceShard]:
-    """The parts that are not done, in shares."""
+    """Yield the unfinished batches as shards."""
     size = max(1, min(MAX_SHARD_TRACES, plan.traces // MIN_SHARDS) // plan.batch)
-    first = held = 0
+    first = batch_count = 0
     for number in range(-(-plan.traces // plan.batch) + 1):
-        ended = number * plan.batch >= plan.traces
-        if held and (ended or number in finished or held == size):
-            yield _make_shard(index, plan, first, held)
-            held = 0
-        if number not in finished and not ended:
-            first, held = (number if not held else first), held + 1
+        is_end = number * plan.batch >= plan.traces
+        if batch_count and (is_end or number in finished or batch_count == size):
+            yield _make_shard(index, plan, first, batch_count)
+            batch_count = 0
+        if number not in finished and not is_end:
+            first, batch_count = (number if not batch_count else first), batch_count + 1
 
 
 def _make_shard(index: TraceIndex, plan: RunPlan, first: int, batch_count: int) -> TraceShard:
@@ -68,12 +68,12 @@ def _make_shard(index: TraceIndex, plan: RunPlan, first: int, batch_count: int) 
 
 
 def pack_batch(number: int, traces: list[Trace]) -> InlineBatch:
-    """A part with its traces."""
+    """Encode a batch with its traces."""
     return InlineBatch(number, msgspec.msgpack.encode(traces))
 
 
 def read_batches(item: WorkItem, batch_size: int) -> Iterator[tuple[int, list[Trace]]]:
-    """The numbers of the parts of a piece, each with its traces; raises InputError where the input has changed."""
+    """Yield the numbers and traces of the batches of an item; raise InputError if the input has changed."""
     if isinstance(item, InlineBatch):
         yield item.number, msgspec.msgpack.decode(item.traces, type=list[Trace])
         return
@@ -82,31 +82,31 @@ def read_batches(item: WorkItem, batch_size: int) -> Iterator[tuple[int, list[Tr
         for number, traces in enumerate(split_batches(item.slice.traces(), batch_size), item.number):
             yield number, traces
             count += len(traces)
-    except InvalidRecord as wrong:
-        raise make_changed_error() from wrong
+    except InvalidRecord as error:
+        raise make_changed_error() from error
     if count != item.slice.count:
         raise make_changed_error()
 
 
 def split_batches(traces: Iterator[Trace], batch_size: int) -> Iterator[list[Trace]]:
-    """The traces in parts."""
-    while part := list(islice(traces, batch_size)):
-        yield part
+    """Split traces into batches."""
+    while batch := list(islice(traces, batch_size)):
+        yield batch
 
 
 def make_changed_error() -> InputError:
-    """What to raise where the input is not what it was."""
+    """Return the error for an input that has changed."""
     return InputError("the input changed while it was read. Evaluate again when nothing writes to it.")
 
 
 MAX_TRACES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT = 1024, 32
 """Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
 POLL_SECONDS = 0.5
-"""Seconds after which is told what was spent, also where no part was done."""
+"""Seconds after which usage is reported, also if no batch is finished."""
 
 
 class EvaluationJob(Struct, frozen=True, kw_only=True):
-    """What a worker needs to know."""
+    """The judge, the metrics and the output of an evaluation, as sent to the workers."""
 
     partial_run: PartialRun
     judge: Judge
@@ -116,7 +116,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def create(cls, partial_run: PartialRun, judge: Judge, metrics: Iterable[Metric]) -> EvaluationJob:
-        """The job of scoring by these metrics."""
+        """Create the job of scoring by these metrics."""
         metrics = list(metrics)
         return cls(
             partial_run=partial_run,
@@ -155,7 +155,7 @@ def _process_batches(
     finished: frozenset[int],
     executor: Executor | None,
 ) -> Iterator[int]:
-    """Do the parts, and say of each how many traces it has."""
+    """Process the batches, and yield the number of traces of each."""
     if isinstance(job.judge, MeteredJudge):
         return _process_threaded(job, job.judge, batches)
     if executor is None:
@@ -168,18 +168,18 @@ def _process_batches(
 def _process_threaded(
     job: EvaluationJob, judge: MeteredJudge, batches: Iterator[tuple[int, list[Trace]]]
 ) -> Iterator[int]:
-    """Several parts at once on threads, for a judge that waits; 0 now and then, so that what was spent can be told."""
+    """Process batches on threads, for a judge that waits; yield 0 regularly, so that usage can be reported."""
     size = min(MAX_BATCHES_IN_FLIGHT, max(2, -(-MAX_TRACES_IN_FLIGHT // job.partial_run.plan.batch)))
     pool = ThreadPoolExecutor(size, thread_name_prefix="ragfault part")
-    under_way: set[Future[int]] = set()
+    in_flight: set[Future[int]] = set()
     try:
         for number, part in batches:
-            under_way.add(pool.submit(_score_batch, job, number, part))
-            while len(under_way) >= size:
-                finished, under_way = wait(under_way, POLL_SECONDS, FIRST_COMPLETED)
+            in_flight.add(pool.submit(_score_batch, job, number, part))
+            while len(in_flight) >= size:
+                finished, in_flight = wait(in_flight, POLL_SECONDS, FIRST_COMPLETED)
                 yield sum(future.result() for future in finished)
-        while under_way:
-            finished, under_way = wait(under_way, POLL_SECONDS, FIRST_COMPLETED)
+        while in_flight:
+            finished, in_flight = wait(in_flight, POLL_SECONDS, FIRST_COMPLETED)
             yield sum(future.result() for future in finished)
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -192,26 +192,26 @@ def _process_threaded(
 def _process_shards(
     job: EvaluationJob, executor: Executor, index: TraceIndex, finished: frozenset[int]
 ) -> Iterator[int]:
-    """Do the parts where those who work on them read them; what they do not see is read here, and sent."""
-    unseen: list[TraceShard] = []
+    """Let the workers read and process the shards; read and send those they cannot see."""
+    unavailable: list[TraceShard] = []
 
     def pieces() -> Iterator[WorkItem]:
-        for share in plan_shards(index, job.partial_run.plan, finished):
-            if unseen:
-                yield from _pack_shard(share, job.partial_run.plan.batch)
+        for shard in plan_shards(index, job.partial_run.plan, finished):
+            if unavailable:
+                yield from _pack_shard(shard, job.partial_run.plan.batch)
             else:
-                yield share
+                yield shard
 
-    yield from _distribute_items(job, executor, pieces(), unseen)
-    if unseen:
-        left = (piece for share in unseen for piece in _pack_shard(share, job.partial_run.plan.batch))
-        yield from _distribute_items(job, executor, left, [])
+    yield from _distribute_items(job, executor, pieces(), unavailable)
+    if unavailable:
+        items = (piece for shard in unavailable for piece in _pack_shard(shard, job.partial_run.plan.batch))
+        yield from _distribute_items(job, executor, items, [])
     if not index.is_unchanged():
         raise make_changed_error()
 
 
 def _pack_shard(shard: TraceShard, batch_size: int) -> Iterator[WorkItem]:
-    """The parts of a share, read here."""
+    """Read the batches of a shard here, and encode them."""
     if not shard.slice.is_available():
         raise make_changed_error()
     for number, traces in read_batches(shard, batch_size):
@@ -219,20 +219,20 @@ def _pack_shard(shard: TraceShard, batch_size: int) -> Iterator[WorkItem]:
 
 
 class WorkResult(Struct, frozen=True):
-    """What became of a piece."""
+    """The result of a work item."""
 
     trace_count: int = 0
-    """How many traces were scored."""
+    """Number of scored traces."""
     pending_batches: tuple[tuple[int, TableBlobs], ...] = ()
-    """The parts that are still to be written, where they were made before another disk."""
+    """Batches that are still to be written, if the worker cannot reach the run."""
     unavailable_shard: TraceShard | None = None
-    """The piece itself, where its files could not be read."""
+    """The item itself, if the worker cannot read its files."""
 
 
 def _distribute_items(
     job: EvaluationJob, executor: Executor, items: Iterator[WorkItem], unavailable: list[TraceShard]
 ) -> Iterator[int]:
-    """Have the pieces done; those whose files were not seen go to `unseen`."""
+    """Run the items on the executor; collect the shards whose files the workers cannot see."""
     for outcome in executor.map_unordered(partial(_run_item, job), items):
         if outcome.unavailable_shard is not None:
             unavailable.append(outcome.unavailable_shard)
@@ -242,51 +242,51 @@ def _distribute_items(
 
 
 def _run_item(job: EvaluationJob, item: WorkItem) -> WorkResult:
-    """Do a piece, wherever this is; its parts are written from here where the run is made before this disk."""
+    """Process an item on a worker; write its batches if the run is reachable from there."""
     import_modules(job.modules)
     if isinstance(item, TraceShard) and not item.slice.is_available():
         return WorkResult(unavailable_shard=item)
-    here, count, kept = job.partial_run.is_reachable(), 0, []
+    is_reachable, count, pending = job.partial_run.is_reachable(), 0, []
     for number, traces in read_batches(item, job.partial_run.plan.batch):
         blobs = _score_traces(job, traces)
-        if here:
+        if is_reachable:
             job.partial_run.write_blobs(number, blobs)
         else:
-            kept.append((number, blobs))
+            pending.append((number, blobs))
         count += len(traces)
-    return WorkResult(count, tuple(kept))
+    return WorkResult(count, tuple(pending))
 
 
 def list_metric_modules(metrics: Iterable[Metric]) -> tuple[str, ...]:
-    """The modules that define metrics."""
+    """Return the modules that define some metrics."""
     return tuple(sorted({metric.definition.function.__module__ for metric in metrics}))
 
 
 def import_modules(module_names: Iterable[str]) -> None:
-    """Import the modules that define metrics, in a process that has not met them."""
+    """Import the modules that define metrics, in a fresh process."""
     for module in module_names:
         if module != "__main__":
             import_module(module)
 
 
 def _score_batch(job: EvaluationJob, number: int, traces: list[Trace]) -> int:
-    """Judge and score one part, and leave it on disk."""
+    """Judge, score and write one batch."""
     job.partial_run.write_blobs(number, _score_traces(job, traces))
     return len(traces)
 
 
 def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
-    """The tables of one part, judged and scored."""
+    """Judge and score traces, and encode the tables of their batch."""
     verdicts = observe_traces(job.judge, traces)
     metrics = [parse_metric(text) for text in job.metrics]
     scores = [
         row
-        for trace, seen in zip(traces, verdicts, strict=True)
-        for row in compute_scores(metrics, trace, seen)
+        for trace, trace_verdicts in zip(traces, verdicts, strict=True)
+        for row in compute_scores(metrics, trace, trace_verdicts)
     ]
     return encode_part(traces, verdicts, scores)
 
 
 def compute_scores(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts) -> list[Score]:
-    """One row for every metric on one trace; none is dropped."""
+    """Compute one score for every metric on one trace."""
     return [compute_score(metric, trace, verdicts) for metric in metrics]

@@ -42,7 +42,7 @@ def rescore(
     executor: Executor | None = None,
     force: bool = False,
 ) -> Run:
-    """Compute metrics on the verdicts of a run, and leave the result as another run.
+    """Compute metrics on the stored verdicts of a run, and write the result as another run.
 
     `metrics`, `workers` and `executor` as for `evaluate`; None computes the metrics of the run again. Nothing is
     judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts which the
@@ -62,8 +62,10 @@ def rescore(
     run = run if isinstance(run, Run) else Run.open(run)
     out = parse_output(out)
     check_free(out, force=force)
-    chosen = select_metrics(metrics if metrics is not None else [made.name for made in run.manifest.metrics])
-    by = executor or (ProcessExecutor(workers) if workers != 1 else None)
+    selected = select_metrics(
+        metrics if metrics is not None else [metric.name for metric in run.manifest.metrics]
+    )
+    executor_used = executor or (ProcessExecutor(workers) if workers != 1 else None)
     with (
         convert_write_errors(out),
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=_prepare_parent(out)) as folder,
@@ -76,16 +78,20 @@ def rescore(
             copy = draft / f"{name}.parquet"
             _copy_table(run.path / copy.name, copy)
             written[copy.name] = compute_checksum(copy)
-        tables = _compute_tables(run, chosen) if by is None else _distribute_groups(run, chosen, by, parts)
+        tables = (
+            _compute_tables(run, selected)
+            if executor_used is None
+            else _distribute_groups(run, selected, executor_used, parts)
+        )
         scores = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
         checksums = {**written, "scores.parquet": scores.checksum}
-        write_manifest(draft, _make_manifest(run.manifest, chosen, scores.states, checksums))
+        write_manifest(draft, _make_manifest(run.manifest, selected, scores.states, checksums))
         publish_run(draft, out, force=force)
     return Run.open(out)
 
 
 def _prepare_parent(out: AnyPath) -> Path | None:
-    """The folder in which the run is made: that of its place, for an object store one of this machine's own."""
+    """Create the parent folder of the output; None for an object store, which uses a temporary folder."""
     if not isinstance(out, Path):
         return None
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +99,7 @@ def _prepare_parent(out: AnyPath) -> Path | None:
 
 
 def _copy_table(source: AnyPath, target: Path) -> None:
-    """Copy a table of a run, wherever it lies."""
+    """Copy a table of a run, local or remote."""
     if isinstance(source, Path):
         shutil.copyfile(source, target)
         return
@@ -104,7 +110,7 @@ def _copy_table(source: AnyPath, target: Path) -> None:
 def _make_manifest(
     old: Manifest, metrics: Sequence[Metric], states: dict[str, int], checksums: dict[str, str]
 ) -> Manifest:
-    """Build the manifest of a run that is scored anew."""
+    """Return the manifest of the rescored run."""
     return msgspec.structs.replace(
         old,
         ragfault=__version__,
@@ -118,24 +124,24 @@ def _make_manifest(
 
 
 def _compute_tables(run: Run, metrics: Sequence[Metric]) -> Iterator[pa.Table]:
-    """The scores as tables, a bounded number of traces at a time."""
+    """Yield the scores as tables of a bounded number of traces."""
     from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
 
-    held = []
+    scores = []
     for number, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True), 1):
-        held += compute_scores(metrics, trace, verdicts)
+        scores += compute_scores(metrics, trace, verdicts)
         if number % BATCH_TRACES == 0:
-            yield records_to_table(held, SCORE_SCHEMA)
-            held = []
-    if held:
-        yield records_to_table(held, SCORE_SCHEMA)
+            yield records_to_table(scores, SCORE_SCHEMA)
+            scores = []
+    if scores:
+        yield records_to_table(scores, SCORE_SCHEMA)
 
 
 # --- by an executor --------------------------------------------------------------------------------
 
 
 class RescoreJob(NamedTuple):
-    """What a worker needs to know."""
+    """The run and the metrics of a rescoring, as sent to the workers."""
 
     run: Run
     metrics: tuple[str, ...]
@@ -143,7 +149,7 @@ class RescoreJob(NamedTuple):
 
 
 class RowGroupScores(NamedTuple):
-    """The scores of one row group, as the bytes of a Parquet file; None where the run was not seen."""
+    """The scores of one row group, as the bytes of a Parquet file; None if the worker cannot see the run."""
 
     number: int
     scores: bytes | None
@@ -152,7 +158,7 @@ class RowGroupScores(NamedTuple):
 def _distribute_groups(
     run: Run, metrics: Sequence[Metric], executor: Executor, folder: Path
 ) -> Iterator[pa.Table]:
-    """The scores as tables, in order, each row group worked on wherever the executor has it done."""
+    """Yield the scores as tables, in order, each row group scored by the executor."""
     import pyarrow.parquet as pq
 
     count = _count_row_groups(run)
@@ -160,15 +166,15 @@ def _distribute_groups(
         yield from _compute_tables(run, metrics)
         return
     job = RescoreJob(run, tuple(map(str, metrics)), list_metric_modules(metrics))
-    unseen = []
+    unavailable = []
     for number, scores in executor.map_unordered(partial(_rescore_group, job), range(count)):
         if scores is None:
-            unseen.append(number)
+            unavailable.append(number)
         else:
             (folder / f"{number}").write_bytes(scores)
     for number in range(count):
         table = folder / f"{number}"
-        if number in unseen:
+        if number in unavailable:
             table.write_bytes(_score_row_group(job, number))
         with pq.ParquetFile(table) as file:
             yield file.read()
@@ -176,19 +182,19 @@ def _distribute_groups(
 
 
 def _count_row_groups(run: Run) -> int | None:
-    """How many row groups a run has; None where those of traces and verdicts do not hold the same traces."""
+    """Count the row groups of a run; None if traces and verdicts are grouped differently."""
     import pyarrow.parquet as pq
 
     sizes = []
     for name in ("traces", "verdicts"):
         with pq.ParquetFile(open_for_arrow(run.path / f"{name}.parquet")) as file:
-            told = file.metadata
-            sizes.append([told.row_group(number).num_rows for number in range(told.num_row_groups)])
+            metadata = file.metadata
+            sizes.append([metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)])
     return len(sizes[0]) if sizes[0] == sizes[1] else None
 
 
 def _rescore_group(job: RescoreJob, number: int) -> RowGroupScores:
-    """The scores of one row group, where the run is seen."""
+    """Score one row group on a worker that can see the run."""
     import_modules(job.modules)
     with contextlib.suppress(RunError):
         if Run.open(job.run.path).manifest == job.run.manifest:
@@ -197,19 +203,19 @@ def _rescore_group(job: RescoreJob, number: int) -> RowGroupScores:
 
 
 def _score_row_group(job: RescoreJob, number: int) -> bytes:
-    """The scores of one row group, as the bytes of a Parquet file."""
+    """Score one row group, and return the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
     from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table, table_to_records
     from ragfault.io.formats.arrow import table_to_traces as traces_of
 
-    found = []
+    tables = []
     for name in ("traces", "verdicts"):
         with pq.ParquetFile(open_for_arrow(job.run.path / f"{name}.parquet")) as file:
-            found.append(file.read_row_group(number))
+            tables.append(file.read_row_group(number))
     metrics = [parse_metric(text) for text in job.metrics]
     pairs: Iterator[tuple[Trace, Verdicts]] = zip(
-        traces_of(found[0]), table_to_records(found[1], Verdicts), strict=True
+        traces_of(tables[0]), table_to_records(tables[1], Verdicts), strict=True
     )
     rows = list(chain.from_iterable(compute_scores(metrics, trace, verdicts) for trace, verdicts in pairs))
     file = io.BytesIO()

@@ -1,7 +1,7 @@
 """The metrics: pure functions of (trace, verdicts), each tagged with its layer.
 
-Importing this room fills the catalogue. `parse` reads a metric from its text, `score` computes it, `choose`
-turns what a user asked for into metrics, and the decorator `metric` adds one.
+Importing the package fills the catalog. `parse_metric` parses a metric, `compute_score` computes it,
+`select_metrics` expands what a user asked for, and the decorator `metric` adds one.
 """
 
 from __future__ import annotations
@@ -84,29 +84,29 @@ DEFAULT_METRICS = (
     "error",
     "empty_retrieval",
 )
-"""The metrics computed where none are named: all that need no extra, ranked ones at usual cut-offs."""
+"""The metrics computed by default: all that need no extra, ranked ones at usual cut-offs."""
 
 
 def select_metrics(requested: str | Iterable[str]) -> tuple[Metric, ...]:
-    """The metrics that were asked for, each once, in the order asked.
+    """Return the requested metrics, each once, in the order requested.
 
-    A set stands for several: "default"; "all" that are installed; a layer's name for the metrics of the
-    default set in that layer. Anything else is a metric's text, or the name that another tool has for one.
+    A name of a set stands for several metrics: "default"; "all" that are installed; a layer's name for the metrics of
+    the default set in that layer. Anything else is a metric expression, or another tool's name for a metric.
 
-    Raises UnknownName, UsageError or MissingExtra as `parse` does; UsageError for nothing at all.
+    Raises UnknownName, UsageError or MissingExtra as `parse_metric` does; UsageError if nothing is requested.
 
     >>> [str(metric) for metric in select_metrics(["operation", "ndcg@3"])]
     ['latency', 'tokens', 'context_waste', 'error', 'empty_retrieval', 'ndcg@3']
     """
     texts = [requested] if isinstance(requested, str) else list(requested)
-    found = dict.fromkeys(parse_metric(name) for text in texts for name in _expand_set(text))
-    if not found:
+    metrics = dict.fromkeys(parse_metric(name) for text in texts for name in _expand_set(text))
+    if not metrics:
         raise UsageError("no metric was asked for. List them with: ragfault metrics")
-    return tuple(found)
+    return tuple(metrics)
 
 
 def _expand_set(text: str) -> Sequence[str]:
-    """The texts that a set's name stands for; any other text is itself."""
+    """Return the metric expressions of a set; any other text is one expression."""
     if text == "default":
         return DEFAULT_METRICS
     if text == "all":

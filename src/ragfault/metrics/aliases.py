@@ -15,15 +15,15 @@ from ragfault.metrics.catalog import get_definitions
 
 
 class MetricAlias(Struct, frozen=True):
-    """A metric of another tool, and what answers it here."""
+    """A metric name of another tool, and the metric here that replaces it."""
 
     name: str
-    """As asked for, in lower case with underscores."""
+    """The name, in lower case with underscores."""
     tool: str
     metric: str
     """The name of the metric here."""
     differs: str
-    """How its definition differs from that of the other tool."""
+    """The difference to the definition of the other tool."""
 
 
 SUPPORTED_SHARE = "the share of claims that the chunks support, undefined where nothing is claimed"
@@ -157,33 +157,33 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "ndcg_at_k of TruLens": "linear gain over all gold; the cut-off is asked for as ndcg@10",
     },
 }
-"""Metric here → name and tool of each metric elsewhere that it answers → how its definition differs."""
+"""Metric here → name and tool of each metric elsewhere that it replaces → difference of the definitions."""
 
 ALIASES = tuple(
     MetricAlias(name.partition(" of ")[0], name.partition(" of ")[2], metric, differs)
     for metric, found in ALIAS_TABLE.items()
     for name, differs in found.items()
 )
-"""All of them; those whose name is that of the metric are no aliases, but read here with what others mean by it."""
+"""All aliases; one whose name is that of its metric is never resolved, only documented."""
 
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\s-]+")
 _NAME_PATTERN = re.compile(r"\s*([A-Za-z_][\w -]*?)\s*(?=[(@]|$)")
 
 
 def resolve_alias(text: str) -> str:
-    """The text of the metric that answers a name of another tool; any other text as it is.
+    """Return the expression of the metric that replaces another tool's name; other texts are unchanged.
 
     Class names are taken too: `ContextualRecallMetric`. A name of this catalogue, yours among it, is never changed.
 
     >>> resolve_alias("faithfulness"), resolve_alias("ContextualRecall"), resolve_alias("MRR@10"), resolve_alias("groundedness")
     ('groundedness', 'context_recall', 'reciprocal_rank@10', 'groundedness')
     """
-    found = _lookup_aliases(text)
-    return text if not found else found[0].metric + text[_measure_name(text) :]
+    aliases = _lookup_aliases(text)
+    return text if not aliases else aliases[0].metric + text[_measure_name(text) :]
 
 
 def explain_aliases(texts: str | Iterable[str]) -> Iterator[str]:
-    """A line for each text that is a name of another tool: which metric answers it, and how the two differ.
+    """Yield a line for each name of another tool: the metric that replaces it, and how the two differ.
 
     >>> [line] = explain_aliases(["contextual_relevancy", "ndcg@10"])
     >>> line
@@ -201,7 +201,7 @@ def _measure_name(text: str) -> int:
 
 
 def _lookup_aliases(text: str) -> list[MetricAlias]:
-    """What a text may mean in other tools, where its name is none of this catalogue."""
+    """Return the aliases of a name that is not in the catalog."""
     match = _NAME_PATTERN.match(text)
     known = get_definitions()
     if match is None or match.group(1) in known:

@@ -1,4 +1,4 @@
-"""The metric catalog: define a metric, parse its name, and compute it on a trace.
+"""The metric catalog: define a metric, parse its expression, and compute it on a trace.
 
 A metric is defined by decorating a function and asked for by a value that prints and parses alike:
 
@@ -23,20 +23,20 @@ from ragfault.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.records import Layer, Score, Trace, Verdicts
 
 RANGE_TOLERANCE = 1e-9
-"""What rounding may add to a range."""
+"""Tolerance of the range for rounding errors."""
 
 ENTRY_POINT_GROUP = "ragfault.metrics"
-"""The entry-point group whose modules are imported for the metrics they define."""
+"""Entry-point group of the modules that define metrics of other packages."""
 
 
 class Undefined(Struct, frozen=True):
-    """What a metric returns when it has no value for a trace."""
+    """The result of a metric that has no value for a trace."""
 
     reason: str
 
 
 class AnnotatedValue(Struct, frozen=True):
-    """A value that rests on a convention, with the convention's name."""
+    """A value that follows from a convention, with the name of the convention."""
 
     value: float
     reason: str
@@ -47,7 +47,7 @@ MetricFunction = Callable[..., MetricResult]
 
 
 class MetricDefinition(Struct, frozen=True, kw_only=True):
-    """A metric as it stands in the catalogue."""
+    """An entry of the metric catalog."""
 
     name: str
     function: MetricFunction
@@ -55,36 +55,36 @@ class MetricDefinition(Struct, frozen=True, kw_only=True):
     better: Literal["higher", "lower"]
     range: tuple[float, float]
     verdicts: tuple[VerdictKind, ...] = ()
-    """The kinds of verdict it reads."""
+    """Kinds of verdict that the metric reads."""
     fields: tuple[str, ...] = ()
-    """The fields of the trace it reads."""
+    """Fields of the trace that the metric reads."""
     source: str = ""
-    """Where the formula comes from."""
+    """Reference of the formula."""
     extra: str | None = None
-    """The extra whose packages it needs."""
+    """Extra with the required packages."""
     packages: tuple[str, ...] = ()
     has_cutoff: bool = False
-    """Whether `@k` can be asked for."""
+    """Whether the metric accepts a cut-off `@k`."""
     parameters: dict[str, ParameterValue] = {}
     """Parameters and their defaults."""
     positive: tuple[str, ...] = ()
     """Parameters that must be above 0."""
     scales: tuple[str, ...] = ()
-    """Parameters that set the scale of the value, so that another value for them voids the range."""
+    """Parameters that scale the value, so that changing them voids the range."""
 
     @property
     def summary(self) -> str:
-        """The first sentence of its docstring."""
+        """First sentence of the docstring."""
         return self.docstring.split("\n", 1)[0]
 
     @property
     def docstring(self) -> str:
-        """Its whole docstring."""
+        """Docstring of the function."""
         return inspect.getdoc(self.function) or ""
 
     @property
     def installed(self) -> bool:
-        """Whether the packages it needs are there."""
+        """Whether the required packages are installed."""
         return all(find_spec(package) is not None for package in self.packages)
 
 
@@ -94,19 +94,19 @@ class Metric(Struct, frozen=True):
     name: str
     k: int | None = None
     parameters: tuple[tuple[str, ParameterValue], ...] = ()
-    """Those that differ from their defaults, sorted by name."""
+    """Parameters that differ from their defaults, sorted by name."""
 
     def __str__(self) -> str:
         return format_expression(self.name, self.k, self.parameters)
 
     @property
     def definition(self) -> MetricDefinition:
-        """Its entry in the catalogue."""
+        """Its entry in the catalog."""
         return _get_definition(self.name)
 
     @property
     def range(self) -> tuple[float, float]:
-        """Its least and greatest value; without end where a parameter that sets the scale was changed."""
+        """Lowest and highest value; infinite if a parameter that scales the value was changed."""
         definition = self.definition
         if any(key in definition.scales for key, _ in self.parameters):
             return -math.inf, math.inf
@@ -130,22 +130,22 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
     positive: str = "",
     scales: str = "",
 ) -> Callable[[MetricFunction], MetricFunction]:
-    """Enter a function into the catalogue as a metric of the same name.
+    """Add a function to the catalog as a metric of the same name.
 
     The function takes `(trace, verdicts)` and, by keyword, its parameters (each with a default) and, if a
-    cut-off makes sense, `k: int | None = None`. It returns a number, `Noted(number, convention)`, or
+    cut-off makes sense, `k: int | None = None`. It returns a number, `AnnotatedValue(number, convention)`, or
     `Undefined(reason)`; it uses no model, network or clock. The first sentence of its docstring is its
-    line in the catalogue. `verdicts` and `fields` name what it reads, `positive` the parameters that must be
-    above 0, `scales` those that set the scale of the value; names are separated by spaces.
+    line in the catalog. `verdicts` and `fields` name its inputs, `positive` the parameters that must be
+    above 0, `scales` those that scale the value; names are separated by spaces.
 
-    Raises UsageError where the name is taken by another function, UnknownName for a verdict or layer
-    that there is not.
+    Raises UsageError if another function has the name, UnknownName for an unknown verdict or layer.
 
     >>> @metric(layer="generation", fields="answer", range=(0, math.inf))
     ... def answer_words(trace, verdicts):
     ...     "The number of words in the answer."
     ...     return len(trace.answer.split()) if trace.answer else Undefined("no answer")
-    >>> compute_score(parse_metric("answer_words"), Trace(id="1", query="q", answer="Four words are here"), Verdicts(trace="1")).value
+    >>> trace = Trace(id="1", query="q", answer="Four words are here")
+    >>> compute_score(parse_metric("answer_words"), trace, Verdicts(trace="1")).value
     4.0
     """
 
@@ -178,18 +178,18 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
 
 
 def _parse_verdict_kinds(verdicts: str, layer: str) -> tuple[VerdictKind, ...]:
-    """The kinds of verdict that are named, in their usual order."""
-    named = verdicts.split()
-    for part in named:
-        if part not in VERDICT_KINDS:
-            raise UnknownName("kind of verdict", part, VERDICT_KINDS)
+    """Return the named kinds of verdict in their usual order."""
+    names = verdicts.split()
+    for kind in names:
+        if kind not in VERDICT_KINDS:
+            raise UnknownName("kind of verdict", kind, VERDICT_KINDS)
     if layer not in get_args(Layer):
         raise UnknownName("layer", layer, get_args(Layer))
-    return tuple(part for part in VERDICT_KINDS if part in named)
+    return tuple(kind for kind in VERDICT_KINDS if kind in names)
 
 
 def _claim_name(function: MetricFunction) -> str:
-    """The function's name, unless another function has it in the catalogue."""
+    """Return the function's name; raise UsageError if another function has it in the catalog."""
     old = _catalog.get(function.__name__)
     if old is not None:
         place, new = (f"{f.__module__}.{f.__qualname__}" for f in (old.function, function))
@@ -199,7 +199,7 @@ def _claim_name(function: MetricFunction) -> str:
 
 
 def get_definitions() -> dict[str, MetricDefinition]:
-    """The catalogue: every metric that is defined, by name, entry points included.
+    """Return the catalog: every defined metric by name, entry points included.
 
     >>> get_definitions()["ndcg"].layer
     'retrieval'
@@ -209,7 +209,7 @@ def get_definitions() -> dict[str, MetricDefinition]:
 
 
 def _load_entry_points() -> None:
-    """Import the modules that other packages announce under the entry-point group, once."""
+    """Import the modules of the entry-point group, once."""
     if ENTRY_POINT_GROUP not in _loaded_groups:
         _loaded_groups.append(ENTRY_POINT_GROUP)
         for point in entry_points(group=ENTRY_POINT_GROUP):
@@ -226,13 +226,12 @@ def _get_definition(name: str) -> MetricDefinition:
 
 
 def parse_metric(text: str) -> Metric:
-    """Read a metric from its text: `name`, `name@k`, `name(parameter=value, …)@k`.
+    """Parse a metric expression: `name`, `name@k`, `name(parameter=value, …)@k`.
 
-    Nothing is evaluated. Values are whole numbers, decimals, true, false, none, words or quoted text.
+    Nothing is evaluated. Values are whole numbers, decimals, true, false, none, words or quoted texts.
 
-    Raises UnknownName for a metric or parameter that does not exist, UsageError for a malformed text,
-    a value of the wrong kind, or a cut-off where there can be none; MissingExtra where the metric needs
-    packages that are not installed.
+    Raises UnknownName for an unknown metric or parameter, UsageError for a malformed expression, a value of the wrong
+    kind, or a cut-off of a metric without one; MissingExtra if the metric needs packages that are not installed.
 
     >>> parse_metric("ndcg@10") == parse_metric(" ndcg(gain=linear) @ 10 ")
     True
@@ -257,27 +256,27 @@ def parse_metric(text: str) -> Metric:
 
 
 def _check_parameter(definition: MetricDefinition, key: str, value: ParameterValue) -> None:
-    """Refuse a value of another kind than the parameter's default, or none of its choices."""
+    """Raise UsageError if a value is of another kind than the parameter's default, or not one of its choices."""
     default = definition.parameters[key]
-    asked = f"{definition.name}({key}={value})"
+    expression = f"{definition.name}({key}={value})"
     choices = get_args(get_type_hints(definition.function)[key])
     if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
-        raise UsageError(f"{asked}: {key} is one of {', '.join(choices)}.")
+        raise UsageError(f"{expression}: {key} is one of {', '.join(choices)}.")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if number and key in definition.positive and not float(value) > 0:  # type: ignore[arg-type]
-        raise UsageError(f"{asked}: {key} must be above 0.")
-    fits = {
+        raise UsageError(f"{expression}: {key} must be above 0.")
+    is_valid = {
         bool: isinstance(value, bool),
         int: number and isinstance(value, int),
         float: number,
         str: isinstance(value, str),
     }.get(type(default), value is None or number)
-    if not fits:
-        raise UsageError(f"{asked}: {key} is like {default!r}, and {value!r} is not.")
+    if not is_valid:
+        raise UsageError(f"{expression}: {key} is like {default!r}, and {value!r} is not.")
 
 
 def _cast_like(value: ParameterValue, default: ParameterValue) -> ParameterValue:
-    """The value in the type of its default, so that equal metrics print alike."""
+    """Cast a value to the type of its default, so that equal metrics print alike."""
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
@@ -292,9 +291,9 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
           reason='nothing retrieved')
     """
     definition = metric.definition
-    lost = _get_failure(definition, verdicts)
-    if lost is not None:
-        return _make_score(metric, definition, trace, "failed", None, lost)
+    failure = _get_failure(definition, verdicts)
+    if failure is not None:
+        return _make_score(metric, definition, trace, "failed", None, failure)
     keywords: dict[str, ParameterValue] = dict(metric.parameters)
     if metric.k is not None:
         keywords["k"] = metric.k
@@ -316,7 +315,7 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
 
 
 def _get_failure(definition: MetricDefinition, verdicts: Verdicts) -> str | None:
-    """Why a part that the metric reads was lost, if one was."""
+    """Return why the judge lost a verdict that the metric reads; None if it did not."""
     if not verdicts.failures or not definition.verdicts:
         return None
     for part in (*definition.verdicts, "*"):

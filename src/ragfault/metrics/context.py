@@ -15,7 +15,7 @@ NOTHING_RELEVANT = "nothing relevant retrieved counts as 0"
 
 
 def explain_no_chunks(trace: Trace, verdicts: Verdicts) -> Undefined:
-    """Why there are no chunk verdicts."""
+    """Return the reason why there are no chunk verdicts."""
     if trace.chunks is None:
         return Undefined("chunks not recorded")
     if not trace.chunks:
@@ -60,13 +60,13 @@ def context_relevance(
 
 
 def chunk_average_precision(chunks: Sequence[ChunkVerdict]) -> float:
-    """Average precision over the relevant chunks retrieved; 0 where none is."""
-    found, total = 0, 0.0
+    """Return the average precision over the relevant retrieved chunks; 0 without any."""
+    relevant, total = 0, 0.0
     for rank, chunk in enumerate(chunks, 1):
         if chunk.level in RELEVANT_LEVELS:
-            found += 1
-            total += found / rank
-    return total / found if found else 0.0
+            relevant += 1
+            total += relevant / rank
+    return total / relevant if relevant else 0.0
 
 
 @metric(
@@ -175,11 +175,11 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     sources = trace.references or ((" \n".join(trace.facts),) if trace.facts else ())
     if not sources:
         return Undefined("no facts and no reference")
-    wanted = [items for items in map(text.extract_entities, sources) if items]
-    if not wanted:
+    expected = [entities for entities in map(text.extract_entities, sources) if entities]
+    if not expected:
         return Undefined("no name, number, date or identifier in the reference")
-    there = text.EntityIndex(" \n".join(chunk.text for chunk in trace.chunks))
-    return max(sum(item in there for item in items) / len(items) for items in wanted)
+    index = text.EntityIndex(" \n".join(chunk.text for chunk in trace.chunks))
+    return max(sum(entity in index for entity in entities) / len(entities) for entities in expected)
 
 
 @metric(
@@ -297,17 +297,19 @@ def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None)
 
 
 def _is_stale(chunk: Chunk, query_time: datetime, max_age: float | None) -> bool | None:
-    """Whether the chunk was out of date when asked for; None where it carries no date."""
+    """Return whether the chunk was out of date at the time of the query; None without a date."""
     begin, end = _parse_date(chunk, "valid_from"), _parse_date(chunk, "valid_to")
     updated = _parse_date(chunk, "updated_at") if max_age is not None else None
     if begin is None and end is None and updated is None:
         return None
-    aged = updated is not None and max_age is not None and query_time - updated > timedelta(days=max_age)
-    return bool((begin and query_time < begin) or (end and query_time > end) or aged)
+    is_too_old = (
+        updated is not None and max_age is not None and query_time - updated > timedelta(days=max_age)
+    )
+    return bool((begin and query_time < begin) or (end and query_time > end) or is_too_old)
 
 
 def _parse_date(chunk: Chunk, key: str) -> datetime | None:
-    """A date from the chunk's metadata in UTC; `valid_to` without a time of day means the end of that day."""
+    """Parse a date of the chunk's metadata in UTC; `valid_to` without a time means the end of that day."""
     value = chunk.metadata.get(key)
     if not isinstance(value, str):
         return None

@@ -61,7 +61,7 @@ def citation_validity(
 
 
 def _is_quote_valid(citation: Citation, chunks: dict[str, list[str]], tolerance: float) -> bool | None:
-    """Whether the quote stands in the chunk it names; None where there is nothing to check."""
+    """Return whether the cited chunk contains the quote; None if there is nothing to check."""
     if citation.chunk not in chunks:
         return False
     if not citation.quote or not citation.quote.strip():

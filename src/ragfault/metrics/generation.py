@@ -13,7 +13,7 @@ _WORD_PATTERN = re.compile(r"\w+")
 
 
 def explain_no_claims(trace: Trace, verdicts: Verdicts) -> Undefined:
-    """Why there are no claim verdicts."""
+    """Return the reason why there are no claim verdicts."""
     if not trace.answer:
         return Undefined("no answer")
     if trace.chunks is None:
@@ -73,7 +73,7 @@ def contradiction(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 
 def _get_answer_verdict(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Undefined:
-    """The answer verdict, or why there is none."""
+    """Return the answer verdict, or the reason why there is none."""
     if not trace.answer:
         return Undefined("no answer")
     return verdicts.answer or Undefined("the judge offers no answer verdict")
@@ -121,14 +121,14 @@ def refusal(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 
 def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool) -> MetricResult:
-    """1 where the answer refused (or not) against what the chunks cover, else 0."""
+    """Return 1 if the answer refuses (or not) contrary to what the chunks cover, else 0."""
     verdict = _get_answer_verdict(trace, verdicts)
     if isinstance(verdict, Undefined):
         return verdict
-    known = chunks_cover_query(trace, verdicts, share)
-    if known is None:
+    covered = chunks_cover_query(trace, verdicts, share)
+    if covered is None:
         return Undefined("it is not known whether the chunks cover what was asked")
-    return float(verdict.refused is refused and known is refused)
+    return float(verdict.refused is refused and covered is refused)
 
 
 @metric(

@@ -15,7 +15,7 @@ TREC_EVAL = "trec_eval"
 def _score_ranking(
     name: str, trace: Trace, k: int | None, relevant: float, **parameters: str
 ) -> MetricResult:
-    """The kernel's value for the chunks of one trace, in the order the generator saw them."""
+    """Compute a ranking metric for the chunks of one trace, in the order the generator saw them."""
     if trace.gold is None or not trace.gold.chunks:
         return Undefined("no gold")
     if trace.chunks is None:
@@ -127,22 +127,22 @@ def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> M
 
 
 def _measure_overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
-    """Characters retrieved and gold, gold, retrieved; each character of a document counts once."""
+    """Count the characters that are both retrieved and gold, gold, and retrieved."""
     if trace.gold is None or not trace.gold.spans:
         return Undefined("no gold spans")
     if trace.chunks is None:
         return Undefined("chunks not recorded")
-    found = [
+    spans = [
         Span(document=chunk.document, start=chunk.start, end=chunk.end)
         for chunk in trace.chunks
         if chunk.document is not None and chunk.start is not None and chunk.end is not None
     ]
-    if trace.chunks and not found:
+    if trace.chunks and not spans:
         return Undefined("no chunk says where in which document it stands")
     gold = _merge_spans(span for span in trace.gold.spans if span.grade > 0)
     if not gold:
         return Undefined("no gold spans")
-    retrieved = _merge_spans(found)
+    retrieved = _merge_spans(spans)
     return (
         sum(_count_shared(gold[name], retrieved.get(name, [])) for name in gold),
         _count_characters(gold),
@@ -154,15 +154,15 @@ DocumentIntervals = dict[str, list[tuple[int, int]]]
 
 
 def _merge_spans(spans: Iterable[Span]) -> DocumentIntervals:
-    """The spans by document, sorted and without overlap."""
+    """Return the spans by document, sorted and without overlap."""
     merged: DocumentIntervals = {}
     for span in sorted(spans, key=lambda span: (span.document, span.start)):
-        stretches = merged.setdefault(span.document, [])
-        if stretches and span.start <= stretches[-1][1]:
-            stretches[-1] = (stretches[-1][0], max(stretches[-1][1], span.end))
+        intervals = merged.setdefault(span.document, [])
+        if intervals and span.start <= intervals[-1][1]:
+            intervals[-1] = (intervals[-1][0], max(intervals[-1][1], span.end))
         elif span.end > span.start:
-            stretches.append((span.start, span.end))
-    return {name: stretches for name, stretches in merged.items() if stretches}
+            intervals.append((span.start, span.end))
+    return {name: intervals for name, intervals in merged.items() if intervals}
 
 
 def _count_characters(intervals: DocumentIntervals) -> int:
@@ -188,8 +188,8 @@ def span_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     >>> span_recall(Trace(id="1", query="q", chunks=chunks, gold=gold), Verdicts(trace="1"))
     0.5
     """
-    found = _measure_overlap(trace)
-    return found if isinstance(found, Undefined) else found[0] / found[1]
+    overlap = _measure_overlap(trace)
+    return overlap if isinstance(overlap, Undefined) else overlap[0] / overlap[1]
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
@@ -199,10 +199,10 @@ def span_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
     Characters of gold retrieved / characters retrieved. In [0, 1]. Undefined without gold spans or where
     nothing was retrieved.
     """
-    found = _measure_overlap(trace)
-    if isinstance(found, Undefined):
-        return found
-    return found[0] / found[2] if found[2] else Undefined("nothing retrieved")
+    overlap = _measure_overlap(trace)
+    if isinstance(overlap, Undefined):
+        return overlap
+    return overlap[0] / overlap[2] if overlap[2] else Undefined("nothing retrieved")
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
@@ -211,19 +211,25 @@ def span_iou(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
     Characters in both / characters in either. In [0, 1]. Undefined without gold spans.
     """
-    found = _measure_overlap(trace)
-    return found if isinstance(found, Undefined) else found[0] / (found[1] + found[2] - found[0])
+    overlap = _measure_overlap(trace)
+    return overlap if isinstance(overlap, Undefined) else overlap[0] / (overlap[1] + overlap[2] - overlap[0])
 
 
 # --- citations -------------------------------------------------------------------------------------
 
 
 def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefined:
-    """The chunks cited, and those that are relevant."""
+    """Return the cited chunks, and the relevant ones."""
     if trace.citations is None:
         return Undefined("no citations")
-    good = {name for name, grade in (trace.gold.chunks if trace.gold else {}).items() if grade >= relevant}
-    return ({citation.chunk for citation in trace.citations}, good) if good else Undefined("no relevant gold")
+    relevant_chunks = {
+        name for name, grade in (trace.gold.chunks if trace.gold else {}).items() if grade >= relevant
+    }
+    return (
+        ({citation.chunk for citation in trace.citations}, relevant_chunks)
+        if relevant_chunks
+        else Undefined("no relevant gold")
+    )
 
 
 @metric(
@@ -237,11 +243,11 @@ def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.
 
     cited ∩ relevant / cited, each chunk once. In [0, 1]. Undefined without citations or relevant gold.
     """
-    found = _get_cited(trace, relevant)
-    if isinstance(found, Undefined):
-        return found
-    cited, good = found
-    return len(cited & good) / len(cited) if cited else Undefined("no citations")
+    chunks = _get_cited(trace, relevant)
+    if isinstance(chunks, Undefined):
+        return chunks
+    cited, relevant_chunks = chunks
+    return len(cited & relevant_chunks) / len(cited) if cited else Undefined("no citations")
 
 
 @metric(
@@ -255,8 +261,8 @@ def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) 
 
     cited ∩ relevant / relevant. In [0, 1]. Undefined without citations or relevant gold.
     """
-    found = _get_cited(trace, relevant)
-    if isinstance(found, Undefined):
-        return found
-    cited, good = found
-    return len(cited & good) / len(good) if cited else Undefined("no citations")
+    chunks = _get_cited(trace, relevant)
+    if isinstance(chunks, Undefined):
+        return chunks
+    cited, relevant_chunks = chunks
+    return len(cited & relevant_chunks) / len(relevant_chunks) if cited else Undefined("no citations")

@@ -95,7 +95,7 @@ def cost(
 
 
 def _lookup_price(model: str, prompt: int, completion: int, time: datetime | None) -> MetricResult:
-    """The catalogue's price of a call."""
+    """Return the price of a call in US$ from the price catalog."""
     from genai_prices import Usage, calc_price
 
     try:

@@ -13,7 +13,7 @@ from ragfault.records import Trace, Verdicts
 
 
 def _take_best(trace: Trace, compare: Callable[[str, str], float]) -> MetricResult:
-    """The highest of compare(answer, reference) over the references."""
+    """Return the highest value of compare(answer, reference) over the references."""
     if not trace.answer:
         return Undefined("no answer")
     if not trace.references:
@@ -94,7 +94,7 @@ def _compute_sacrebleu(name: str, answer: str, reference: str) -> float:
 
 @lru_cache
 def _load_scorer(name: str) -> Any:
-    """A sacrebleu or rouge-score scorer, made once."""
+    """Create a sacrebleu or rouge-score scorer, once."""
     if name == "ROUGE":
         from rouge_score.rouge_scorer import RougeScorer
 

@@ -1,7 +1,7 @@
 """Build a `Ranking` from a run and its relevance judgments (qrels).
 
-Only the gold that was found needs a rank, and for that it is enough to count the scores above its own: so
-no run is sorted by chunk id, and ids are compared with one another only where scores tie.
+Only retrieved gold needs a rank, and counting the higher scores of its query gives it: no run is sorted by
+chunk id, and ids are only compared if scores tie.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ QueryScores = Mapping[str, Mapping[str, float]]
 """Query → chunk → score (a run) or grade (qrels)."""
 
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: multiplying by it spreads keys and loses none of them."""
+"""2^64 over the golden ratio: an invertible multiplication that spreads the keys."""
 BLOCK_ROWS = 1 << 15
-"""Rows that are worked on together: few enough for what is made of them to stay in the processor's cache."""
+"""Rows of one step: few enough for the intermediate arrays to stay in the processor's cache."""
 MAX_STRING_BYTES = 2**31 - 1
-"""Bytes that an array of plain strings can hold."""
+"""Capacity of an array of plain strings, in bytes."""
 BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-"""Keep the first 0 to 8 bytes of a little-endian word."""
+"""Masks of the first 0 to 8 bytes of a little-endian word."""
 
 
 class RankingColumns(NamedTuple):
-    """The run or the qrels as columns of one length."""
+    """A run or qrels as columns of equal length."""
 
     query: IntArray
-    """The place of the query in `Ranking.queries`."""
+    """Index of the query in `Ranking.queries`."""
     chunk: pa.Array
     value: FloatArray
-    """The score or the grade."""
+    """Score or grade."""
 
     def select_rows(self, rows: IntArray) -> RankingColumns:
         return RankingColumns(self.query[rows], self.chunk_ids(rows), self.value[rows])
 
     def chunk_ids(self, rows: IntArray) -> pa.Array:
-        """The chunks of those rows, as plain strings."""
+        """Return the chunk ids of some rows, as plain strings."""
         return self.chunk.take(pa.array(rows)).cast(pa.large_string())
 
 
@@ -70,7 +70,7 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     query, score = _flatten(results, "score")
     gold_query, gold_grade = _flatten(gold, "grade")
     _check_grades(gold_grade, gold_query, queries)
-    found, chunks, value = _match_dicts(results, gold)
+    hit_query, chunks, value = _match_dicts(results, gold)
 
     def names(rows: IntArray) -> list[str]:
         flat = list(chain.from_iterable(results))
@@ -80,12 +80,12 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     rank = _rank_hits(
         query,
         key,
-        found,
-        _make_sort_keys(found, value[:, 0], queries),
+        hit_query,
+        _make_sort_keys(hit_query, value[:, 0], queries),
         lambda hits: [chunks[i] for i in hits],
         names,
     )
-    return _build_ranking(queries, query, GradedHits(found, rank, value[:, 1]), gold_query, gold_grade)
+    return _build_ranking(queries, query, GradedHits(hit_query, rank, value[:, 1]), gold_query, gold_grade)
 
 
 def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
@@ -124,7 +124,7 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
 
 
 def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) -> KeyArray:
-    """Whole numbers that sort as the rows do: by query, then by score as a 32-bit float, highest first."""
+    """Return integers that sort by query, then by score as a 32-bit float, highest first."""
     with np.errstate(over="ignore"):
         single = score.astype(np.float32)
     # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
@@ -148,7 +148,7 @@ def _rank_hits(
     hit_names: Callable[[IntArray], list[str]],
     names: Callable[[IntArray], list[str]],
 ) -> IntArray:
-    """The ranks of the hits among the rows of their queries, from 1."""
+    """Return the rank of each hit among the rows of its query, from 1."""
     line = key if (key[1:] >= key[:-1]).all() else np.sort(key)
     before = np.searchsorted(line, hit_key)
     count = np.bincount(query)
@@ -179,7 +179,7 @@ def _check_grades(grade: FloatArray, query: IntArray, queries: Sequence[str]) ->
 def _build_ranking(
     queries: Sequence[str], query: IntArray, hits: GradedHits, gold_query: IntArray, grade: FloatArray
 ) -> Ranking:
-    """Put the parts in order: the hits by query and rank, the gold by query and grade."""
+    """Sort the hits by query and rank, and the gold by query and grade."""
     size = len(queries)
     order = np.argsort((hits.query << 32) | hits.rank)
     gain = grade > 0
@@ -201,11 +201,11 @@ def _build_ranking(
 
 
 def _flatten(maps: Sequence[Mapping[str, float]], value_name: str) -> tuple[IntArray, FloatArray]:
-    """The place and the number of every entry of the maps, one after the other."""
+    """Return the map's index and the value of every entry."""
     lengths = np.fromiter(map(len, maps), np.int64, len(maps))
-    every = chain.from_iterable(entries.values() for entries in maps)
+    values = chain.from_iterable(entries.values() for entries in maps)
     try:
-        return np.repeat(np.arange(len(maps)), lengths), np.fromiter(every, np.float64, int(lengths.sum()))
+        return np.repeat(np.arange(len(maps)), lengths), np.fromiter(values, np.float64, int(lengths.sum()))
     except (TypeError, ValueError) as error:
         raise InputError(f"a {value_name} is not a number: {error}.") from error
 
@@ -213,7 +213,7 @@ def _flatten(maps: Sequence[Mapping[str, float]], value_name: str) -> tuple[IntA
 def _match_dicts(
     results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]
 ) -> RetrievedGold:
-    """The gold that was retrieved: its query, its chunk, its score and grade."""
+    """Return query, chunk, score and grade of the retrieved gold."""
     places: list[int] = []
     chunks: list[str] = []
     values: list[tuple[float, float]] = []
@@ -252,7 +252,7 @@ def _read_columns(
 
 
 def _as_strings(column: pa.ChunkedArray) -> pa.Array:
-    """The ids as one array of strings, plain or dictionary-encoded."""
+    """Return the ids as one array of strings, plain or dictionary-encoded."""
     if pa.types.is_dictionary(column.type):
         array = column.unify_dictionaries().combine_chunks()
         return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
@@ -262,7 +262,7 @@ def _as_strings(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
-    """The queries of both columns, and the place of each row's query among them."""
+    """Return the queries of both columns, and the index of each row's query among them."""
     coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
     names = pa.concat_arrays(
         [column.dictionary.cast(pa.large_string()) for column in coded]
@@ -280,7 +280,7 @@ def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
 
 
 def _hash_rows(columns: RankingColumns) -> KeyArray:
-    """Keys of (query, chunk) that are equal where both are; now and then also where they are not."""
+    """Return keys of (query, chunk) that are equal for equal pairs, and rarely for others."""
     if isinstance(columns.chunk, pa.DictionaryArray):
         key: KeyArray = _hash_strings(columns.chunk.dictionary)[columns.chunk.indices.to_numpy()]
     else:
@@ -295,7 +295,7 @@ def _hash_rows(columns: RankingColumns) -> KeyArray:
 
 
 def _hash_strings(strings: pa.Array) -> KeyArray:
-    """A hash of each string, taken eight bytes at a time for many of them together."""
+    """Hash each string, eight bytes at a time for a block of strings."""
     digest = np.zeros(len(strings), np.uint64)
     wide = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
     if len(strings):
@@ -308,7 +308,7 @@ def _hash_strings(strings: pa.Array) -> KeyArray:
 
 
 def _mix_words(digest: KeyArray, ends: IntArray, text: NDArray[np.uint8]) -> None:
-    """Mix the words of each string into its digest, in place."""
+    """Mix the words of each string into its hash, in place."""
     padded = np.concatenate([text, np.zeros(8, np.uint8)])
     window = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, strides=(1,))
     length = np.diff(ends)
@@ -321,7 +321,7 @@ def _mix_words(digest: KeyArray, ends: IntArray, text: NDArray[np.uint8]) -> Non
 
 
 def _join_keys(key: KeyArray, gold_key: KeyArray) -> tuple[IntArray, IntArray]:
-    """The rows of the run that the gold names, and the row of the gold that names each."""
+    """Return the rows of the run that the gold names, and the row of the gold for each."""
     order = np.argsort(gold_key)
     line = gold_key[order]
     # Most rows are not in the gold: a table of the leading bits turns them away before any search.
@@ -331,19 +331,19 @@ def _join_keys(key: KeyArray, gold_key: KeyArray) -> tuple[IntArray, IntArray]:
     blocks = range(0, len(key), BLOCK_ROWS)
     parts = [np.flatnonzero(seen[key[start : start + BLOCK_ROWS] >> shift]) + start for start in blocks]
     row = np.concatenate(parts or [np.zeros(0, np.int64)])
-    wanted = key[row]
+    candidates = key[row]
     at = np.empty(len(row), np.int64)
     # Needles in order walk through the line once, instead of missing the cache at every step.
-    rising = np.argsort(wanted)
-    at[rising] = np.searchsorted(line, wanted[rising])
-    same = line.take(at, mode="clip") == wanted if len(line) else np.zeros(0, np.bool_)
+    rising = np.argsort(candidates)
+    at[rising] = np.searchsorted(line, candidates[rising])
+    same = line.take(at, mode="clip") == candidates if len(line) else np.zeros(0, np.bool_)
     return row[same], order[at[same]]
 
 
 def _match_columns(
     run: RankingColumns, gold: RankingColumns, queries: Sequence[str]
 ) -> tuple[RankingColumns, RankingColumns, tuple[IntArray, IntArray]]:
-    """Both sides with every chunk once to a query, and the rows in which they name the same one."""
+    """Remove repeated chunks of both sides, and return them with the rows that match."""
     keys = [_hash_rows(run), _hash_rows(gold)]
     again = [_locate_repeats(key) for key in keys]
     pairs = _join_keys(*keys)
@@ -355,7 +355,7 @@ def _match_columns(
     elif not any(map(len, again)):
         return run, gold, pairs
     surplus, _ = _locate_duplicates(keys[0], again[0], _make_sort_keys(run.query, run.value, queries))
-    kept = np.delete(np.arange(len(keys[0])), surplus)
+    remaining = np.delete(np.arange(len(keys[0])), surplus)
     surplus, first = _locate_duplicates(keys[1], again[1], gold.value)
     clash = np.flatnonzero(gold.value[surplus] != gold.value[first])
     if len(clash):
@@ -364,11 +364,11 @@ def _match_columns(
             f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.'
         )
     once = np.delete(np.arange(len(keys[1])), surplus)
-    return run.select_rows(kept), gold.select_rows(once), _join_keys(keys[0][kept], keys[1][once])
+    return run.select_rows(remaining), gold.select_rows(once), _join_keys(keys[0][remaining], keys[1][once])
 
 
 def _locate_repeats(key: KeyArray) -> IntArray:
-    """The rows whose key is not theirs alone, those of one key side by side."""
+    """Return the rows whose key is not unique, those of one key side by side."""
     line = np.sort(key)
     if not (line[1:] == line[:-1]).any():
         return np.zeros(0, np.int64)
@@ -379,21 +379,21 @@ def _locate_repeats(key: KeyArray) -> IntArray:
 
 
 def _have_same_chunks(columns: RankingColumns, key: KeyArray, rows: IntArray) -> bool:
-    """Whether the rows that share a key name the same chunk."""
+    """Return whether the rows that share a key name the same chunk."""
     names = columns.chunk_ids(rows)
     differ = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
     return not (differ & (np.diff(key[rows]) == 0)).any()
 
 
 def _locate_duplicates(key: KeyArray, rows: IntArray, order: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """Of the rows that share a key all but the first in `order`, and the row that comes before each."""
+    """Return all rows that share a key but the first in `order`, and the row before each."""
     rows = rows[np.lexsort((order[rows], key[rows]))]
     later = np.flatnonzero(np.diff(key[rows]) == 0) + 1
     return rows[later], rows[later - 1]
 
 
 def _make_exact_keys(run: RankingColumns, gold: RankingColumns) -> list[KeyArray]:
-    """Keys of (query, chunk) that are equal where both are and nowhere else, for when the hashes collide."""
+    """Return keys of (query, chunk) without collisions, for when the hashes collide."""
     both = pa.chunked_array([side.chunk.cast(pa.large_string()) for side in (run, gold)])
     codes = both.combine_chunks().dictionary_encode()
     width = np.uint64(len(codes.dictionary))

@@ -61,12 +61,12 @@ def recall(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Query
     >>> recall(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=2)[0].tolist()
     [0.3333333333333333]
     """
-    found, total = _count_hits(ranking, k, relevant)
-    return found / np.maximum(total, 1), total > 0
+    hits, total = _count_hits(ranking, k, relevant)
+    return hits / np.maximum(total, 1), total > 0
 
 
 def precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
-    """Precision is the share of the first k places that hold a relevant chunk.
+    """Compute the share of the first k places that hold a relevant chunk.
 
     In [0, 1]. Divides by k, also where fewer were retrieved; without k by the number retrieved. Undefined
     as `recall`. As trec_eval's `P` and `set_P`.
@@ -74,36 +74,36 @@ def precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Qu
     >>> precision(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=10)[0].tolist()
     [0.2]
     """
-    found, total = _count_hits(ranking, k, relevant)
-    return found / (np.maximum(ranking.retrieved_counts, 1) if k is None else k), total > 0
+    hits, total = _count_hits(ranking, k, relevant)
+    return hits / (np.maximum(ranking.retrieved_counts, 1) if k is None else k), total > 0
 
 
 def f1(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
-    """F1 is the harmonic mean of precision and recall at the same k.
+    """Compute the harmonic mean of precision and recall at the same k.
 
     In [0, 1]; 0.0 where both are. Undefined as `recall`. Without k as trec_eval's `set_F`.
 
     >>> f1(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}))[0].tolist()
     [0.6666666666666666]
     """
-    found, total = _count_hits(ranking, k, relevant)
-    return 2 * found / np.maximum(total + (ranking.retrieved_counts if k is None else k), 1), total > 0
+    hits, total = _count_hits(ranking, k, relevant)
+    return 2 * hits / np.maximum(total + (ranking.retrieved_counts if k is None else k), 1), total > 0
 
 
 def hit(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
-    """Hit is 1 where a relevant chunk stands among the first k, else 0.
+    """Return 1 if a relevant chunk is among the first k, else 0.
 
     Undefined as `recall`. As trec_eval's `success`.
 
     >>> hit(ranking_from_lists(["x", "a"], {"a": 1}), k=1)[0].tolist()
     [0.0]
     """
-    found, total = _count_hits(ranking, k, relevant)
-    return (found > 0).astype(np.float64), total > 0
+    hits, total = _count_hits(ranking, k, relevant)
+    return (hits > 0).astype(np.float64), total > 0
 
 
 def reciprocal_rank(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
-    """Reciprocal rank is 1 / the rank of the first relevant chunk, 0 where none is among the first k.
+    """Compute 1 / the rank of the first relevant chunk, 0 if none is among the first k.
 
     In [0, 1]. Undefined as `recall`. As trec_eval's `recip_rank` (Voorhees 1999).
 
@@ -127,14 +127,14 @@ def average_precision(ranking: Ranking, k: int | None = None, relevant: float = 
     [0.8333333333333333]
     """
     query, rank = _select_relevant(ranking.retrieved, k, relevant)
-    found = np.bincount(query, minlength=len(ranking.queries))
-    order = np.arange(1, len(query) + 1) - (found.cumsum() - found)[query]
+    hits = np.bincount(query, minlength=len(ranking.queries))
+    order = np.arange(1, len(query) + 1) - (hits.cumsum() - hits)[query]
     total = _count_relevant(ranking, relevant)
-    return np.bincount(query, order / rank, len(found)) / np.maximum(total, 1), total > 0
+    return np.bincount(query, order / rank, len(hits)) / np.maximum(total, 1), total > 0
 
 
 def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str = "linear") -> QueryValues:
-    """Normalised discounted cumulative gain is the gain of the first k over that of a perfect ranking.
+    """Compute the discounted cumulative gain of the first k over that of a perfect ranking.
 
     In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is made of all gold and cut
     at k as well. `gain="linear"` takes the grade (Järvelin & Kekäläinen 2002, and trec_eval's `ndcg` and
@@ -155,7 +155,7 @@ def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str 
 
 
 def r_precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
-    """R-precision is the precision at R, the number of relevant chunks of the query.
+    """Compute the precision at R, the number of relevant chunks of the query.
 
     In [0, 1]. It sets its own cut; k, if given, cuts further. Undefined as `recall`. As trec_eval's `Rprec`.
 
@@ -177,7 +177,7 @@ RANK_METRICS: dict[str, Callable[..., QueryValues]] = {
     "recall": recall,
     "reciprocal_rank": reciprocal_rank,
 }
-"""Every formula by its name in the catalogue."""
+"""Formulas by their name in the catalog."""
 
 
 def _exponential_gain(grade: FloatArray) -> FloatArray:
@@ -190,11 +190,11 @@ GAIN_FUNCTIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "linear": lambda grade: grade,
     "exponential": _exponential_gain,
 }
-"""What a grade is worth to `ndcg`."""
+"""Gain of a grade in `ndcg`."""
 
 
 def compute_rank_metric(name: str, ranking: Ranking, k: int | None = None, **parameters: Any) -> QueryValues:
-    """Compute the metric of that name.
+    """Compute a ranking metric by name.
 
     `parameters` are `relevant` and, for ndcg, `gain`. Raises `UnknownName` for another name, and
     `UsageError` for k or `relevant` that are not above 0.
@@ -217,7 +217,7 @@ def _check_arguments(k: int | None, relevant: float) -> None:
 
 
 def _select_relevant(hits: GradedHits, k: int | None, relevant: float) -> tuple[IntArray, IntArray]:
-    """The query and the rank of the relevant hits among the first k."""
+    """Return the query and the rank of the relevant hits among the first k."""
     _check_arguments(k, relevant)
     keep = hits.grade >= relevant
     if k is not None:
@@ -226,12 +226,12 @@ def _select_relevant(hits: GradedHits, k: int | None, relevant: float) -> tuple[
 
 
 def _count_relevant(ranking: Ranking, relevant: float) -> IntArray:
-    """How many relevant chunks there are for each query."""
+    """Count the relevant chunks of each query."""
     return np.bincount(ranking.ideal.query[ranking.ideal.grade >= relevant], minlength=len(ranking.queries))
 
 
 def _count_hits(ranking: Ranking, k: int | None, relevant: float) -> tuple[IntArray, IntArray]:
-    """How many relevant chunks were found among the first k, and how many there are."""
+    """Count the relevant chunks among the first k, and all relevant ones."""
     query, _ = _select_relevant(ranking.retrieved, k, relevant)
     return np.bincount(query, minlength=len(ranking.queries)), _count_relevant(ranking, relevant)
 
