@@ -25,7 +25,7 @@ from ragfault.io.runs import Manifest
 from ragfault.judges.cards import list_cards, load_card
 from ragfault.metrics import DEFAULT_METRICS, MetricDefinition, get_definitions, parse_metric
 from ragfault.metrics.aliases import ALIASES
-from ragfault.metrics.expressions import format_expression
+from ragfault.metrics.catalog import format_metric
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.reports.terminal import agreement, bisection
 from ragfault.reports.terminal.judge_card import build_figure_lines
@@ -83,7 +83,7 @@ def catalogue() -> str:
 
 
 def _entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
-    text = format_expression(entry.name, None, entry.parameters.items()) + ("@k" if entry.has_cutoff else "")
+    text = format_metric(entry.name, entry.parameters.items()) + ("@k" if entry.has_cutoff else "")
     low, high = entry.range
     yield f"### {'**' if default else ''}`{text}`{'**' if default else ''}\n"
     yield entry.docstring.split(">>>")[0].strip() + "\n"

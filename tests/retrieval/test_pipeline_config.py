@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.records import Chunk, Document
-from ragfault.retrieval.expressions import format_expression, parse_expression
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline_config import (
     PipelineConfig,
@@ -40,66 +37,6 @@ SAMPLES = {
     "adaptive": "adaptive(0.1)",
 }
 """Calls of stages that need a value, or a lighter part than their own default."""
-
-plain = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-)
-names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(
-    lambda name: (
-        name
-        not in (
-            "and",
-            "as",
-            "in",
-            "is",
-            "if",
-            "or",
-            "not",
-            "def",
-            "for",
-            "try",
-            "del",
-            "from",
-            "with",
-            "else",
-            "elif",
-            "pass",
-            "from",
-            "async",
-            "await",
-            "break",
-            "class",
-            "except",
-            "global",
-            "import",
-            "lambda",
-            "raise",
-            "return",
-            "while",
-            "yield",
-            "assert",
-            "finally",
-            "nonlocal",
-            "continue",
-        )
-    )
-)
-
-
-@given(names, st.lists(plain | st.lists(plain), max_size=3), st.dictionaries(names, plain, max_size=3))
-def test_a_call_that_was_written_is_read_back(name: str, values: list[object], options: dict[str, object]):
-    """What is put together by `write_call` is taken apart by `read_call`, whatever it holds."""
-    call = parse_expression(format_expression(name, values, options))
-    assert (call.name, list(call.arguments), call.options) == (name, values, options)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "top(", "top(5", "top)5(", "top(__import__('os'))", "top(1+1)", "top(k=1, k=2)"]
-)
-def test_what_is_no_call_is_refused(text: str):
-    """A text that is no call, or that would compute something, is refused and never run."""
-    with pytest.raises(UsageError):
-        parse_expression(text)
 
 
 @pytest.fixture(scope="module")

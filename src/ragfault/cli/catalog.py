@@ -47,13 +47,14 @@ def _list_metrics(layer: str | None) -> None:
 
 
 def _explain_metric(text: str) -> None:
+    from ragfault.expressions import parse_expression
     from ragfault.metrics import get_definitions
     from ragfault.metrics.aliases import explain_aliases, resolve_alias
-    from ragfault.metrics.expressions import format_expression, parse_expression
+    from ragfault.metrics.catalog import format_metric
 
     for line in explain_aliases(text):
         click.echo(f"{line}\n")
-    name = parse_expression(resolve_alias(text))[0]
+    name = parse_expression(resolve_alias(text), "metric").name
     catalogue = get_definitions()
     if name not in catalogue:
         from ragfault.metrics import parse_metric
@@ -63,7 +64,7 @@ def _explain_metric(text: str) -> None:
     low, high = entry.range
     described = entry.docstring.split(">>>")[0].rstrip()
     click.secho(
-        format_expression(name, None, entry.parameters.items()) + ("@k" if entry.has_cutoff else ""),
+        format_metric(name, entry.parameters.items()) + ("@k" if entry.has_cutoff else ""),
         bold=True,
     )
     click.echo(f"\n{described}\n")

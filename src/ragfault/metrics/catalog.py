@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Literal, get_args, get_type_hints
@@ -18,7 +18,7 @@ from typing import Literal, get_args, get_type_hints
 from msgspec import Struct
 
 from ragfault.errors import MissingExtra, UnknownName, UsageError
-from ragfault.metrics.expressions import ParameterValue, format_expression, parse_expression
+from ragfault.expressions import Scalar, format_expression, parse_expression
 from ragfault.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.records import Layer, Score, Trace, Verdicts
 
@@ -65,7 +65,7 @@ class MetricDefinition(Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()
     has_cutoff: bool = False
     """Whether the metric accepts a cut-off `@k`."""
-    parameters: dict[str, ParameterValue] = {}
+    parameters: dict[str, Scalar] = {}
     """Parameters and their defaults."""
     positive: tuple[str, ...] = ()
     """Parameters that must be above 0."""
@@ -93,11 +93,11 @@ class Metric(Struct, frozen=True):
 
     name: str
     k: int | None = None
-    parameters: tuple[tuple[str, ParameterValue], ...] = ()
+    parameters: tuple[tuple[str, Scalar], ...] = ()
     """Parameters that differ from their defaults, sorted by name."""
 
     def __str__(self) -> str:
-        return format_expression(self.name, self.k, self.parameters)
+        return format_metric(self.name, self.parameters, self.k)
 
     @property
     def definition(self) -> MetricDefinition:
@@ -111,6 +111,19 @@ class Metric(Struct, frozen=True):
         if any(key in definition.scales for key, _ in self.parameters):
             return -math.inf, math.inf
         return definition.range
+
+
+def format_metric(name: str, parameters: Iterable[tuple[str, Scalar]], k: int | None = None) -> str:
+    """Format a metric expression, whole decimals as integers.
+
+    >>> format_metric("recall", [("relevant", 2.0)], 20)
+    'recall(relevant=2)@20'
+    """
+    options = {
+        key: int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+        for key, value in parameters
+    }
+    return format_expression(name, (), options, k)
 
 
 _catalog: dict[str, MetricDefinition] = {}
@@ -236,7 +249,9 @@ def parse_metric(text: str) -> Metric:
     >>> parse_metric("ndcg@10") == parse_metric(" ndcg(gain=linear) @ 10 ")
     True
     """
-    name, k, given = parse_expression(text)
+    name, arguments, given, k = parse_expression(text, "metric")
+    if arguments:
+        raise UsageError(f'"{text}": cannot read "{arguments[0]}". Write parameter=value, …')
     definition = _get_definition(name)
     if k is not None and not definition.has_cutoff:
         raise UsageError(f'"{text}": {name} has no cut-off. Ask for: {name}')
@@ -255,7 +270,7 @@ def parse_metric(text: str) -> Metric:
     return Metric(name, k, tuple(sorted(changed.items())))
 
 
-def _check_parameter(definition: MetricDefinition, key: str, value: ParameterValue) -> None:
+def _check_parameter(definition: MetricDefinition, key: str, value: Scalar) -> None:
     """Raise UsageError if a value is of another kind than the parameter's default, or not one of its choices."""
     default = definition.parameters[key]
     expression = f"{definition.name}({key}={value})"
@@ -275,7 +290,7 @@ def _check_parameter(definition: MetricDefinition, key: str, value: ParameterVal
         raise UsageError(f"{expression}: {key} is like {default!r}, and {value!r} is not.")
 
 
-def _cast_like(value: ParameterValue, default: ParameterValue) -> ParameterValue:
+def _cast_like(value: Scalar, default: Scalar) -> Scalar:
     """Cast a value to the type of its default, so that equal metrics print alike."""
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
@@ -294,7 +309,7 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
     failure = _get_failure(definition, verdicts)
     if failure is not None:
         return _make_score(metric, definition, trace, "failed", None, failure)
-    keywords: dict[str, ParameterValue] = dict(metric.parameters)
+    keywords: dict[str, Scalar] = dict(metric.parameters)
     if metric.k is not None:
         keywords["k"] = metric.k
     try:

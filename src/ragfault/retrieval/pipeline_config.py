@@ -12,10 +12,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.expressions import parse_expression
 from ragfault.records import Document
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.embedders import load_embedder
-from ragfault.retrieval.expressions import parse_expression
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stages import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from ragfault.errors import UnknownName, UsageError
+from ragfault.expressions import Expression, parse_expression
 from ragfault.protocols import Generator, Reranker
-from ragfault.retrieval.expressions import CallExpression, parse_expression
 from ragfault.retrieval.filters import infer_conditions, require_metadata
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Stage
@@ -229,7 +229,7 @@ def make_stage(expression: str, index: ChunkIndex) -> Stage:
         raise UsageError(f'the stage "{expression}" cannot be made: {error}.') from error
 
 
-def check_stage(expression: str) -> CallExpression:
+def check_stage(expression: str) -> Expression:
     """The call of a stage, refused where the stage or an option does not exist, or a value is lacking or too many.
 
     >>> check_stage("top(kk=5)")

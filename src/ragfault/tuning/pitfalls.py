@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError, UsageError
+from ragfault.expressions import parse_expression
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.retrieval.chunking import load_chunker
-from ragfault.retrieval.expressions import parse_expression
 from ragfault.retrieval.index import IndexManifest
 from ragfault.retrieval.pipeline_config import (
     UNFITTED_SUFFIX,
@@ -144,7 +144,7 @@ def _count_chunks_left(config: PipelineConfig) -> int:
 
 def _read_number(text: str, place: int, key: str, default: int) -> int:
     """A whole number among the values of a stage. Raises UsageError for anything else."""
-    _, values, options = parse_expression(text)
+    _, values, options, _ = parse_expression(text)
     found = options.get(key, values[place] if len(values) > place else None)
     if found is None:
         return min(default, COUNT_DEFAULTS.get(parse_expression(text).name, default))

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ragfault.errors import UnknownName, UsageError
+from ragfault.expressions import format_expression, parse_expression
 from ragfault.io.field_values import make_content_id
 from ragfault.protocols import Embedder
 from ragfault.records import Chunk, Document
@@ -24,7 +25,6 @@ from ragfault.retrieval.chunking.token_spans import (
     split_with_overlap,
 )
 from ragfault.retrieval.embedders import load_embedder
-from ragfault.retrieval.expressions import format_expression, parse_expression
 
 CHUNKER_KINDS: dict[str, Callable[[str, TextBlocks], PartBoundaries] | None] = {
     "fixed": None,
@@ -308,7 +308,7 @@ def _check_integer(expression: str, name: str, value: Any) -> int:
 
 def _parse_chunker(expression: str) -> tuple[str, dict[str, Any]]:
     """Take the text of a chunker apart into name and parameters."""
-    name, values, options = parse_expression(expression)
+    name, values, options, _ = parse_expression(expression, "chunker")
     if len(values) > 1:
         raise UsageError(f'"{expression}": the size alone stands by itself. Write NAME(SIZE, overlap=…).')
     if values and "size" in options:
