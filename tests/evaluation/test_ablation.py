@@ -537,7 +537,7 @@ def recorded(find, answer) -> list[Trace]:
 
 
 def test_replay_is_the_experiment_when_retrieval_is_deterministic(tmp_path: Path):
-    """On stored chunks with both generators the figures are those of `isolate` with the retrievers that found them."""
+    """On stored chunks with both generators the figures are those of `ablate` with the retrievers that found them."""
     copy, invent = (lambda query, chunks: chunks[0].text), (lambda query, chunks: "Golden trumpets on Mars.")
     old, new = recorded(finding(), copying), recorded(finding(0, 4, 9), inventing)
     run = evaluate(old, tmp_path / "old", metrics=["error"])
