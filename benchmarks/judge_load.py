@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from endpoint import some  # noqa: E402 - from the tests, which are no package
+from endpoint import make_traces  # noqa: E402 - from the tests, which are no package
 from ragfault.evaluation import evaluate  # noqa: E402
 from ragfault.io.runs import Run  # noqa: E402
 
@@ -107,7 +107,7 @@ def main() -> None:
                 "cache": f"{folder}/cache.sqlite",
             }
             wall, cpu = time.perf_counter(), time.process_time()
-            run = evaluate(some(asked.count), Path(folder, "run"), judge="llm:m", options=options)
+            run = evaluate(make_traces(asked.count), Path(folder, "run"), judge="llm:m", options=options)
             told(run, counted(url), time.perf_counter() - wall, time.process_time() - cpu)
     finally:
         process.kill()

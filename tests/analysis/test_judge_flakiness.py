@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from endpoint import serving, some
+from endpoint import make_traces, serve_model
 from ragfault.analysis import compare, pair_runs
 from ragfault.analysis.comparison.judge_flakiness import (
     JudgeFlakiness,
@@ -95,12 +95,12 @@ def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.Mon
     """One repeat of a judge that is paid for stays within it, three do not: together they never pass it."""
     monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
-    with serving() as server:
+    with serve_model() as server:
         options = {"base_url": server.url, "cache": "none", "max_tokens": 300, "budget_tokens": 40_000}
         with pytest.raises(BudgetExceeded, match="--budget"):
-            repeat_judge("llm:m", some(12), k=3, options=options)
+            repeat_judge("llm:m", make_traces(12), k=3, options=options)
         assert 20_000 < server.tokens <= 40_000
-        assert repeat_judge("llm:m", some(12), k=3, options={**options, "budget_tokens": 10**6}).deterministic
+        assert repeat_judge("llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}).deterministic
     assert command(["judge", "repeat", "t.jsonl", "--judge", "llm:m", "--cache", "kept.sqlite"]) == 2
 
 

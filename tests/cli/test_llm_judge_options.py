@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("openai", reason="the extra `llm` is not installed")
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
 
-from endpoint import Server, serving
+from endpoint import Server, serve_model
 from ragfault.errors import BudgetExceeded, UnknownName, UsageError
 from ragfault.judges.llm.judge import LLMGenerator
 from ragfault.judges.llm.transport.calls import CallFailed
@@ -30,7 +30,7 @@ CHUNKS = (
 
 @pytest.fixture
 def server():
-    with serving() as made:
+    with serve_model() as made:
         yield made
 
 
@@ -93,7 +93,7 @@ def test_what_was_paid_for_is_kept_and_the_budget_holds(server: Server, tmp_path
 
 def test_a_reply_that_is_no_list_of_lines_is_a_failure():
     """Nothing is searched for that the model did not clearly write."""
-    with serving({"malformed": 1.0}) as server:
+    with serve_model({"malformed": 1.0}) as server:
         made = asked(server)
         with pytest.raises(CallFailed, match="list of lines"):
             made.generate("Write.", "fares")

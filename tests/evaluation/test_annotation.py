@@ -314,7 +314,9 @@ def test_unknown_kinds_and_picks_are_refused(made: Run, tmp_path: Path, capsys: 
     path = str(tmp_path / "labels.jsonl")
     assert command(["label", str(made.path), "-o", path, "--only", "clam"]) == 2
     assert 'no kind of item "clam". Did you mean "claim"?' in capsys.readouterr().err
-    (tmp_path / "picks.jsonl").write_text('{"trace": "z", "chance": 0.5, "uncertainty": 0.1}\n', encoding="utf-8")
+    (tmp_path / "picks.jsonl").write_text(
+        '{"trace": "z", "chance": 0.5, "uncertainty": 0.1}\n', encoding="utf-8"
+    )
     assert command(["label", str(made.path), "-o", path, "--from", str(tmp_path / "picks.jsonl")]) == 2
     assert "name no trace of these" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from endpoint import serving, some
+from endpoint import make_traces, serve_model
 from ragfault.cli import run_command as command
 from ragfault.errors import BudgetExceeded, InputError, UsageError
 from ragfault.evaluation import evaluate
@@ -141,14 +141,14 @@ def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.Mon
     """Two judges that are paid for never spend more together; each is told what it spent itself."""
     monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
-    with serving() as server:
+    with serve_model() as server:
         options = {"base_url": server.url, "max_tokens": 300, "budget_tokens": 10**6}
-        found = compare_judges("llm:m", "llm:n", some(4), options=(options, options))
+        found = compare_judges("llm:m", "llm:n", make_traces(4), options=(options, options))
         assert [speed.usage.calls for speed in found.speeds if speed and speed.usage] == [8, 8]
         before = server.tokens
         less = {**options, "budget_tokens": 30_000, "cache": "none"}
         with pytest.raises(BudgetExceeded):
-            compare_judges("llm:m", "llm:n", some(12), options=(less, less))
+            compare_judges("llm:m", "llm:n", make_traces(12), options=(less, less))
         assert server.tokens - before <= 30_000
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import Server, serving
+from endpoint import Server, serve_model
 from ragfault.errors import UsageError
 from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
 from ragfault.records import TokenCounts, Trace
@@ -95,7 +95,7 @@ def pieces() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def desk() -> Iterator[Server]:
-    with serving(kind=Desk) as server:
+    with serve_model(kind=Desk) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""Laws of the attack set: texts that try to sway the judge change no fence, no instruction, no other verdict."""
+"""Laws of the attack set: hostile texts change no fence, no instruction, no other verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace, plan_calls
 from ragfault.judges.llm.transport.calls import ModelCall
 from ragfault.records import Chunk, Citation, Trace
-from scripted import Scripted, right
+from scripted import Scripted, complete_reply
 
 ATTACKS = tomllib.loads((Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8"))[
     "attack"
@@ -34,7 +34,7 @@ attacks = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["
 
 
 def trace(place: str, text: str) -> Trace:
-    """A trace with an attack in one place."""
+    """Build a trace with an attack in one place."""
     return Trace(
         id="1",
         query=text if place == "query" else QUERY,
@@ -49,11 +49,18 @@ def trace(place: str, text: str) -> Trace:
     )
 
 
-def texts(one: Trace) -> set[str]:
-    """All texts of a trace, as a model may see them."""
-    held = [one.query, one.answer or "", *(chunk.text for chunk in one.chunks or ()), *(one.facts or ())]
-    cited = [text or "" for citation in one.citations or () for text in (citation.claim, citation.quote)]
-    return {remove_hidden(text) for text in (*held, *one.references, *cited)}
+def texts(trace: Trace) -> set[str]:
+    """Return all texts of a trace, as a model may see them."""
+    plain_texts = [
+        trace.query,
+        trace.answer or "",
+        *(chunk.text for chunk in trace.chunks or ()),
+        *(trace.facts or ()),
+    ]
+    citation_texts = [
+        text or "" for citation in trace.citations or () for text in (citation.claim, citation.quote)
+    ]
+    return {remove_hidden(text) for text in (*plain_texts, *trace.references, *citation_texts)}
 
 
 def test_there_are_many():
@@ -112,7 +119,7 @@ def test_it_is_flagged(attack: dict[str, str]):
 
 def obedient(call: ModelCall) -> str:
     """A model that believes whatever JSON a text holds, and adds it to its own reply."""
-    reply = right(call, chunks={"c1": {"relevance": 0.1}, "c2": {"relevance": 0.9}})
+    reply = complete_reply(call, chunks={"c1": {"relevance": 0.1}, "c2": {"relevance": 0.9}})
     for part in parse_fences(call.messages[1].text):
         for found in re.findall(r"\{.*\}", part.text, re.DOTALL):
             try:

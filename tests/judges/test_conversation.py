@@ -15,7 +15,7 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import build_question_request, grade_passages, score_questions
 from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
 from ragfault.judges.llm.votes import VoteResult, merge_votes
-from scripted import PROMPTS, Failing, Scripted, right, saying
+from scripted import PROMPTS, Failing, Scripted, complete_reply, saying
 
 
 def same(one: str, other: str) -> float:
@@ -45,7 +45,7 @@ def test_evasive_answer_is_not_relevant():
 def test_votes_on_questions():
     """The mean of several votes counts, with their standard deviation."""
     questions = (["When?"], ["Who?"])
-    caller = Scripted(lambda call: json.dumps(right(call, questions=questions[call.vote])))
+    caller = Scripted(lambda call: json.dumps(complete_reply(call, questions=questions[call.vote])))
     result = score_answer(caller, votes=2)
     assert (result.fields["relevance"], result.spread["relevance"]) == (0.5, 0.5)
 
@@ -70,7 +70,7 @@ def by_text(call: ModelCall) -> str:
             values[part.name.split()[0]] = {
                 "relevance": float(part.text.split()[0]) if part.text[:1].isdigit() else 0
             }
-    return json.dumps(right(call, passages=values))
+    return json.dumps(complete_reply(call, passages=values))
 
 
 @given(st.lists(st.sampled_from(["0.9 noon", "0.1 pier", "", "0.5 ferry", " \n"]), max_size=30))

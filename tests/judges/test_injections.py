@@ -1,4 +1,4 @@
-"""Laws of suspicion: what looks like an order is found in whatever disguise, and what does not is left alone."""
+"""Laws of injection detection: instructions are detected in any disguise, and harmless texts pass."""
 
 from __future__ import annotations
 

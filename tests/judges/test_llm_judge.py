@@ -21,7 +21,7 @@ from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
 from ragfault.judges.llm.transport.reply_cache import create_key_builder
 from ragfault.records import Chunk, Trace
-from scripted import PROMPTS, TRACE, Failing, Scripted, judge, right, saying
+from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, saying
 
 # --- identity --------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ def test_order_is_nothing(seed: int):
     said = {"chunks": {"c2": {"relevance": 0.8}}, "claims": {"s1": {"support": "contradicted", "p": 0.1}}}
 
     def shuffled(call: ModelCall) -> str:
-        reply = list(right(call, **said).items())
+        reply = list(complete_reply(call, **said).items())
         random.Random(seed).shuffle(reply)
         for _, held in reply:
             if isinstance(held, list):
@@ -182,7 +182,7 @@ def test_nothing_shifts(data: st.DataObject):
     """Whatever a model leaves out, doubles, renames or spoils, what it says of a thing is said of that or lost."""
 
     def spoilt(call: ModelCall) -> str:
-        reply = right(call, **DISTINCT)
+        reply = complete_reply(call, **DISTINCT)
         for held in (reply.get("chunks", []), reply.get("claims", [])):
             for item in list(held):
                 SPOILERS[data.draw(st.sampled_from(["keep", *SPOILERS]))](held, item)
@@ -216,7 +216,7 @@ def test_one_repair_for_what_lacks():
     """What a reply lacks is asked for once more, by id alone, after the conversation; the rest is not asked again."""
 
     def forgetful(call: ModelCall) -> str:
-        reply = right(call)
+        reply = complete_reply(call)
         if len(call.messages) == 2 and "chunks" in reply:
             del reply["chunks"][1]
             reply["chunks"][1]["relevance"] = 3
@@ -240,7 +240,7 @@ def test_what_lacks_twice_is_lost():
     """What is left out twice is named; what was judged stays, and no third request is made."""
 
     def stubborn(call: ModelCall) -> str:
-        reply = right(call)
+        reply = complete_reply(call)
         reply["chunks"] = [one for one in reply.get("chunks", []) if one["id"] == "c2"]
         reply.pop("harm", None)
         return json.dumps(reply)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from endpoint import some
+from endpoint import make_traces
 
 pytest.importorskip("openai", reason="needs the extra llm")
 
@@ -106,7 +106,7 @@ def tables(path: Path) -> list[bytes]:
 
 def test_a_run_killed_ten_times_pays_again_for_what_was_under_way_alone(tmp_path: Path):
     """After ten kills at random points the run is the very same; calls in flight alone are paid twice, and count."""
-    write_traces(some(TRACES), tmp_path / "traces.jsonl")
+    write_traces(make_traces(TRACES), tmp_path / "traces.jsonl")
     draw = random.Random(7)
     with elsewhere() as server:
         assert ended(begun(tmp_path, server, "calm", cache="calm")) == (0, "")
@@ -126,7 +126,7 @@ def test_a_run_killed_ten_times_pays_again_for_what_was_under_way_alone(tmp_path
 
 def test_a_budget_holds_over_kills(tmp_path: Path):
     """However often a run is killed and taken up again, what the endpoint served stays within its budget."""
-    write_traces(some(TRACES), tmp_path / "traces.jsonl")
+    write_traces(make_traces(TRACES), tmp_path / "traces.jsonl")
     draw = random.Random(8)
     most = 150_000
     flags = ("--max-tokens", "200", "--budget")
@@ -145,7 +145,7 @@ def test_a_budget_holds_over_kills(tmp_path: Path):
 
 def test_an_interrupted_run_keeps_what_was_under_way(tmp_path: Path):
     """Ctrl-C waits for the replies to what was sent: going on afterwards repeats nothing at all."""
-    write_traces(some(TRACES), tmp_path / "traces.jsonl")
+    write_traces(make_traces(TRACES), tmp_path / "traces.jsonl")
     with elsewhere() as server:
         process = begun(tmp_path, server, "run")
         while server.counts()["calls"] < 40:

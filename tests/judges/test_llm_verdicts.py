@@ -1,4 +1,4 @@
-"""Laws of the LLM judge's verdicts: evidence, levels, pictures, tables, votes, and relevance by questions."""
+"""Laws of the LLM judge's verdicts: evidence, levels, images, tables, votes, and relevance by questions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.calls import CallFailed
 from ragfault.records import Chunk, Evidence, Trace, Verdicts
-from scripted import PROMPTS, TRACE, Failing, Scripted, judge, right, saying, wanted
+from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, requested_ids, saying
 
 # --- claims and evidence ---------------------------------------------------------------------------
 
 
-def claim(prompts: PromptSet = PROMPTS, **said: Any):
-    """What becomes of what is said of the first claim."""
-    return (judge(caller=saying(claims={"s1": said}), prompts=prompts).claim or ())[0]
+def claim(prompts: PromptSet = PROMPTS, **fields: Any):
+    """Return the verdict on the first claim for a given reply."""
+    return (judge(caller=saying(claims={"s1": fields}), prompts=prompts).claim or ())[0]
 
 
 @given(p=st.floats(0, 1), support=st.sampled_from(["supported", "inferred", "unsupported", "contradicted"]))
 @settings(max_examples=40, deadline=None)
 def test_probability_goes_with_the_label(p: float, support: str):
-    """A probability lies on the side of the bar that the label says; near the bar it is unsure."""
-    seen = claim(support=support, p=p)
-    assert seen.support == support
-    assert seen.p is not None
-    assert (seen.p >= 0.5) == (support in {"supported", "inferred"})
-    assert seen.p in {p, 0.5, 0.49}
-    assert seen.unsure == (1 / 3 <= seen.p <= 2 / 3)
+    """A probability lies on the side of the threshold that the label states; near the bar it is unsure."""
+    verdict = claim(support=support, p=p)
+    assert verdict.support == support
+    assert verdict.p is not None
+    assert (verdict.p >= 0.5) == (support in {"supported", "inferred"})
+    assert verdict.p in {p, 0.5, 0.49}
+    assert verdict.unsure == (1 / 3 <= verdict.p <= 2 / 3)
 
 
 def test_quotes_are_looked_up():
@@ -46,49 +46,49 @@ def test_quotes_are_looked_up():
     )
     assert claim(chunk="c3", quote="cost two euros").evidence == (Evidence(chunk="y", start=6, end=20),)
     assert claim(chunk="c9", quote="cost two euros").evidence == (Evidence(chunk="y", start=6, end=20),)
-    lost = claim(chunk="c1", quote="leaves at midnight")
-    assert lost.evidence == ()
-    assert lost.misquoted
+    unlocated = claim(chunk="c1", quote="leaves at midnight")
+    assert unlocated.evidence == ()
+    assert unlocated.misquoted
     assert not claim(chunk="", quote="").misquoted
 
 
-def test_bars_and_levels_of_a_lens():
-    """Levels of relevance and bars of support are those of the lens; its guidance stands in the prompts."""
-    lens = DomainProfile(
+def test_thresholds_and_levels_of_a_profile():
+    """Relevance levels and support thresholds are those of the profile; its guidance is part of the prompts."""
+    profile = DomainProfile(
         name="strict",
         levels=RelevanceLevels(high=0.95, medium=0.9, low=0.6),
         support=SupportThresholds(supported=0.8, inferred=0.6),
         prompts=PromptWording(guidance="Mind the piers."),
     )
-    prompts = load_prompts(lens)
+    prompts = load_prompts(profile)
     assert claim(prompts, p=0.7).support == "inferred"
-    low = claim(prompts, p=0.55)
-    assert (low.support, low.p) == ("unsupported", 0.49)
-    assert "threshold of the profile" in (low.reason or "")
-    seen = judge(caller=saying(chunks={"c1": {"relevance": 0.91}}), prompts=prompts)
-    assert [one.level for one in seen.chunk or ()] == ["medium", "none", "none"]
+    verdict = claim(prompts, p=0.55)
+    assert (verdict.support, verdict.p) == ("unsupported", 0.49)
+    assert "threshold of the profile" in (verdict.reason or "")
+    verdicts = judge(caller=saying(chunks={"c1": {"relevance": 0.91}}), prompts=prompts)
+    assert [chunk.level for chunk in verdicts.chunk or ()] == ["medium", "none", "none"]
 
 
 def test_grounded_is_the_least_probable_claim():
     """An answer is as grounded as its least probable claim; that is not known where one is lost, or without chunks."""
-    seen = judge(caller=saying(claims={"s2": {"support": "unsupported", "p": 0.2}}))
-    assert seen.answer is not None
-    assert seen.answer.grounded == 0.2
-    lost = judge(caller=saying(claims={"s2": {"p": 7}}))
-    assert lost.answer is not None
-    assert lost.answer.grounded is None
-    none = judge(msgspec.structs.replace(TRACE, chunks=None))
-    assert none.answer is not None
-    assert none.answer.grounded is None
+    verdicts = judge(caller=saying(claims={"s2": {"support": "unsupported", "p": 0.2}}))
+    assert verdicts.answer is not None
+    assert verdicts.answer.grounded == 0.2
+    incomplete = judge(caller=saying(claims={"s2": {"p": 7}}))
+    assert incomplete.answer is not None
+    assert incomplete.answer.grounded is None
+    without_chunks = judge(msgspec.structs.replace(TRACE, chunks=None))
+    assert without_chunks.answer is not None
+    assert without_chunks.answer.grounded is None
 
 
 def test_the_best_reference_counts():
     """Of several references that the chunks cover best is the one that recall is told of."""
     references = ("The pier is old. The sea is cold. Gulls cry.", "It leaves at twelve. Buses run daily.")
-    one = msgspec.structs.replace(TRACE, facts=None, reference=references)
-    said = {f"t{n}": {"covered": n in {1, 4}} for n in range(1, 6)}
-    seen = judge(one, saying(statements=said))
-    assert [(item.statement, item.covered) for item in seen.recall or ()] == [
+    trace = msgspec.structs.replace(TRACE, facts=None, reference=references)
+    statements = {f"t{n}": {"covered": n in {1, 4}} for n in range(1, 6)}
+    verdicts = judge(trace, saying(statements=statements))
+    assert [(item.statement, item.covered) for item in verdicts.recall or ()] == [
         ("It leaves at twelve.", True),
         ("Buses run daily.", False),
     ]
@@ -97,9 +97,12 @@ def test_the_best_reference_counts():
 def test_citations_that_point_nowhere():
     """A citation of a chunk that was not retrieved supports nothing, and nobody is asked about it."""
     caller = Scripted()
-    seen = judge(caller=caller)
-    assert [(one.supports, one.p) for one in seen.citation or ()] == [(True, 0.9), (False, 0.0)]
-    assert wanted(caller.calls[1])["citations"] == ["k1"]
+    verdicts = judge(caller=caller)
+    assert [(citation.supports, citation.p) for citation in verdicts.citation or ()] == [
+        (True, 0.9),
+        (False, 0.0),
+    ]
+    assert requested_ids(caller.calls[1])["citations"] == ["k1"]
 
 
 # --- pictures and tables ---------------------------------------------------------------------------
@@ -114,41 +117,43 @@ def test_pictures():
         Chunk(id="b", kind="image", metadata={"image_url": "https://pier.example/b.png"}),
         Chunk(id="c", text="Words."),
     )
-    one = Trace(id="1", query="What is shown?", chunks=chunks, answer="A pier is shown.")
-    call = plan_calls(one, LLMSettings(model="m"), PROMPTS)[0]
+    trace = Trace(id="1", query="What is shown?", chunks=chunks, answer="A pier is shown.")
+    call = plan_calls(trace, LLMSettings(model="m"), PROMPTS)[0]
     assert call.messages[1].images == (PIXEL,)
     assert "Image 1 belongs to c1." in call.messages[1].text
     assert PIXEL not in call.messages[1].text
-    seen = judge(one)
-    assert seen.failures.keys() == {"chunk", "use"}
-    assert "c2 is an image that is not sent" in seen.failures["chunk"]
-    assert [item.chunk for item in seen.chunk or ()] == ["a", "c"]
-    assert not judge(one, images="url").failures
-    assert plan_calls(one, LLMSettings(model="m", images="none"), PROMPTS)[0].messages[1].images == ()
+    verdicts = judge(trace)
+    assert verdicts.failures.keys() == {"chunk", "use"}
+    assert "c2 is an image that is not sent" in verdicts.failures["chunk"]
+    assert [chunk.chunk for chunk in verdicts.chunk or ()] == ["a", "c"]
+    assert not judge(trace, images="url").failures
+    assert plan_calls(trace, LLMSettings(model="m", images="none"), PROMPTS)[0].messages[1].images == ()
 
 
 def test_tables():
     """A table is shown as Markdown; words that stand only there are borne out by the whole chunk."""
     text = '[{"day": "Sunday", "leaves": "13:00"}]'
     chunks = (Chunk(id="a", kind="table", text=text),)
-    one = Trace(id="1", query="When?", chunks=chunks, answer="The ferry leaves at 13:00.")
-    shown = parse_fences(plan_calls(one, LLMSettings(model="m"), PROMPTS)[0].messages[1].text)
-    assert shown[1].text == "| day | leaves |\n| --- | --- |\n| Sunday | 13:00 |"
-    seen = judge(one, saying(claims={"s1": {"chunk": "c1", "quote": "| Sunday | 13:00 |"}}))
-    assert (seen.claim or ())[0].evidence == (Evidence(chunk="a", start=0, end=len(text)),)
+    trace = Trace(id="1", query="When?", chunks=chunks, answer="The ferry leaves at 13:00.")
+    texts = parse_fences(plan_calls(trace, LLMSettings(model="m"), PROMPTS)[0].messages[1].text)
+    assert texts[1].text == "| day | leaves |\n| --- | --- |\n| Sunday | 13:00 |"
+    verdicts = judge(trace, saying(claims={"s1": {"chunk": "c1", "quote": "| Sunday | 13:00 |"}}))
+    assert (verdicts.claim or ())[0].evidence == (Evidence(chunk="a", start=0, end=len(text)),)
 
 
 # --- votes -----------------------------------------------------------------------------------------
 
 
-def voting(*each: dict[str, Any], votes: int = 3) -> Verdicts:
-    """The verdicts where each vote says something else."""
-    return judge(caller=Scripted(lambda call: json.dumps(right(call, **each[call.vote]))), votes=votes)
+def voting(*replies: dict[str, Any], votes: int = 3) -> Verdicts:
+    """Return the verdicts where each vote says something else."""
+    return judge(
+        caller=Scripted(lambda call: json.dumps(complete_reply(call, **replies[call.vote]))), votes=votes
+    )
 
 
 def test_votes():
     """Labels are those of the majority, numbers the mean, with the standard deviation of the votes beside."""
-    seen = voting(
+    verdicts = voting(
         {
             "claims": {"s1": {"support": "supported", "p": 0.9}},
             "chunks": {"c1": {"relevance": 0.2}},
@@ -161,20 +166,20 @@ def test_votes():
             "missing": ["b"],
         },
     )
-    claim, chunk = (seen.claim or ())[0], (seen.chunk or ())[0]
+    claim, chunk = (verdicts.claim or ())[0], (verdicts.chunk or ())[0]
     assert (claim.support, claim.p) == ("supported", pytest.approx(0.6))
     assert claim.spread == pytest.approx(0.3559, abs=1e-4)
     assert chunk.relevance == pytest.approx(0.5)
     assert chunk.spread == pytest.approx(0.2944, abs=1e-4)
-    assert seen.missing == ("a",)
-    assert seen.answer is not None
-    assert seen.answer.spread == 0.0
+    assert verdicts.missing == ("a",)
+    assert verdicts.answer is not None
+    assert verdicts.answer.spread == 0.0
     assert (judge().chunk or ())[0].spread is None
 
 
 def test_ties_go_to_caution():
     """Where votes are even, the label counts that credits the system least."""
-    seen = voting(
+    verdicts = voting(
         {
             "claims": {"s1": {"support": "supported"}},
             "refused": True,
@@ -183,11 +188,11 @@ def test_ties_go_to_caution():
         {"claims": {"s1": {"support": "unsupported", "p": 0.4}}, "used": {"c1": {"used": False}}},
         votes=2,
     )
-    assert (seen.claim or ())[0].support == "unsupported"
-    assert (seen.truth or ())[0].status == "unknown"
-    assert not (seen.use or ())[0].used
-    assert seen.answer is not None
-    assert seen.answer.refused
+    assert (verdicts.claim or ())[0].support == "unsupported"
+    assert (verdicts.truth or ())[0].status == "unknown"
+    assert not (verdicts.use or ())[0].used
+    assert verdicts.answer is not None
+    assert verdicts.answer.refused
 
 
 def test_a_vote_that_fails():
@@ -203,12 +208,12 @@ def test_a_vote_that_fails():
 def test_reverse():
     """Relevance comes from the questions that the answer answers, asked blind to the query; evasions have none."""
     caller = saying(questions=["When does the ferry leave?"] * 3)
-    seen = judge(caller=caller, reverse=True)
+    verdicts = judge(caller=caller, reverse=True)
     blind = next(call for call in caller.calls if call.kind == "questions")
-    assert [one.name for one in parse_fences(blind.messages[1].text)] == ["answer"]
-    assert seen.answer is not None
-    assert 0.3 < seen.answer.relevance < 1
-    assert not any("relevance" in wanted(call) for call in caller.calls)
+    assert [part.name for part in parse_fences(blind.messages[1].text)] == ["answer"]
+    assert verdicts.answer is not None
+    assert 0.3 < verdicts.answer.relevance < 1
+    assert not any("relevance" in requested_ids(call) for call in caller.calls)
     evasive = judge(caller=saying(noncommittal=True), reverse=True)
     assert evasive.answer is not None
     assert evasive.answer.relevance == 0

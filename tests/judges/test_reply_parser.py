@@ -1,4 +1,4 @@
-"""Laws of reading replies: what is meant is understood, and nothing half said counts."""
+"""Laws of the reply parser: sloppy replies are understood, and nothing incomplete counts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WHOLE = {
 TEXT = json.dumps(WHOLE)
 
 
-def grades(text: str, *, cut: bool = False) -> dict[str, float]:
-    """Id → relevance, of what a reply says."""
+def grades(text: str, *, truncated: bool = False) -> dict[str, float]:
+    """Return id → relevance of the valid items of a reply."""
     return {
         name: item.relevance
-        for name, item in parse_reply(text, WANTED, truncated=cut).items["chunks"].items()
+        for name, item in parse_reply(text, WANTED, truncated=truncated).items["chunks"].items()
     }
 
 
@@ -65,10 +65,10 @@ def test_no_number_out_of_range(value: Any):
 @given(st.integers(0, len(TEXT)))
 def test_a_cut_reply_says_nothing_wrong(length: int):
     """Of a reply that breaks off anywhere, only what was said in full is read."""
-    said = parse_reply(TEXT[:length], WANTED)
-    assert said.items["chunks"].items() <= parse_reply(TEXT, WANTED).items["chunks"].items()
-    assert said.fields.get("missing") in {None, ("the price",)}
-    assert said.fields.keys() == set() or length >= len(TEXT) - 1
+    parsed = parse_reply(TEXT[:length], WANTED)
+    assert parsed.items["chunks"].items() <= parse_reply(TEXT, WANTED).items["chunks"].items()
+    assert parsed.fields.get("missing") in {None, ("the price",)}
+    assert parsed.fields.keys() == set() or length >= len(TEXT) - 1
 
 
 def test_an_id_said_twice():
@@ -85,21 +85,23 @@ def test_an_id_said_twice():
 def test_labels():
     """Labels are read in letters of any case, and nothing is taken for a label that is none."""
     item = {"id": "s1", "chunk": "", "quote": "", "reason": "", "p": 0.5}
-    wanted: RequestedFields = {"claims": ("s1",)}
-    for said, meant in (
+    requested: RequestedFields = {"claims": ("s1",)}
+    for spelling, label in (
         ("SUPPORTED", "supported"),
         (" Inferred. ", "inferred"),
         ("not supported", None),
         (1, None),
     ):
-        items = parse_reply(json.dumps({"claims": [{**item, "support": said}]}), wanted).items["claims"]
-        assert [one.support for one in items.values()] == ([meant] if meant else [])
+        items = parse_reply(json.dumps({"claims": [{**item, "support": spelling}]}), requested).items[
+            "claims"
+        ]
+        assert [claim.support for claim in items.values()] == ([label] if label else [])
 
 
 def test_what_lacks():
     """What was asked for and not said is known by field and id."""
-    said = parse_reply('{"chunks": [{"id": "c2", "relevance": 1}]}', WANTED)
-    assert list_missing(WANTED, said) == {"chunks": ("c1",), "missing": ()}
+    parsed = parse_reply('{"chunks": [{"id": "c2", "relevance": 1}]}', WANTED)
+    assert list_missing(WANTED, parsed) == {"chunks": ("c1",), "missing": ()}
     assert list_missing(WANTED, parse_reply(TEXT, WANTED)) == {}
 
 

@@ -188,7 +188,7 @@ def kept(store: TraceStore, traces: list[Trace], sampler: TraceSampler) -> SpotC
 def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
     """Traces before the first draw that waits or was left out are spoken of, and no others, nor what had no chance."""
     store = open_store(tmp_path / "s")
-    traces = [replace(each, time=None) for each in endpoint.some(60)]
+    traces = [replace(each, time=None) for each in endpoint.make_traces(60)]
     port = kept(store, traces[:50], TraceSampler(SamplingPolicy(share=0.25, first=0), "07", "j"))
     store.append_traces(traces[50:]).result()
     store.add_outcomes(
@@ -218,7 +218,7 @@ def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
 def test_what_is_forgotten_is_forgotten_with_its_checks(tmp_path: Path):
     """No verdict of a better judge outlives its trace."""
     store = open_store(tmp_path / "s")
-    port = kept(store, endpoint.some(5), TraceSampler(SamplingPolicy(share=1.0), "07", "j"))
+    port = kept(store, endpoint.make_traces(5), TraceSampler(SamplingPolicy(share=1.0), "07", "j"))
     waiting = port.list_waiting("j")
     done = [SpotCheck(trace=each.trace.id, judge="j", time=1.0) for each in waiting]
     port.add_checks(done, [each.number for each in waiting]).result()
@@ -262,9 +262,9 @@ def daily_estimate(server: Server, path: str) -> dict[str, Any]:
 @pytest.mark.long
 def test_a_server_checks_its_share_and_corrects_the_means(tmp_path: Path):
     """The traces that the salt draws are checked and no others; every page states the same estimate from them."""
-    with endpoint.serving() as better:
+    with endpoint.serve_model() as better:
         server = checking(tmp_path / "s", better.url, "--budget", "10")
-        traces = endpoint.some(200)
+        traces = endpoint.make_traces(200)
         assert server.send(traces).status == 200
         progress_at_end = wait_for_checks(server, len(traces))
         checked = progress_at_end["checked"]
@@ -295,13 +295,13 @@ def test_a_server_checks_its_share_and_corrects_the_means(tmp_path: Path):
 def test_the_budget_of_a_day_holds_over_restarts(tmp_path: Path):
     """What a day may come to is never passed, however often the server is started; what was left out is counted."""
     most = 60_000
-    with endpoint.serving() as better:
+    with endpoint.serve_model() as better:
         for turn in range(3):
             server = checking(
                 tmp_path / "s", better.url, "--budget", f"{most} tokens", "--max-tokens", "512", share="1"
             )
             traces = [
-                replace(each, id=f"{turn}-{each.id}") for each in endpoint.some(60, answer=f"{turn} {{n}}.")
+                replace(each, id=f"{turn}-{each.id}") for each in endpoint.make_traces(60, answer=f"{turn} {{n}}.")
             ]
             server.send(traces)
             count = 60 * (turn + 1)
@@ -318,13 +318,13 @@ def test_the_budget_of_a_day_holds_over_restarts(tmp_path: Path):
 def test_a_kill_loses_nothing_that_was_paid_for(tmp_path: Path):
     """Killed at any point, a server pays again for nothing but what was under way, and asks about all in the end."""
     at_once = 4
-    with endpoint.serving(delay=0.02) as better:
+    with endpoint.serve_model(delay=0.02) as better:
         for turn in range(4):
             server = checking(
                 tmp_path / "s", better.url, "--budget", "10", "--concurrency", str(at_once), share="1"
             )
             if turn == 0:
-                server.send(endpoint.some(60))
+                server.send(endpoint.make_traces(60))
                 server.settled(60)
             if turn == 3:
                 until(lambda: progress(server)["waiting"] == 0)  # noqa: B023
@@ -358,7 +358,7 @@ def desk(tmp_path: Path, url: str, **asking) -> ServerState:
 def filled(at: ServerState, count: int, evil: int = 0) -> None:
     """So many traces, scored and drawn from; the first of them may be of a kind that some refuse."""
     scoring = TraceScorer("lexical", metrics=METRICS.split(","))
-    traces = endpoint.some(count)
+    traces = endpoint.make_traces(count)
     traces[:evil] = [replace(each, query=f"An evil {each.query}") for each in traces[:evil]]
     found = [scoring(each) for each in traces]
     at.store.append_traces([each.trace for each in found]).result()
@@ -369,7 +369,7 @@ def filled(at: ServerState, count: int, evil: int = 0) -> None:
 
 def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
     """While nobody answers the traces wait and the reason is told; when somebody does they are all asked about."""
-    with endpoint.serving() as better:
+    with endpoint.serve_model() as better:
         url = better.url
     at = desk(tmp_path, url)
     at.open()
@@ -379,7 +379,7 @@ def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
     assert (told.waiting, told.checked, told.left) == (8, 0, 0)
     assert told.errors > 0
     assert "reach" in told.fault
-    with endpoint.serving(port=int(url.split(":")[2].split("/")[0])):
+    with endpoint.serve_model(port=int(url.split(":")[2].split("/")[0])):
         until(lambda: at.spot_checker.progress().checked == 8)
         assert at.spot_checker.progress().fault is None
         at.close()
@@ -387,7 +387,7 @@ def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
 
 def test_a_trace_that_the_judge_cannot_judge_fails_alone(tmp_path: Path):
     """A trace on which the judge fails again while it answers for others is given up; the rest is not held up by it."""
-    with endpoint.serving({"filter": 0.2}, seed=3) as better:
+    with endpoint.serve_model({"filter": 0.2}, seed=3) as better:
         at = desk(tmp_path, better.url)
         at.open()
         filled(at, 30)
@@ -411,7 +411,7 @@ class Picky(endpoint.Server):
 
 def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Path):
     """However many traces stand first that the judge fails on, those behind them are asked about."""
-    with endpoint.serving(kind=Picky) as better:
+    with endpoint.serve_model(kind=Picky) as better:
         at = desk(tmp_path, better.url, concurrency=1)
         at.open()
         filled(at, 12, evil=5)

@@ -1,4 +1,4 @@
-"""Records in which every text is an attack, made by walking their schema: later fields are attacked too."""
+"""Records in which every text is an attack, built from their schema: later fields are attacked too."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ T = TypeVar("T")
 
 
 def attacked(kind: type[T], time: datetime, text: str = HOSTILE) -> T:
-    """A record with an attack in every text, one item in every list, and the first of every choice."""
+    """Return a record with an attack in every text, one item in every list, and the first of every choice."""
     return msgspec.convert(_made(inspect.type_info(kind), time, text, ()), kind)
 
 
 def texts(kind: type, time: datetime) -> int:
-    """How many texts a record of a kind holds that anybody could fill as they like."""
+    """Count the texts of a record that users can fill freely."""
     return msgspec.json.encode(attacked(kind, time, "\ue000")).decode().count("\ue000")
 
 
 def _made(kind: inspect.Type, time: datetime, text: str, within: tuple[type, ...]) -> Any:
-    """What stands for a type; a record within itself is left out."""
+    """Return a value of a type; a record within itself is left out."""
     if isinstance(kind, inspect.StructType):
         inner = (*within, kind.cls)
         fields = [field for field in kind.fields if not _again(field.type, within)]
         return {field.encode_name: _field(field, time, text, inner) for field in fields}
     if isinstance(kind, inspect.UnionType):
-        some = next(each for each in kind.types if not isinstance(each, inspect.NoneType))
-        return _made(some, time, text, within)
+        member = next(item_type for item_type in kind.types if not isinstance(item_type, inspect.NoneType))
+        return _made(member, time, text, within)
     if isinstance(kind, inspect.DictType):
         return {_made(kind.key_type, time, text, within): _made(kind.value_type, time, text, within)}
     if isinstance(kind, inspect.TupleType):
-        return [_made(each, time, text, within) for each in kind.item_types]
+        return [_made(item_type, time, text, within) for item_type in kind.item_types]
     if isinstance(kind, inspect.CollectionType):
         return [_made(kind.item_type, time, text, within)]
     return _leaf(kind, time, text)
@@ -53,7 +53,7 @@ def _leaf(kind: inspect.Type, time: datetime, text: str) -> Any:
 
 
 def _field(field: inspect.Field, time: datetime, text: str, within: tuple[type, ...]) -> Any:
-    """A stretch of a text begins with it and ends with it; all else is as its type says."""
+    """Return a value of a field; spans of a text cover all of it."""
     if isinstance(field.type, inspect.IntType) and field.name in ("start", "end"):
         return 0 if field.name == "start" else len(text)
     return _made(field.type, time, text, within)
@@ -61,4 +61,4 @@ def _field(field: inspect.Field, time: datetime, text: str, within: tuple[type, 
 
 def _again(kind: inspect.Type, within: tuple[type, ...]) -> bool:
     types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
-    return any(isinstance(each, inspect.StructType) and each.cls in within for each in types)
+    return any(isinstance(member, inspect.StructType) and member.cls in within for member in types)

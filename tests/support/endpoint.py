@@ -3,7 +3,7 @@
 It answers right, wrong, malformed, slowly or not at all, as often as it is told to; which try meets which fault follows
 from the seed, the question and the number of the try alone. On a thread:
 
-    with serving({"429": 0.1}) as server: ...  # server.url, server.calls
+    with serve_model({"429": 0.1}) as server: ...  # server.url, server.calls
 
 or as its own process, until it is ended; it prints its port first, and GET /counts tells what it counted:
 
@@ -45,19 +45,27 @@ def words(text: str) -> set[str]:
 
 
 def reply(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The right reply, by rule: what shares words is relevant, and what stands in a chunk is supported by it."""
+    """Return the correct reply by rule: shared words are relevant, and what a chunk contains is supported by
+    it.
+    """
     first = next(_text(message) for message in messages if message["role"] == "user")
-    held = {name: text for _, name, text in FENCED.findall(first)}
+    texts = {name: text for _, name, text in FENCED.findall(first)}
     citations = re.findall(r"^(k\d+): ", first, re.MULTILINE)
-    asked = ASKED.findall(_text(messages[-1]))
-    made: dict[str, Any] = {}
-    for name, ids in FIELD.findall(asked[-1] if asked else "questions, noncommittal"):
+    requests = ASKED.findall(_text(messages[-1]))
+    fields: dict[str, Any] = {}
+    for name, ids in FIELD.findall(requests[-1] if requests else "questions, noncommittal"):
         letter = LETTER.get(name)
-        known = citations if letter == "k" else [one for one in held if letter and one[0] == letter]
-        named = [one for one in (one.split()[0] for one in ids.split(", ") if one) if one] or known
-        each = dict.fromkeys(one.split()[0] for one in named if one[:1] == letter)
-        made[name] = [{"id": one, **_item(name, one, held)} for one in each] if letter else _free(name, held)
-    return json.dumps(made)
+        ids_shown = citations if letter == "k" else [name for name in texts if letter and name[0] == letter]
+        ids_named = [
+            name for name in (name.split()[0] for name in ids.split(", ") if name) if name
+        ] or ids_shown
+        distinct_ids = dict.fromkeys(name.split()[0] for name in ids_named if name[:1] == letter)
+        fields[name] = (
+            [{"id": item_id, **_item(name, item_id, texts)} for item_id in distinct_ids]
+            if letter
+            else _free(name, texts)
+        )
+    return json.dumps(fields)
 
 
 def _text(message: Mapping[str, Any]) -> str:
@@ -65,15 +73,17 @@ def _text(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def _item(name: str, one: str, held: Mapping[str, str]) -> dict[str, Any]:
-    text = held.get(one, "")
-    chunk = next((c for c, said in held.items() if c[0] == "c" and text and text.strip(".") in said), "")
+def _item(name: str, item_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    text = texts.get(item_id, "")
+    chunk = next(
+        (c for c, chunk_text in texts.items() if c[0] == "c" and text and text.strip(".") in chunk_text), ""
+    )
     quote = text.strip(".") if chunk else ""
-    asked = words(held.get("query", ""))
-    near = round(len(words(text) & asked) / (len(asked) or 1), 2)
+    query_words = words(texts.get("query", ""))
+    overlap = round(len(words(text) & query_words) / (len(query_words) or 1), 2)
     return {
-        "chunks": {"reason": "shares words", "relevance": near},
-        "passages": {"relevance": near},
+        "chunks": {"reason": "shares words", "relevance": overlap},
+        "passages": {"relevance": overlap},
         "statements": {"chunk": chunk, "quote": quote, "covered": bool(chunk)},
         "claims": {
             "chunk": chunk,
@@ -89,7 +99,7 @@ def _item(name: str, one: str, held: Mapping[str, str]) -> dict[str, Any]:
     }[name]
 
 
-def _free(name: str, held: Mapping[str, str]) -> Any:
+def _free(name: str, texts: Mapping[str, str]) -> Any:
     return {
         "missing": [],
         "aspects": [{"text": "the question", "answered": True}],
@@ -98,12 +108,12 @@ def _free(name: str, held: Mapping[str, str]) -> Any:
         "harm": [],
         "questions": [f"What is said here {number}?" for number in range(3)],
         "noncommittal": False,
-        "lines": [f"What is known about {held.get('text', '')}?"],
+        "lines": [f"What is known about {texts.get('text', '')}?"],
     }[name]
 
 
 class Server:
-    """The endpoint, and what it counted."""
+    """Endpoint with its counters."""
 
     def __init__(
         self,
@@ -170,22 +180,22 @@ class Server:
             self.now -= 1
 
     async def _completion(
-        self, headers: Mapping[str, str], asked: dict[str, Any], writer: asyncio.StreamWriter
+        self, headers: Mapping[str, str], body: dict[str, Any], writer: asyncio.StreamWriter
     ) -> bool:
         self.keys.add(headers.get("authorization", ""))
         self.headers = sorted(headers)
         if self.key and headers.get("authorization") != f"Bearer {self.key}":
-            said = f"Incorrect API key provided: {headers.get('authorization')}"
-            return await self._error(writer, 401, said)
+            message = f"Incorrect API key provided: {headers.get('authorization')}"
+            return await self._error(writer, 401, message)
         for name in self.refuses:
-            if name in asked or name == asked.get("response_format", {}).get("type"):
+            if name in body or name == body.get("response_format", {}).get("type"):
                 return await self._error(
                     writer, 400, f"Unsupported parameter: '{name}' is not supported.", name
                 )
-        if asked["model"] == "no-such-model":
+        if body["model"] == "no-such-model":
             return await self._error(writer, 404, "The model no-such-model does not exist")
-        self.bodies.append(asked) if len(self.bodies) < 100 else None
-        name = hashlib.sha256(json.dumps(asked["messages"]).encode()).hexdigest()
+        self.bodies.append(body) if len(self.bodies) < 100 else None
+        name = hashlib.sha256(json.dumps(body["messages"]).encode()).hexdigest()
         fault = self._fault(name, self.calls[name])
         self.calls[name] += 1
         self.met[fault] += 1
@@ -194,17 +204,17 @@ class Server:
         if fault in ("429", "500", "503", "504"):
             more = {"Retry-After": self.wait} if fault == "429" else {}
             return await self._error(writer, int(fault), f"fault {fault}", headers=more)
-        return await self._paid(name, fault, asked, writer)
+        return await self._paid(name, fault, body, writer)
 
-    async def _paid(self, name: str, fault: str, asked: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
-        """What is charged for, also where nothing of it arrives."""
+    async def _paid(self, name: str, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
+        """Answer a request that is charged, also where the answer does not arrive."""
         text = {"malformed": "Well, I would say so.", "wrong": '{"chunks": []}'}.get(fault) or reply(
-            asked["messages"]
+            body["messages"]
         )
-        most = asked.get("max_tokens") or asked.get("max_completion_tokens") or 100_000
-        cut = len(text) // 4 > most
-        text = text[: 4 * most] if cut else text
-        prompt = len(json.dumps([_text(message) for message in asked["messages"]])) // 4
+        limit = body.get("max_tokens") or body.get("max_completion_tokens") or 100_000
+        cut = len(text) // 4 > limit
+        text = text[: 4 * limit] if cut else text
+        prompt = len(json.dumps([_text(message) for message in body["messages"]])) // 4
         completion = len(text) // 4
         self.paid[name] += 1
         self.tokens += prompt + completion
@@ -227,18 +237,18 @@ class Server:
         }
         reason = "content_filter" if fault == "filter" else "length" if cut else "stop"
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
-        made = {
+        payload = {
             "id": "1",
             "object": "chat.completion",
             "created": 1,
-            "model": asked["model"],
+            "model": body["model"],
             "choices": [choice],
         }
-        await self._send(writer, 200, made if fault == "unmetered" else {**made, "usage": usage})
+        await self._send(writer, 200, payload if fault == "unmetered" else {**payload, "usage": usage})
         return True
 
     def _fault(self, name: str, tried: int) -> str:
-        """The fault that a try meets; "" for none."""
+        """Return the fault of an attempt; "" for none."""
         roll = int(hashlib.sha256(f"{self.seed} {name} {tried}".encode()).hexdigest()[:12], 16) / 16**12
         for fault, share in self.faults.items():
             roll -= share
@@ -250,18 +260,22 @@ class Server:
         self,
         writer: asyncio.StreamWriter,
         status: int,
-        said: str,
+        message: str,
         parameter: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> bool:
-        made = {"error": {"message": said, "type": "error", "param": parameter, "code": None}}
-        await self._send(writer, status, made, headers)
+        payload = {"error": {"message": message, "type": "error", "param": parameter, "code": None}}
+        await self._send(writer, status, payload, headers)
         return True
 
     async def _send(
-        self, writer: asyncio.StreamWriter, status: int, made: Any, headers: Mapping[str, str] | None = None
+        self,
+        writer: asyncio.StreamWriter,
+        status: int,
+        payload: Any,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        data = made.encode() if isinstance(made, str) else json.dumps(made).encode()
+        data = payload.encode() if isinstance(payload, str) else json.dumps(payload).encode()
         head = [f"HTTP/1.1 {status} {STATUS.get(str(status), 'OK')}", f"Content-Length: {len(data)}"]
         head += [
             "Content-Type: application/json",
@@ -271,7 +285,7 @@ class Server:
         await writer.drain()
 
     def counts(self) -> dict[str, Any]:
-        """What was counted, for another process."""
+        """Return the counters for another process."""
         return {
             "calls": sum(self.calls.values()),
             "paid": sum(self.paid.values()),
@@ -284,27 +298,30 @@ class Server:
         }
 
 
-def some(count: int, *, answer: str = "It is {n}. Nobody knows {n}.") -> list[Any]:
-    """Traces that are asked about in two calls each, no two of them in the same."""
+def make_traces(count: int, *, answer: str = "It is {n}. Nobody knows {n}.") -> list[Any]:
+    """Return traces that need two distinct calls each."""
     from ragfault.records import Chunk, Trace
 
     return [
         Trace(
-            id=str(n),
-            query=f"What is number {n}?",
-            chunks=(Chunk(id="a", text=f"It is {n}. Number {n} is here."), Chunk(id="b", text=f"Other {n}.")),
-            answer=answer.format(n=n),
-            reference=f"It is {n}.",
+            id=str(number),
+            query=f"What is number {number}?",
+            chunks=(
+                Chunk(id="a", text=f"It is {number}. Number {number} is here."),
+                Chunk(id="b", text=f"Other {number}."),
+            ),
+            answer=answer.format(n=number),
+            reference=f"It is {number}.",
         )
-        for n in range(count)
+        for number in range(count)
     ]
 
 
 @contextlib.contextmanager
-def serving(
+def serve_model(
     faults: Mapping[str, float] | None = None, kind: type[Server] = Server, *, port: int = 0, **options: Any
 ) -> Iterator[Server]:
-    """An endpoint on a thread of its own."""
+    """Serve the endpoint on a thread of its own."""
     server, loop, ready = kind(faults, **options), asyncio.new_event_loop(), threading.Event()
 
     async def work() -> None:
@@ -331,10 +348,10 @@ def serving(
 async def _ended(server: Server) -> None:
     assert server._server is not None
     server._server.close()
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.sleep(0.01)
 
 
@@ -353,9 +370,11 @@ def main() -> None:
     )
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each reply")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_served(Server(asked.faults, delay=asked.delay, seed=asked.seed), asked.port))
+        asyncio.run(
+            _served(Server(arguments.faults, delay=arguments.delay, seed=arguments.seed), arguments.port)
+        )
 
 
 if __name__ == "__main__":

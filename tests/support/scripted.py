@@ -1,4 +1,4 @@
-"""A model that says what a test wants: the shape of the port, and nothing behind it."""
+"""Scripted model: an in-memory caller that replies what a test wants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "truth": ("s", {"status": "unknown"}),
     "passages": ("p", {"relevance": 0.5}),
 }
-"""Field → the letter of its ids, and an item of it."""
+"""Field → letter of its ids, and a default item."""
 FREE: dict[str, Any] = {
     "missing": [],
     "aspects": [],
@@ -40,56 +40,59 @@ FREE: dict[str, Any] = {
 }
 
 
-def wanted(call: ModelCall) -> dict[str, list[str]]:
-    """What a call asks for: field → ids, as the last line says, else all ids in sight."""
+def requested_ids(call: ModelCall) -> dict[str, list[str]]:
+    """Return what a call requests: field → ids, as the last line says, else all visible ids."""
     text = call.messages[-1].text
-    names = {one.name.split()[0] for message in call.messages for one in parse_fences(message.text)}
+    names = {part.name.split()[0] for message in call.messages for part in parse_fences(message.text)}
     names |= set(re.findall(r"^(k\d+): ", call.messages[1].text, re.MULTILINE))
-    asked = {}
+    requested = {}
     line = text.rsplit("Fields: ", 1)[-1] if "Fields: " in text else text.rsplit(": ", 1)[-1]
     for field, ids in re.findall(r"(\w+)(?: \(of ([^)]*)\))?(?:, |$)", line):
         letter = ITEMS[field][0] if field in ITEMS else ""
-        every = sorted(
-            (n for n in names if letter and re.fullmatch(letter + r"\d+", n)), key=lambda n: int(n[1:])
+        known_ids = sorted(
+            (name for name in names if letter and re.fullmatch(letter + r"\d+", name)),
+            key=lambda name: int(name[1:]),
         )
-        asked[field] = ids.split(", ") if ids else every
-    return asked
+        requested[field] = ids.split(", ") if ids else known_ids
+    return requested
 
 
-def right(call: ModelCall, **said: dict[str, Any]) -> dict[str, Any]:
-    """A reply with all that was asked for; `said` gives fields of items by id, or whole fields that go by no id."""
+def complete_reply(call: ModelCall, **fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a complete reply to a call; `said` overrides fields of items by id, or whole fields without ids."""
     reply: dict[str, Any] = {}
-    for field, ids in wanted(call).items():
+    for field, ids in requested_ids(call).items():
         if field in FREE:
-            reply[field] = said.get(field, FREE[field])
+            reply[field] = fields.get(field, FREE[field])
         else:
-            known = said.get(field, {})
-            reply[field] = [{"id": one, **ITEMS[field][1], **known.get(one, {})} for one in ids]
+            overrides = fields.get(field, {})
+            reply[field] = [
+                {"id": item_id, **ITEMS[field][1], **overrides.get(item_id, {})} for item_id in ids
+            ]
     return reply
 
 
 class Scripted:
-    """A caller that answers with what a function makes of the call."""
+    """Caller that replies with the result of a function of the call."""
 
     def __init__(self, say: Say | None = None) -> None:
-        self.say = say or (lambda call: json.dumps(right(call)))
+        self.say = say or (lambda call: json.dumps(complete_reply(call)))
         self.calls: list[ModelCall] = []
 
     async def ask(self, call: ModelCall) -> ModelReply:
-        """Answer, and remember the call."""
+        """Return the reply, and record the call."""
         self.calls.append(call)
         return ModelReply(self.say(call), Usage(calls=1), cached=False)
 
 
 class Failing(Scripted):
-    """A caller that cannot carry one kind of call."""
+    """Caller that fails on one kind of call."""
 
     def __init__(self, kind: str, error: Exception) -> None:
         super().__init__()
         self.kind, self.error = kind, error
 
     async def ask(self, call: ModelCall) -> ModelReply:
-        """Fail, or answer."""
+        """Raise the error, or return a reply."""
         if call.kind == self.kind:
             raise self.error
         return await super().ask(call)
@@ -112,14 +115,14 @@ TRACE = Trace(
 
 
 def judge(
-    one: Trace = TRACE, caller: ModelCaller | None = None, prompts: PromptSet = PROMPTS, **options: Any
+    trace: Trace = TRACE, caller: ModelCaller | None = None, prompts: PromptSet = PROMPTS, **options: Any
 ) -> Verdicts:
-    """The verdicts on a trace by a scripted model."""
+    """Return the verdicts of a scripted model on a trace."""
     return asyncio.run(
-        judge_trace(one, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/1")
+        judge_trace(trace, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/1")
     )
 
 
-def saying(**said: dict[str, Any]) -> Scripted:
-    """A model that says this, and what is usual beside."""
-    return Scripted(lambda call: json.dumps(right(call, **said)))
+def saying(**fields: dict[str, Any]) -> Scripted:
+    """Return a model that says this beside the default reply."""
+    return Scripted(lambda call: json.dumps(complete_reply(call, **fields)))

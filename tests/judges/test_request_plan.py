@@ -1,4 +1,4 @@
-"""Laws of long traces: what does not fit into one request is split, and nothing is lost or judged as something else."""
+"""Laws of long traces: what does not fit into one request is split, and nothing is lost or mixed up."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.calls import ModelCall
 from ragfault.records import Chunk, Trace
-from scripted import PROMPTS, TRACE, Scripted, judge, right, wanted
+from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, requested_ids
 
 WORDS = "harbour pier ferry noon ticket sailor gull winter concrete"
 
 
 def long(chunks: int, words: int, claims: int, facts: int = 0) -> Trace:
-    """A trace of so many chunks of so many words, with so many claims and facts."""
-    held = tuple(Chunk(id=f"n{n}", text=f"Chunk {n}. " + "word " * words) for n in range(chunks))
-    said = " ".join(f"The {WORDS.split()[n % 9]} number {n} is open." for n in range(claims))
-    known = tuple(f"The gate {n} is shut." for n in range(facts))
-    return Trace(id="1", query="What is open?", chunks=held, answer=said, facts=known or None)
+    """Build a trace with numbers of chunks, words per chunk, claims and facts."""
+    chunk_list = tuple(
+        Chunk(id=f"n{number}", text=f"Chunk {number}. " + "word " * words) for number in range(chunks)
+    )
+    answer = " ".join(f"The {WORDS.split()[number % 9]} number {number} is open." for number in range(claims))
+    fact_texts = tuple(f"The gate {number} is shut." for number in range(facts))
+    return Trace(id="1", query="What is open?", chunks=chunk_list, answer=answer, facts=fact_texts or None)
 
 
 @given(
@@ -45,29 +47,29 @@ def long(chunks: int, words: int, claims: int, facts: int = 0) -> Trace:
 @settings(max_examples=40, deadline=None)
 def test_everything_is_asked_once(chunks: int, words: int, claims: int, facts: int, context: int | None):
     """However long a trace is, each call fits, each chunk is shown whole, each thing asked about where it is shown."""
-    one = long(chunks, words, claims, facts)
-    calls = plan_calls(one, LLMSettings(model="m", context=context), PROMPTS)
-    shown: dict[str, str] = {}
+    trace = long(chunks, words, claims, facts)
+    calls = plan_calls(trace, LLMSettings(model="m", context=context), PROMPTS)
+    texts_by_name: dict[str, str] = {}
     for call in calls:
         size = sum(estimate_tokens(message.text) for message in call.messages)
         assert context is None or size + 4_096 <= context
         parts = parse_fences(call.messages[1].text)
         names = {part.name.split()[0] for part in parts}
-        for ids in wanted(call).values():
+        for ids in requested_ids(call).values():
             assert {name for name in ids if name[0] != "k"} <= names
-        if call.kind == "retrieval" and "chunks" in wanted(call):
+        if call.kind == "retrieval" and "chunks" in requested_ids(call):
             for part in parts:
                 if part.name[0] == "c":
                     name = part.name.split()[0]
-                    shown[name] = shown.get(name, "") + part.text
-    assert {name: text.split() for name, text in shown.items()} == {
-        f"c{n}": chunk.text.split() for n, chunk in enumerate(one.chunks or (), 1)
+                    texts_by_name[name] = texts_by_name.get(name, "") + part.text
+    assert {name: text.split() for name, text in texts_by_name.items()} == {
+        f"c{number}": chunk.text.split() for number, chunk in enumerate(trace.chunks or (), 1)
     }
-    seen = judge(one, context=context)
-    assert not seen.failures
-    assert len(seen.chunk or ()) == chunks
-    assert len(seen.claim or ()) == claims
-    assert len(seen.fact or ()) == len(seen.recall or ()) == facts
+    verdicts = judge(trace, context=context)
+    assert not verdicts.failures
+    assert len(verdicts.chunk or ()) == chunks
+    assert len(verdicts.claim or ()) == claims
+    assert len(verdicts.fact or ()) == len(verdicts.recall or ()) == facts
 
 
 def test_a_long_reply_is_split_too():
@@ -77,11 +79,11 @@ def test_a_long_reply_is_split_too():
         for call in plan_calls(long(2, 10, 80), LLMSettings(model="m"), PROMPTS)
         if call.kind == "generation"
     ]
-    groups = [wanted(call).get("claims", []) for call in calls]
+    groups = [requested_ids(call).get("claims", []) for call in calls]
     assert len(groups) > 1
     assert [name for group in groups for name in group] == [f"s{n}" for n in range(1, 81)]
     assert all("s80" in {part.name for part in parse_fences(call.messages[1].text)} for call in calls)
-    assert ["relevance" in wanted(call) for call in calls] == [True] + [False] * (len(calls) - 1)
+    assert ["relevance" in requested_ids(call) for call in calls] == [True] + [False] * (len(calls) - 1)
 
 
 SPLIT = msgspec.structs.replace(
@@ -89,18 +91,20 @@ SPLIT = msgspec.structs.replace(
 )
 
 
-def by_piece(call: ModelCall, **said: list[Any]) -> str:
-    """A reply that says something else for each piece of the chunk."""
+def by_piece(call: ModelCall, **fields: list[Any]) -> str:
+    """Return a reply that differs for each piece of the chunk."""
     name = next((part.name for part in parse_fences(call.messages[1].text) if part.name[0] == "c"), "")
-    at = int(name.split()[2]) - 1 if " part " in name else 0
+    index = int(name.split()[2]) - 1 if " part " in name else 0
     return json.dumps(
-        right(call, **{field: values[min(at, len(values) - 1)] for field, values in said.items()})
+        complete_reply(
+            call, **{field: values[min(index, len(values) - 1)] for field, values in fields.items()}
+        )
     )
 
 
 def test_the_best_of_several_groups_counts():
     """A chunk in pieces is as relevant as its best piece; a claim as well supported as by the best group of chunks."""
-    said: dict[str, list[Any]] = {
+    fields: dict[str, list[Any]] = {
         "chunks": [{"c1": {"relevance": value}} for value in (0.1, 0.8, 0.3)],
         "claims": [
             {"s1": {"support": "unsupported", "p": 0.3}},
@@ -109,26 +113,26 @@ def test_the_best_of_several_groups_counts():
         ],
         "used": [{"c1": {"used": value}} for value in (False, True, False)],
     }
-    caller = Scripted(lambda call: by_piece(call, **said))
-    seen = judge(SPLIT, caller, context=10_500)
+    caller = Scripted(lambda call: by_piece(call, **fields))
+    verdicts = judge(SPLIT, caller, context=10_500)
     assert [call.kind for call in caller.calls].count("retrieval") >= 3
-    assert (seen.chunk or ())[0].relevance == 0.8
-    assert ((seen.claim or ())[0].support, (seen.claim or ())[0].p) == ("inferred", 0.6)
-    assert (seen.use or ())[0].used
+    assert (verdicts.chunk or ())[0].relevance == 0.8
+    assert ((verdicts.claim or ())[0].support, (verdicts.claim or ())[0].p) == ("inferred", 0.6)
+    assert (verdicts.use or ())[0].used
 
 
 def test_what_is_missing_is_handed_on():
     """Each group of chunks is told, between fences, what was missing after those before it; the last one decides."""
-    said = {"missing": [["the price", "the pier"], ["the price"], ["the price"]]}
-    caller = Scripted(lambda call: by_piece(call, **said))
-    seen = judge(SPLIT, caller, context=10_500)
+    fields = {"missing": [["the price", "the pier"], ["the price"], ["the price"]]}
+    caller = Scripted(lambda call: by_piece(call, **fields))
+    verdicts = judge(SPLIT, caller, context=10_500)
     calls = [call for call in caller.calls if call.kind == "retrieval"]
-    known = [
+    earlier = [
         [part.text for part in parse_fences(call.messages[1].text) if part.name == "missing"]
         for call in calls
     ]
-    assert known[:3] == [[], ["the price\nthe pier"], ["the price"]]
-    assert seen.missing == ("the price",)
+    assert earlier[:3] == [[], ["the price\nthe pier"], ["the price"]]
+    assert verdicts.missing == ("the price",)
 
 
 def test_a_group_that_fails():
@@ -137,42 +141,42 @@ def test_a_group_that_fails():
     def silent(call: ModelCall) -> str:
         return by_piece(call, chunks=[{"c1": {"relevance": 0.9}}, {"c1": {"relevance": 9}}])
 
-    seen = judge(SPLIT, Scripted(silent), context=10_500)
-    assert "c1" in seen.failures["chunk"]
-    assert seen.chunk == ()
+    verdicts = judge(SPLIT, Scripted(silent), context=10_500)
+    assert "c1" in verdicts.failures["chunk"]
+    assert verdicts.chunk == ()
 
 
 def test_a_trace_beyond_all_limits():
     """Where query, answer and facts alone leave no room, nothing is sent, and the reason is told."""
     caller = Scripted()
-    seen = judge(msgspec.structs.replace(TRACE, query="word " * 30_000), caller, context=10_000)
+    verdicts = judge(msgspec.structs.replace(TRACE, query="word " * 30_000), caller, context=10_000)
     assert caller.calls == []
-    assert "too long" in seen.failures["chunk"]
-    assert "too long" in seen.failures["answer"]
-    assert "model takes 10,000" in seen.failures["claim"]
+    assert "too long" in verdicts.failures["chunk"]
+    assert "too long" in verdicts.failures["answer"]
+    assert "model takes 10,000" in verdicts.failures["claim"]
 
 
 # --- sizes -----------------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=3_000), st.integers(100, 900))
-def test_pieces_are_the_whole(text: str, room: int):
+def test_pieces_are_the_whole(text: str, limit: int):
     """The pieces of a text are that text, in order; of plain text each fits into the room."""
-    cut = split_text(FencedText("c1", text), room)
-    assert "".join(piece.text for piece in cut) == text
-    assert len(cut) == 1 or all(
-        piece.name == f"c1 part {at} of {len(cut)}" for at, piece in enumerate(cut, 1)
+    pieces = split_text(FencedText("c1", text), limit)
+    assert "".join(piece.text for piece in pieces) == text
+    assert len(pieces) == 1 or all(
+        piece.name == f"c1 part {number} of {len(pieces)}" for number, piece in enumerate(pieces, 1)
     )
     if text.isascii():
-        assert all(estimate_fenced(piece) <= room + FENCE_TOKENS for piece in cut)
+        assert all(estimate_fenced(piece) <= limit + FENCE_TOKENS for piece in pieces)
 
 
 @given(st.lists(st.floats(0.1, 12)))
 def test_packing(sizes: list[float]):
     """Neighbours stay in their order, none is left out, and only what is too large by itself passes the room."""
     groups = pack_groups(range(len(sizes)), sizes, 10)
-    assert [one for group in groups for one in group] == list(range(len(sizes)))
-    assert all(len(group) == 1 or sum(sizes[one] for one in group) <= 10 + 1e-9 for group in groups)
+    assert [index for group in groups for index in group] == list(range(len(sizes)))
+    assert all(len(group) == 1 or sum(sizes[index] for index in group) <= 10 + 1e-9 for group in groups)
 
 
 @pytest.mark.parametrize(("text", "count"), [("a" * 4_000, 1_250), ("字" * 400, 375), ("", 0)])
