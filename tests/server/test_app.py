@@ -39,6 +39,7 @@ from ragfault.server.counters import EventCounters
 from ragfault.server.request_limits import RateLimiter
 from ragfault.server.storage import open_store
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
+from waiting import wait_until
 from watching import Server, otlp, rag_spans, serving, span
 
 TRACES = list(load_handbook().traces["v1"])
@@ -48,18 +49,19 @@ METRICS = "context_relevance,groundedness,answer_relevance"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory):
     """A server with the demo's traces, all judged."""
-    with serving(tmp_path_factory.mktemp("served") / "s", "--metrics", METRICS) as found:
-        assert found.send(TRACES).status == 200
-        found.settled(len(TRACES))
-        yield found
+    with serving(tmp_path_factory.mktemp("served") / "s", "--metrics", METRICS) as running:
+        assert running.send(TRACES).status == 200
+        running.settled(len(TRACES))
+        yield running
 
 
 # --- what is acknowledged stays ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_survives_kills_and_retries(tmp_path: Path):
     """Killed in the middle of a flood and asked again by its clients, a server has every acknowledged trace once."""
-    told: set[str] = set()
+    acknowledged: set[str] = set()
     for turn in range(3):
         server = Server(tmp_path / "s", "--metrics", METRICS)
         end = threading.Timer(0.6 + 0.4 * turn, server.process.kill)
@@ -71,34 +73,35 @@ def test_what_was_acknowledged_survives_kills_and_retries(tmp_path: Path):
                 answer = server.send(batch)
             except OSError:
                 break
-            told |= {trace.id for trace in batch} if answer.status == 200 else set()
+            acknowledged |= {trace.id for trace in batch} if answer.status == 200 else set()
             at += 1
         end.join()
         server.process.wait()
         server.process.stdout.close()
     with serving(tmp_path / "s", "--metrics", METRICS) as server:
-        again = [Trace(id=name, query="When?", answer="Now.") for name in sorted(told)]
+        again = [Trace(id=name, query="When?", answer="Now.") for name in sorted(acknowledged)]
         for first in range(0, len(again), 1000):
             part = again[first : first + 1000]
             assert server.send(part).json["repeated"] == len(part)
-        server.settled(len(told))
+        server.settled(len(acknowledged))
         there = walked(server)
-        assert told <= set(there)
+        assert acknowledged <= set(there)
         assert len(there) == len(set(there))
 
 
 def walked(server: Server, **query) -> list[str]:
-    """The ids of all traces, page by page."""
-    found: list[str] = []
+    """List the ids of all traces, page by page."""
+    ids: list[str] = []
     after: dict[str, str] = {}
     while True:
         page = server.ask("/traces.json", limit=500, **query, **after).json
-        found += [line["id"] for line in page["lines"]]
+        ids += [line["id"] for line in page["lines"]]
         if page["next"] is None:
-            return found
+            return ids
         after = {"after": page["next"]}
 
 
+@pytest.mark.long
 def test_what_waited_is_judged_after_a_kill(tmp_path: Path):
     """Traces that were stored and not judged when the server died are judged by the next one."""
     server = Server(tmp_path / "s", "--workers", "0")
@@ -109,6 +112,7 @@ def test_what_waited_is_judged_after_a_kill(tmp_path: Path):
         assert {line["state"] for line in server.ask("/traces.json").json["lines"]} == {"scored"}
 
 
+@pytest.mark.long
 def test_spans_that_were_acknowledged_survive_a_kill(tmp_path: Path):
     """The first half of a trace's spans comes before a kill, the other after it: the trace is whole."""
     name = "0" * 31 + "7"
@@ -131,6 +135,7 @@ def post_spans(server: Server, *spans) -> object:
     return server.ask("/v1/traces", otlp(*spans), headers)
 
 
+@pytest.mark.long
 def test_a_server_ends_in_order(tmp_path: Path):
     """Told to end, it answers what is under way, lets the store go, and leaves with 0."""
     server = Server(tmp_path / "s", "--metrics", METRICS)
@@ -153,13 +158,13 @@ def test_bodies_of_three_kinds_are_taken(server: Server):
     assert server.ask("/v1/ragfault/traces", gzip.compress(lines), packed).json["repeated"] == 3
 
 
-def test_the_good_are_taken_and_the_bad_are_told(server: Server):
+def test_valid_traces_are_stored_and_invalid_ones_reported(server: Server):
     """Of a body with faults the traces are taken, and each fault is told with its place."""
     body = b'{"id": "good", "query": "q"}\n{"id": "bad"}\nnot json\n{"query": "no id"}'
-    found = server.ask("/v1/ragfault/traces", body).json
-    assert (found["taken"], found["rejected"]) == (1, 3)
-    assert [each["place"] for each in found["refused"]] == [2, 3, 4]
-    assert "query" in found["refused"][0]["problem"]
+    receipt = server.ask("/v1/ragfault/traces", body).json
+    assert (receipt["taken"], receipt["rejected"]) == (1, 3)
+    assert [trace["place"] for trace in receipt["refused"]] == [2, 3, 4]
+    assert "query" in receipt["refused"][0]["problem"]
     none = server.ask("/v1/ragfault/traces", b'{"id": "bad"}')
     assert (none.status, none.headers["content-type"]) == (400, "application/problem+json")
 
@@ -182,10 +187,10 @@ def test_otlp_in_protobuf_is_answered_in_protobuf(server: Server):
     headers = {"Content-Type": "application/x-protobuf"}
     assert server.ask("/v1/traces", asked.SerializeToString(), headers).body == b""
     spans.add(name="nameless")
-    said = trace.ExportTraceServiceResponse.FromString(
+    answer = trace.ExportTraceServiceResponse.FromString(
         server.ask("/v1/traces", asked.SerializeToString(), headers).body
     )
-    assert said.partial_success.rejected_spans == 1
+    assert answer.partial_success.rejected_spans == 1
     bad = server.ask("/v1/traces", b"\xff\xff", headers)
     assert (bad.status, bad.headers["content-type"]) == (400, "application/x-protobuf")
 
@@ -197,18 +202,19 @@ def test_logs_that_name_no_trace_are_no_fault(server: Server):
     assert answer.status == 200
 
 
-def test_marks_are_kept_once(server: Server):
+def test_a_repeated_mark_is_stored_once(server: Server):
     """A mark that is sent again is not there twice."""
     mark = {"text": "release 7", "id": "r7", "route": "travel"}
     assert server.ask("/v1/ragfault/marks", mark).json == {"taken": 1, "repeated": 0}
     assert server.ask("/v1/ragfault/marks", [mark]).json == {"taken": 0, "repeated": 1}
-    assert [each["text"] for each in server.ask("/overview.json").json["marks"]] == ["release 7"]
+    assert [entry["text"] for entry in server.ask("/overview.json").json["marks"]] == ["release 7"]
     assert server.ask("/v1/ragfault/marks", b"{}").status == 400
 
 
 # --- limits ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_is_too_large_is_refused(server: Server):
     """A body, an unpacked body and a trace have their limits; a bomb is refused before it is unpacked."""
     huge = b'"' + b"x" * 9_000_000 + b'"'
@@ -228,21 +234,19 @@ def test_more_than_can_wait_is_refused_for_now(tmp_path: Path):
     """Where too much waits, ingest answers 429 with a time, counts it, and takes the same again later."""
     from ragfault.server import RequestLimits, create_app
 
-    made = create_app(
-        ServerSettings(store=tmp_path / "s", judge="lexical", limits=RequestLimits(unscored=10))
-    )
-    scorers = made.state.server.scoring_workers
-    with threaded(made) as server:
+    app = create_app(ServerSettings(store=tmp_path / "s", judge="lexical", limits=RequestLimits(unscored=10)))
+    scorers = app.state.server.scoring_workers
+    with threaded(app) as server:
         scorers.add_waiting(10)
         answer = server.send(TRACES[:3])
         assert (answer.status, answer.headers["retry-after"]) == (429, "2")
-        assert made.state.server.counters.totals == {"dropped": 1}
+        assert app.state.server.counters.totals == {"dropped": 1}
         scorers.add_waiting(-10)
         assert server.send(TRACES[:3]).json["taken"] == 3
 
 
-def threaded(made):
-    """The application behind uvicorn on a thread of this process."""
+def threaded(app):
+    """Serve the application with uvicorn in a thread of this process."""
     import contextlib
 
     import uvicorn
@@ -251,31 +255,30 @@ def threaded(made):
     def serving_here():
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
-        found = uvicorn.Server(uvicorn.Config(made, log_level="error", ws="none"))
-        thread = threading.Thread(target=found.run, kwargs={"sockets": [listening]})
+        bound = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+        thread = threading.Thread(target=bound.run, kwargs={"sockets": [listening]})
         thread.start()
         server = object.__new__(Server)
         server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         try:
-            while not found.started:
-                time.sleep(0.01)
+            wait_until(lambda: bound.started)
             yield server
         finally:
-            found.should_exit = True
+            bound.should_exit = True
             thread.join()
             listening.close()
 
     return serving_here()
 
 
-def test_a_client_that_comes_too_often_is_told_when_to_come():
+def test_a_client_over_its_rate_gets_retry_after():
     """A bucket lets twice its rate through at once, then refuses with a time; other clients are not touched."""
     rates = RateLimiter(5)
     for _ in range(10):
         rates.check("a")
-    with pytest.raises(Exception, match="too many requests") as told:
+    with pytest.raises(Exception, match="too many requests") as waits:
         rates.check("a")
-    assert int(told.value.headers["Retry-After"]) >= 1
+    assert int(waits.value.headers["Retry-After"]) >= 1
     rates.check("b")
 
 
@@ -292,15 +295,16 @@ def test_beyond_this_machine_a_token_is_needed(tmp_path: Path, host: str, capsys
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.long
 def test_tokens_open_what_their_role_is_for(tmp_path: Path, capsys):
     """Without a token nothing but health is told; each role may what it is for; tokens are stored as hashes alone."""
-    made = {}
+    tokens = {}
     for role in ("read", "ingest", "admin"):
         assert command(["serve", "token", "--store", str(tmp_path / "s"), role, "--role", role]) == 0
-        made[role] = capsys.readouterr().out.strip()
+        tokens[role] = capsys.readouterr().out.strip()
     assert not any(
         token.encode() in path.read_bytes()
-        for token in made.values()
+        for token in tokens.values()
         for path in (tmp_path / "s").glob("ragfault.duckdb*")
     )
     with serving(tmp_path / "s", "--workers", "0", "--token", "own") as server:
@@ -308,15 +312,15 @@ def test_tokens_open_what_their_role_is_for(tmp_path: Path, capsys):
         for token, look, send in (
             (None, 401, 401),
             ("wrong", 401, 401),
-            (made["read"], 200, 403),
-            (made["ingest"], 403, 200),
-            (made["admin"], 200, 200),
+            (tokens["read"], 200, 403),
+            (tokens["ingest"], 403, 200),
+            (tokens["admin"], 200, 200),
             ("own", 200, 200),
         ):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             assert server.ask("/overview.json", headers=headers).status == look, token
             assert server.send([Trace(id="a", query="q")], **headers).status == send, token
-        cookie = {"Cookie": f"ragfault={made['admin']}"}
+        cookie = {"Cookie": f"ragfault={tokens['admin']}"}
         assert server.ask("/overview.json", headers=cookie).status == 200
         assert server.send([Trace(id="a", query="q")], **cookie).status == 401
 
@@ -335,26 +339,26 @@ def test_every_answer_keeps_a_browser_in(server: Server):
         ("/nowhere.json", {}),
         ("/overview.json", {"Host": "evil.example"}),
     ):
-        found = server.ask(path, headers=headers).headers
-        policy = found["content-security-policy"]
+        answer = server.ask(path, headers=headers).headers
+        policy = answer["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
-        assert found["x-content-type-options"] == "nosniff"
-        assert "server" not in found
+        assert answer["x-content-type-options"] == "nosniff"
+        assert "server" not in answer
 
 
 # --- what is shown -----------------------------------------------------------------------------------
 
 
-def test_every_page_has_its_twin(server: Server):
+def test_every_page_has_a_json_view(server: Server):
     """Overview, metric, traces, trace, alerts and runs answer JSON that says what is there."""
     assert server.ask("/overview.json").json["totals"]["traces"] >= len(TRACES)
     window = 365 * 24 * 60
     metric = server.ask("/metrics/groundedness.json", window=window).json
     assert metric["measure"]["name"] == "groundedness"
-    one = server.ask(f"/traces/{TRACES[0].id}.json").json
-    assert one["trace"]["query"] == TRACES[0].query
-    assert {score["metric"] for score in one["scores"]} == set(METRICS.split(","))
+    page = server.ask(f"/traces/{TRACES[0].id}.json").json
+    assert page["trace"]["query"] == TRACES[0].query
+    assert {score["metric"] for score in page["scores"]} == set(METRICS.split(","))
     assert server.ask("/alerts.json").json["alarms"] == []
     assert server.ask("/runs.json").json == []
     for path in ("/traces/nobody.json", "/metrics/nothing.json", "/nowhere"):
@@ -372,18 +376,18 @@ def test_lists_are_filtered_and_paged(server: Server):
     assert server.ask("/traces.json", low="nan").status == 422
 
 
-def test_prometheus_reads_whole_histograms(server: Server):
+def test_prometheus_parses_the_histograms(server: Server):
     """The buckets of each metric and route rise to the count, which is that of the scored traces."""
     lines = server.ask("/metrics").body.decode().splitlines()
     assert "# TYPE ragfault_score histogram" in lines
-    found = [line for line in lines if 'metric="groundedness"' in line and 'route="travel"' in line]
-    buckets = [int(line.split()[-1]) for line in found if "_bucket" in line]
-    [count] = [int(line.split()[-1]) for line in found if "_count" in line]
+    families = [line for line in lines if 'metric="groundedness"' in line and 'route="travel"' in line]
+    buckets = [int(line.split()[-1]) for line in families if "_bucket" in line]
+    [count] = [int(line.split()[-1]) for line in families if "_count" in line]
     assert buckets == sorted(buckets)
     assert buckets[-1] == count > 0
 
 
-def test_sums_are_told_to_the_last_digit(tmp_path: Path):
+def test_sums_are_exported_to_the_last_digit(tmp_path: Path):
     """What is added to a large sum shows: Prometheus takes rates of it."""
     import duckdb
 
@@ -396,10 +400,10 @@ def test_sums_are_told_to_the_last_digit(tmp_path: Path):
     with contextlib.closing(duckdb.connect(str(tmp_path / "s" / "ragfault.duckdb"))) as con:
         rest = ", ".join("0" for _ in SUM_COLUMNS[3:])
         con.execute(f"INSERT INTO sums VALUES ('groundedness', 'x', 99999999, 12345678.75, 1.0, {rest})")
-    made = create_app(ServerSettings(store=tmp_path / "s", workers=0))
-    said = render_metrics(made.state.server).splitlines()
-    made.state.server.store.close()
-    [total] = [line for line in said if line.startswith("ragfault_score_sum{") and 'route="x"' in line]
+    app = create_app(ServerSettings(store=tmp_path / "s", workers=0))
+    lines = render_metrics(app.state.server).splitlines()
+    app.state.server.store.close()
+    [total] = [line for line in lines if line.startswith("ragfault_score_sum{") and 'route="x"' in line]
     assert total.endswith(" 12345678.75")
 
 
@@ -407,13 +411,13 @@ def test_what_is_forgotten_waits_no_more(tmp_path: Path):
     """Traces that are forgotten before they are judged take no room of those that may wait."""
     from ragfault.server import create_app
 
-    made = create_app(ServerSettings(store=tmp_path / "s", judge="lexical", workers=0, retention_days=1.0))
-    with threaded(made) as server:
-        old = [replace(each, time=datetime(2001, 1, 1, tzinfo=UTC)) for each in TRACES[:3]]
+    app = create_app(ServerSettings(store=tmp_path / "s", judge="lexical", workers=0, retention_days=1.0))
+    with threaded(app) as server:
+        old = [replace(trace, time=datetime(2001, 1, 1, tzinfo=UTC)) for trace in TRACES[:3]]
         assert server.send([*old, replace(TRACES[3], time=None)]).json["taken"] == 4
-        assert made.state.server.summarize_scoring()["waiting"] == 4
-        made.state.scheduler.run_round()
-        assert made.state.server.summarize_scoring()["waiting"] == 1
+        assert app.state.server.summarize_scoring()["waiting"] == 4
+        app.state.scheduler.run_round()
+        assert app.state.server.summarize_scoring()["waiting"] == 1
 
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):
@@ -423,11 +427,11 @@ def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Pa
         == 0
     )
     assert f"{len(TRACES):,} traces" in capsys.readouterr().out
-    made = evaluate(TRACES, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
+    run = evaluate(TRACES, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
     live = Run.open(tmp_path / "live")
     for name in ("traces", "verdicts", "scores"):
-        assert live.to_arrow(name).equals(made.to_arrow(name))
-    assert live.manifest.judge == made.manifest.judge
+        assert live.to_arrow(name).equals(run.to_arrow(name))
+    assert live.manifest.judge == run.manifest.judge
     assert command(["serve", "export", server.url, "-o", str(tmp_path / "no"), "--route", "nowhere"]) == 2
     assert "nothing to export" in capsys.readouterr().err
     assert command(["serve", "export", "ftp://x", "-o", str(tmp_path / "no")]) == 2
@@ -457,6 +461,7 @@ shaped = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(
     path=st.sampled_from(PATHS),
@@ -526,9 +531,9 @@ class Hook(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("codes", "told", "tries"), [([], None, 1), ([503, 500], None, 3), ([400], "400", 1)]
+    ("codes", "error", "tries"), [([], None, 1), ([503, 500], None, 3), ([400], "400", 1)]
 )
-def test_a_webhook_is_signed_and_tried_again(tmp_path: Path, codes, told, tries):
+def test_a_webhook_is_signed_and_retried(tmp_path: Path, codes, error, tries):
     """What is sent is signed; a webhook that is down is tried again, one that refuses is not."""
     hook = HTTPServer(("127.0.0.1", 0), Hook)
     hook.seen, hook.codes, ended = [], list(codes), []
@@ -540,20 +545,19 @@ def test_a_webhook_is_signed_and_tried_again(tmp_path: Path, codes, told, tries)
     )
     sender.start()
     sender.send(NOTICE)
-    while not ended:
-        time.sleep(0.01)
+    wait_until(lambda: ended)
     sender.close()
     hook.shutdown()
     hook.server_close()
     store.close()
     assert len(hook.seen) == tries
-    assert (ended[0] is None) if told is None else (told in ended[0])
+    assert (ended[0] is None) if error is None else (error in ended[0])
     headers, body = hook.seen[-1]
     moment = headers["X-Ragfault-Timestamp"]
-    made = hmac.new(b"s3cret", f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
+    digest = hmac.new(b"s3cret", f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
     assert (
         headers["X-Ragfault-Signature"]
-        == f"sha256={made}"
+        == f"sha256={digest}"
         == f"sha256={sign_body('s3cret', int(moment), body)}"
     )
     assert json.loads(body)["layer"] == "retrieval"
@@ -570,6 +574,7 @@ def test_each_shape_is_the_receivers():
     assert WEBHOOK_FORMATS["ragfault"](NOTICE)["key"] == "DROP/context_relevance/<web>"
 
 
+@pytest.mark.long
 def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
     """Traffic whose chunks go wrong at a known minute makes an alert fire that names retrieval, on that route alone."""
     from ragfault.server import create_app
@@ -577,13 +582,13 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
 
     begin = 1_900_000_000 // 60 * 60.0
     moment = [begin]
-    made = create_app(
+    app = create_app(
         ServerSettings(
             store=tmp_path / "s", judge="lexical", metrics=METRICS.split(","), reference_minutes=60
         ),
         lambda: moment[0],
     )
-    state, scheduler, traffic = made.state.server, made.state.scheduler, DemoTraffic(made.state.server, begin)
+    state, scheduler, traffic = app.state.server, app.state.scheduler, DemoTraffic(app.state.server, begin)
     state.scoring_workers.start()
     sent = []
     try:
@@ -591,8 +596,7 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
             traces = [trace for at in range(10) for trace in traffic.make_minute(minute + at)]
             state.store.append_traces(traces).result()
             state.scoring_workers.add_waiting(len(traces))
-            while state.store.compute_totals().waiting:
-                time.sleep(0.02)
+            wait_until(lambda: not state.store.compute_totals().waiting)
             moment[0] = begin + 60 * (minute + 10)
             sent += scheduler.run_round()
     finally:
@@ -605,6 +609,7 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
     assert all(abs(notice.began - begin - 60 * FAULT_START) <= 20 * 60 for notice in drops)
 
 
+@pytest.mark.long
 def test_the_demo_streams(tmp_path: Path):
     """`ragfault serve --demo` brings traces of its own, past and present, and judges them."""
     with serving(tmp_path / "s", "--demo", "--metrics", METRICS) as server:
@@ -615,13 +620,11 @@ def test_the_demo_streams(tmp_path: Path):
         assert set(server.ask("/overview.json").json["routes"]) == {"counter", "website"}
 
 
+@pytest.mark.long
 def test_spans_that_are_no_question_are_counted(tmp_path: Path):
     """A trace of other work is no trace of a RAG system: it is counted, and nothing of it is kept."""
     with serving(tmp_path / "s", "--workers", "0") as server:
         assert post_spans(server, span("0" * 31 + "5", "GET /health")).status == 200
-        for _ in range(300):
-            if server.ask("/overview.json").json["totals"]["pending"] == 0:
-                break
-            time.sleep(0.1)
+        wait_until(lambda: server.ask("/overview.json").json["totals"]["pending"] == 0)
         assert 'ragfault_ingest_total{outcome="not_rag"} 1' in server.ask("/metrics").body.decode()
         assert server.ask("/overview.json").json["totals"]["traces"] == 0

@@ -45,7 +45,7 @@ PAGES = (
 
 
 ALONE = ("/help", "/sign-in", "/compare", "/drift")
-"""Pages without a twin, or that have none before something is chosen."""
+"""Pages without a JSON view, or that have none before something is chosen."""
 
 SCRIPTS = {'<script src="/static/dashboard.js">', '<script src="/static/auto-refresh.js" defer>'}
 
@@ -57,7 +57,7 @@ class Client:
         self.url, self.cookie = url, cookie
 
     def ask(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> Any:
-        """An answer with its `status`, `headers` and `text`."""
+        """Request a page; return its `status`, `headers` and `text`."""
         place = urlsplit(self.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
         headers = {**({"Cookie": self.cookie} if self.cookie else {}), **headers}
@@ -74,7 +74,7 @@ class Client:
             connection.close()
 
     def stamp(self) -> str:
-        """The stamp of the forms."""
+        """Return the CSRF token of the forms."""
         return re.search(r'name="csrf_token" value="(\w+)"', self.ask("/sign-in").text)[1]  # type: ignore[index]
 
     def send(self, path: str, **fields: str) -> Any:
@@ -85,11 +85,11 @@ class Client:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
     """A server with two hours of traffic, of which the second is worse, and with alerts that fire."""
-    found = Watched(tmp_path_factory.mktemp("watched") / "s")
-    found.fill()
-    found.watch()
-    with found.serving() as url:
-        yield found, url
+    server = Watched(tmp_path_factory.mktemp("watched") / "s")
+    server.fill()
+    server.watch()
+    with server.serving() as url:
+        yield server, url
 
 
 @pytest.fixture
@@ -98,13 +98,14 @@ def client(watched: tuple[Watched, str]) -> Client:
 
 
 def links(text: str) -> list[str]:
-    """The places that a page leads to, or loads from."""
-    return [html.unescape(each) for each in re.findall(r'(?:href|src|action)="([^"]*)"', text)]
+    """List the addresses that a page links to or loads."""
+    return [html.unescape(address) for address in re.findall(r'(?:href|src|action)="([^"]*)"', text)]
 
 
 # --- pages -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_link_of_every_page_leads_on(client: Client):
     """From the first page on every link answers 200, under the strict policy, nothing inline and nothing abroad."""
     waiting, met = list(PAGES), set[str]()
@@ -141,10 +142,10 @@ def test_every_fragment_is_there(client: Client):
 
 
 @pytest.mark.parametrize("path", [page for page in PAGES if page not in ALONE])
-def test_every_page_has_a_twin(client: Client, path: str):
-    """Each page names its JSON twin, which is JSON."""
-    [twin] = [link for link in links(client.ask(path).text) if re.search(r"\.json(\?|$)", link)]
-    assert isinstance(json.loads(client.ask(twin).text), dict | list)
+def test_every_page_has_a_json_view(client: Client, path: str):
+    """Each page links to its JSON view."""
+    [json_page] = [link for link in links(client.ask(path).text) if re.search(r"\.json(\?|$)", link)]
+    assert isinstance(json.loads(client.ask(json_page).text), dict | list)
 
 
 def test_an_empty_server_says_what_to_do(tmp_path: Path):
@@ -191,11 +192,11 @@ def test_pages_are_walked_by_their_keys(client: Client):
     assert len(met) == len(set(met)) == 209
 
 
-def test_a_trace_is_found_by_words_route_and_value(client: Client):
+def test_traces_are_searched_by_words_route_and_value(client: Client):
     """Search and filters narrow a list, and the address alone brings it back."""
     text = client.ask("/traces?text=fuel+quay&route=website&metric=groundedness&low=0.9").text
-    found = re.findall(r'<a href="/traces/([^"]+)" class="go"', text)
-    assert 0 < len(found) < 20
+    ids = re.findall(r'<a href="/traces/([^"]+)" class="go"', text)
+    assert 0 < len(ids) < 20
     assert client.ask("/traces?text=fuel+quay&route=website&metric=groundedness&low=0.9").text == text
 
 
@@ -207,16 +208,17 @@ def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str
     server, _ = watched
     firing = server.app.state.server.load_alert_state().firing
     assert firing
-    one = firing[0]
-    assert one.rule.name in client.ask("/").text
-    names = {"rule": one.rule.name, "metric": one.metric, "route": one.route or ""}
+    alert = firing[0]
+    assert alert.rule.name in client.ask("/").text
+    names = {"rule": alert.rule.name, "metric": alert.metric, "route": alert.route or ""}
     assert client.send("/alerts", action="acknowledge", by="ann", **names).status == 303
     assert client.send("/alerts", action="silence", minutes="60", **names).status == 303
     state = server.app.state.server.load_alert_state()
-    assert next(each for each in state.alerts if each.key == one.key).acknowledged == "ann"
-    assert state.silences[0].covers(one)
+    assert next(entry for entry in state.alerts if entry.key == alert.key).acknowledged == "ann"
+    assert state.silences[0].covers(alert)
     kinds = [
-        event.kind for event in server.store.read_events(f"{one.rule.name}/{one.metric}/{one.route or ''}")
+        event.kind
+        for event in server.store.read_events(f"{alert.rule.name}/{alert.metric}/{alert.route or ''}")
     ]
     assert {"firing", "acknowledged", "silenced"} <= set(kinds)
     assert client.send("/alerts", action="unsilence").status == 303
@@ -227,19 +229,19 @@ def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str
 # --- labels, clusters, runs --------------------------------------------------------------------------
 
 
-def test_a_label_is_kept_as_runs_keep_them(watched: tuple[Watched, str], client: Client):
+def test_a_label_is_stored_in_the_form_of_runs(watched: tuple[Watched, str], client: Client):
     """Who disagrees with a verdict leaves a label with the opposite, on the very answer that was shown."""
     server, _ = watched
-    whole = server.store.get_trace("v1/staff-02")
-    assert whole is not None
-    assert whole.verdicts is not None
-    claim = whole.verdicts.claim[0]  # type: ignore[index]
+    stored = server.store.get_trace("v1/staff-02")
+    assert stored is not None
+    assert stored.verdicts is not None
+    claim = stored.verdicts.claim[0]  # type: ignore[index]
     form = {"trace": "v1/staff-02", "part": "claim", "index": "0"}
     assert (
         client.send("/labels", opinion="disagree", by="ann", **form).headers["location"].endswith("#claim-1")
     )
     label = server.store.read_labels("v1/staff-02")[-1]
-    assert (label.by, label.answer) == ("ann", fingerprint_answer(whole.trace))
+    assert (label.by, label.answer) == ("ann", fingerprint_answer(stored.trace))
     assert label.verdicts.claim[0].support != claim.support  # type: ignore[index]
     assert "people disagreed" in client.ask(trace_url("v1/staff-02")).text
     client.send("/labels", opinion="agree", by="ann", **form)
@@ -249,7 +251,8 @@ def test_a_label_is_kept_as_runs_keep_them(watched: tuple[Watched, str], client:
         assert client.send("/labels", **{"opinion": "agree", **form, **bad}).status in (404, 422)
 
 
-def test_clusters_are_found_changed_and_promoted(watched: tuple[Watched, str], client: Client):
+@pytest.mark.long
+def test_clusters_are_detected_changed_and_promoted(watched: tuple[Watched, str], client: Client):
     """Failing traces become clusters that keep their state, and cases of an evaluation set, each once."""
     pytest.importorskip("sklearn", reason="clusters of 30 failures and more need scikit-learn")
     server, _ = watched
@@ -266,13 +269,14 @@ def test_clusters_are_found_changed_and_promoted(watched: tuple[Watched, str], c
     cases = server.app.state.server.settings.store / "promoted.jsonl"
     for _ in range(2):
         assert client.send(f"/clusters/{id_}", action="promote").status == 303
-    held = [json.loads(line) for line in cases.read_text("utf-8").splitlines()]
-    assert held
-    assert len(held) == len({case["id"] for case in held})
-    assert held[0]["metadata"]["provenance"]["cluster"]["id"] == id_
+    promoted_cases = [json.loads(line) for line in cases.read_text("utf-8").splitlines()]
+    assert promoted_cases
+    assert len(promoted_cases) == len({case["id"] for case in promoted_cases})
+    assert promoted_cases[0]["metadata"]["provenance"]["cluster"]["id"] == id_
     assert client.send("/clusters/c-none", action="mute").status == 404
 
 
+@pytest.mark.long
 def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], client: Client):
     """Two stretches of live traffic are exported as runs, reported, bisected, and taken in again."""
     server, _ = watched
@@ -281,9 +285,9 @@ def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], c
         assert client.send("/runs", action="export", name=name, **window).status == 303
     assert client.send("/runs", action="export", name="../up").status == 422
     assert "after" in client.ask("/runs").text
-    found = client.ask("/bisect?baseline=before&candidate=after")
-    assert found.status == 200
-    assert "Verdict" in found.text
+    names = client.ask("/bisect?baseline=before&candidate=after")
+    assert names.status == 200
+    assert "Verdict" in names.text
     many = server.store.compute_totals().traces
     assert client.send("/runs", action="import", name="before", prefix="again/").status == 303
     assert server.store.compute_totals().traces == many + 104
@@ -295,7 +299,7 @@ def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], c
 # --- who may -----------------------------------------------------------------------------------------
 
 
-def test_a_view_is_kept_under_its_name(client: Client):
+def test_a_view_is_saved_under_its_name(client: Client):
     """A selection that was kept stands on the page for everybody, leads to itself, and can be forgotten."""
     name = "<b>slow ones"
     client.send("/views", name=name, query="state=scored&sort=latency&after=x")
@@ -344,8 +348,8 @@ def test_a_token_opens_the_pages(tmp_path: Path):
 def test_addresses_of_any_id(client: Client):
     """Whatever an id holds, its page has an address within this server, and it is that of no other id."""
     ids = ["a/b", "..", ".", "", "-", "x.json", "é?#%", "a b", HOSTILE]
-    found = [trace_url(id_) for id_ in ids]
-    assert len(set(found)) == len(ids)
-    assert all(each.startswith("/traces/") and local_path(each) == each for each in found)
+    address = [trace_url(id_) for id_ in ids]
+    assert len(set(address)) == len(ids)
+    assert all(name.startswith("/traces/") and local_path(name) == name for name in address)
     assert client.ask(trace_url(HOSTILE)).status == 200
     assert quote(HOSTILE, safe="") in trace_url(HOSTILE)

@@ -44,26 +44,26 @@ PAGES = {
     "error": "/traces/nobody",
 }
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with browser() as found:
-        yield found
+    with browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
     """A server with two hours of traffic, of which the second is worse, and with alerts that fire."""
-    found = Watched(tmp_path_factory.mktemp("served") / "s")
-    found.fill()
-    found.watch()
+    server = Watched(tmp_path_factory.mktemp("served") / "s")
+    server.fill()
+    server.watch()
     hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
-    export_run(found.store, hour, found.app.state.server.settings.runs_folder / "before")
-    with found.serving() as url:
-        yield found, url
+    export_run(server.store, hour, server.app.state.server.settings.runs_folder / "before")
+    with server.serving() as url:
+        yield server, url
 
 
 def test_axe_finds_nothing(chromium: Any, served: tuple[Watched, str]):
@@ -181,7 +181,7 @@ def test_a_browser_signs_in(chromium: Any, tmp_path: Path):
 
 
 def _send(server: Watched, id_: str) -> None:
-    """A trace comes in that nobody has judged yet."""
+    """Store a trace that is not judged yet."""
     time = datetime.fromtimestamp(server.now, UTC)
     server.store.append_traces([Trace(id=id_, query=f"Is {id_} new?", route="website", time=time)]).result()
 
@@ -234,7 +234,9 @@ def test_updates_can_be_paused(chromium: Any, served: tuple[Watched, str]):
         page.clock.install()
         visit.open("/traces")
         asked: list[str] = []
-        page.on("request", lambda one: asked.append(one.url) if one.resource_type == "fetch" else None)
+        page.on(
+            "request", lambda request: asked.append(request.url) if request.resource_type == "fetch" else None
+        )
         _send(server, "fresh-3")
         page.clock.run_for(60_000)
         assert asked == []
@@ -248,7 +250,7 @@ def test_updates_can_be_paused(chromium: Any, served: tuple[Watched, str]):
         assert page.inner_text("#refresh-toggle") == "Resume updates"
 
 
-def test_a_server_that_is_gone_is_told(chromium: Any, served: tuple[Watched, str]):
+def test_a_stopped_server_is_reported(chromium: Any, served: tuple[Watched, str]):
     """Where the server does not answer, the page says so and stays as it is, until it answers again."""
     with Visit(chromium, served[1]) as visit:
         page = visit.page

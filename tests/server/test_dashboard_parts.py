@@ -29,14 +29,18 @@ def test_nothing_of_a_text_is_lost_by_cutting():
     """The pieces of a text, joined, are the text, wherever its spans begin and end."""
     text = "🚢 It sails at nine."
     spans = [(-3, 4, ("claim", 0)), (2, 9, ("claim", 1)), (9, 99, ("citation", 0)), (5, 5, ("claim", 2))]
-    found = reading.split_text(text, spans)
-    assert "".join(piece.text for piece in found) == text
-    assert [key for piece in found for key in piece.begins] == [("claim", 0), ("claim", 1), ("citation", 0)]
-    assert [key for piece in found for key in piece.ends] == [("claim", 0), ("claim", 1), ("citation", 0)]
+    segments = reading.split_text(text, spans)
+    assert "".join(piece.text for piece in segments) == text
+    assert [key for piece in segments for key in piece.begins] == [
+        ("claim", 0),
+        ("claim", 1),
+        ("citation", 0),
+    ]
+    assert [key for piece in segments for key in piece.ends] == [("claim", 0), ("claim", 1), ("citation", 0)]
     assert show_controls("a\x00\u202eb\n") == "a␀\ufffdb\n"
 
 
-def test_quotes_are_found_whatever_the_white_space():
+def test_quotes_are_located_whatever_the_white_space():
     """A quote is linked to where it stands, also where lines break elsewhere, and to nothing where it does not."""
     trace = Trace(id="1", query="?", chunks=(Chunk(id="a", text="x sails at\n nine. y"),))
     assert reading.locate_quote(trace, Citation(chunk="a", quote="sails  at nine.")) == (2, 17)
@@ -47,15 +51,15 @@ def test_quotes_are_found_whatever_the_white_space():
 def test_who_disagrees_says_something_else():
     """Of every verdict, agreeing and disagreeing are two different words on the same thing."""
     trace, verdicts = fair("ship")
-    whole = StoredTrace(trace=trace, received=0.0, state="scored", verdicts=verdicts)
+    stored = StoredTrace(trace=trace, received=0.0, state="scored", verdicts=verdicts)
     for part in ("claim", "chunk", "use", "citation", "aspect", "refused"):
-        yes, no = (list_values(reading.build_labels(whole, part, 0, agree)) for agree in (True, False))
+        yes, no = (list_values(reading.build_labels(stored, part, 0, agree)) for agree in (True, False))
         assert set(yes) == set(no)
         assert yes != no
-        label = HumanLabel(trace="ship", verdicts=reading.build_labels(whole, part, 0, False), by="ann")
-        assert reading.compare_labels(whole, [label])[part, 0] == "disagreed"
+        label = HumanLabel(trace="ship", verdicts=reading.build_labels(stored, part, 0, False), by="ann")
+        assert reading.compare_labels(stored, [label])[part, 0] == "disagreed"
     with pytest.raises(UsageError, match="number 8"):
-        reading.build_labels(whole, "claim", 7, True)
+        reading.build_labels(stored, "claim", 7, True)
 
 
 def test_a_layer_stands_as_its_routes_do():
@@ -65,10 +69,10 @@ def test_a_layer_stands_as_its_routes_do():
         mean=0.5, low=0.4, high=0.6, delta=-0.1, delta_low=-0.2, delta_high=0.0,
     )  # fmt: skip
     other = msgspec.structs.replace(row, route="b", n=10, mean=0.9, low=0.7, high=1.0)
-    found = layers.pool_metrics([row, other], ("m", "none"), 30)
-    assert found is not None
-    assert found.mean == pytest.approx(0.6)
-    assert 0.5 < found.low < 0.6 < found.high < 0.7  # type: ignore[operator]
+    pooled = layers.pool_metrics([row, other], ("m", "none"), 30)
+    assert pooled is not None
+    assert pooled.mean == pytest.approx(0.6)
+    assert 0.5 < pooled.low < 0.6 < pooled.high < 0.7  # type: ignore[operator]
     assert layers.pool_metrics([row], ("m",), 90) is None
     assert layers.select_changes([row, msgspec.structs.replace(row, delta_high=-0.05)])[0].delta_high == -0.05
 
@@ -98,8 +102,8 @@ def test_a_line_over_time_loses_no_value():
     assert sum(point.n for point in lines["a"]) == sum(point.n for point in thin)
     assert sum(point.undefined for point in lines["a"]) == 240
     assert {point.mean for point in lines["a"]} == {0.5}
-    drawn = str(drawing.draw_trend(lines, MetricInfo("m", "generation"), (), (-1000, 240)))
-    assert drawn.count("<circle") == len(lines["a"])
+    svg = str(drawing.draw_trend(lines, MetricInfo("m", "generation"), (), (-1000, 240)))
+    assert svg.count("<circle") == len(lines["a"])
     assert drawing.coarsen_lines({}, 5) == (5, {})
     assert drawing.draw_trend({}, MetricInfo("m", "generation"), (), (0, 9)) is None
 
@@ -111,7 +115,12 @@ def test_the_gravest_alert_stands_first():
         rule = AlertRule(name=severity, metric="m", severity=severity)  # type: ignore[arg-type]
         return Alert(rule=rule, metric="m", route=None, status=status, since=0.0)  # type: ignore[arg-type]
 
-    found = [alarm("resolved", "critical"), alarm("pending", "high"), alarm("firing", "warning")]
-    found.append(alarm("firing", "high"))
-    told = [(each.status, each.rule.name) for each in seen.sort_alerts(found)]
-    assert told == [("firing", "high"), ("firing", "warning"), ("pending", "high"), ("resolved", "critical")]
+    alerts = [alarm("resolved", "critical"), alarm("pending", "high"), alarm("firing", "warning")]
+    alerts.append(alarm("firing", "high"))
+    statuses = [(entry.status, entry.rule.name) for entry in seen.sort_alerts(alerts)]
+    assert statuses == [
+        ("firing", "high"),
+        ("firing", "warning"),
+        ("pending", "high"),
+        ("resolved", "critical"),
+    ]

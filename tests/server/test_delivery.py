@@ -27,6 +27,7 @@ from ragfault.server.alerts.notification import WEBHOOK_FORMATS, AlertNotificati
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import post
 from ragfault.server.storage import open_store
+from waiting import wait_until
 
 NOTICE = AlertNotification(
     kind="firing",
@@ -57,20 +58,19 @@ def settings(folder: Path, server: MailServer, *to: str, **more) -> ServerSettin
 def sent(
     asked: ServerSettings, *notices: AlertNotification, count: int = 1, tries=(0.0, 0.01, 0.01)
 ) -> list[str | None]:
-    """What became of notices, once for each receiver."""
-    told: list[str | None] = []
+    """Send notifications; return the failure of each, once per receiver."""
+    failures: list[str | None] = []
     store = open_store(asked.store)
     sender = NotificationSender(
-        asked, EventCounters(store, time.time), lambda _, fault: told.append(fault), tries
+        asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), tries
     )
     sender.start()
     for notice in notices:
         sender.send(notice)
-    while len(told) < count * len(notices):
-        time.sleep(0.01)
+    wait_until(lambda: len(failures) == count * len(notices))
     sender.close()
     store.close()
-    return told
+    return failures
 
 
 # --- mail --------------------------------------------------------------------------------------------
@@ -81,14 +81,14 @@ def test_an_alert_comes_by_mail(tmp_path: Path):
     with mail_server() as server:
         assert sent(settings(tmp_path, server, ANN, BOB), NOTICE, count=2) == [None, None]
     assert sorted(taken.receivers for taken in server.taken) == [[ANN], [BOB]]
-    made = server.taken[0].message
-    assert server.taken[0].sender == made["From"] == "ragfault@example.org"
-    assert made["Subject"].startswith("[ragfault] firing: DROP context_relevance, 0.4 on web: retrieval")
-    assert made.get_content_type() == "text/plain"
-    text = made.get_content()
+    message = server.taken[0].message
+    assert server.taken[0].sender == message["From"] == "ragfault@example.org"
+    assert message["Subject"].startswith("[ragfault] firing: DROP context_relevance, 0.4 on web: retrieval")
+    assert message.get_content_type() == "text/plain"
+    text = message.get_content()
     for part in ("layer: retrieval", "firing since: 1970-01-01 00:01 UTC", "- Look at the index.", "- t1"):
         assert part in text
-    assert made["Auto-Submitted"] == "auto-generated"
+    assert message["Auto-Submitted"] == "auto-generated"
 
 
 def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
@@ -98,7 +98,7 @@ def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
         assert sent(settings(tmp_path, server, ANN), NOTICE, over, replace(NOTICE, route="app")) == [None] * 3
     first, second, third = (taken.message for taken in server.taken)
     assert first["References"] == second["References"] != third["References"]
-    assert len({made["Message-ID"] for made in (first, second, third)}) == 3
+    assert len({notice["Message-ID"] for notice in (first, second, third)}) == 3
     assert "resolved: 1970-01-01 00:10 UTC" in second.get_content()
 
 
@@ -121,18 +121,18 @@ def test_no_text_of_an_alert_becomes_a_line_of_its_own(tmp_path: Path, evil: str
 
 
 @pytest.mark.parametrize(
-    ("codes", "told", "tries"), [(["451", "451"], None, 3), (["451"] * 3, "451", 3), (["550"], "550", 1)]
+    ("codes", "failure", "tries"), [(["451", "451"], None, 3), (["451"] * 3, "451", 3), (["550"], "550", 1)]
 )
-def test_mail_that_is_put_off_is_tried_again(tmp_path: Path, codes, told, tries):
+def test_mail_that_is_put_off_is_tried_again(tmp_path: Path, codes, failure, tries):
     """A server that says later is asked again, one that says no is not; what never came through is told."""
     with mail_server(codes) as server:
         [fault] = sent(settings(tmp_path, server, ANN), NOTICE)
-    assert (fault is None) if told is None else (told in fault)
+    assert (fault is None) if failure is None else (failure in fault)
     assert server.tries == tries
-    assert len(server.taken) == (told is None)
+    assert len(server.taken) == (failure is None)
 
 
-def test_a_mail_server_that_is_away_is_told(tmp_path: Path):
+def test_an_unreachable_mail_server_is_reported(tmp_path: Path):
     """Where nobody listens, that is what is said."""
     with mail_server() as server:
         pass
@@ -176,14 +176,14 @@ def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.
     """A server elsewhere that offers no STARTTLS gets nothing."""
     monkeypatch.setattr("ragfault.server.alerts.delivery.is_loopback", lambda _: False)
     with mail_server() as server:
-        found = MailReceiver.from_options(f"smtp://127.0.0.1:{server.port}", None, BOB, ANN)(NOTICE)
-    assert "STARTTLS" in found.error
-    assert not found.retryable
+        attempt = MailReceiver.from_options(f"smtp://127.0.0.1:{server.port}", None, BOB, ANN)(NOTICE)
+    assert "STARTTLS" in attempt.error
+    assert not attempt.retryable
     assert server.taken == []
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"smtp": None}, "--smtp"),
         ({"mail_from": None}, "--mail-from"),
@@ -197,10 +197,10 @@ def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.
         ({"mail_to": ("Ann <a@x.org>",)}, "no address"),
     ],
 )
-def test_what_is_badly_said_about_mail_is_told_at_the_start(tmp_path: Path, given, said):
+def test_invalid_mail_settings_are_rejected_at_the_start(tmp_path: Path, given, message):
     """No server, no sender, no address, or a password where others see it: told before anything is sent."""
     asked = {"smtp": "smtp://127.0.0.1", "mail_from": ANN, "mail_to": (BOB,)}
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         NotificationSender(ServerSettings(store=tmp_path, **{**asked, **given}), None, print)
 
 
@@ -241,18 +241,17 @@ def test_a_receiver_that_is_down_keeps_no_other_waiting(tmp_path: Path):
     """While the webhook is tried again for hours, the mail is there; closing ends the waiting."""
     with mail_server() as server, hooking(*[(503, {})] * 9) as hook:
         asked = settings(tmp_path, server, ANN, webhook=f"http://127.0.0.1:{hook.server_port}/x")
-        store, told = open_store(asked.store), []
+        store, failures = open_store(asked.store), []
         sender = NotificationSender(
-            asked, EventCounters(store, time.time), lambda _, fault: told.append(fault), (0.0, 9999.0)
+            asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), (0.0, 9999.0)
         )
         sender.start()
         sender.send(NOTICE)
-        while not (told and hook.seen):
-            time.sleep(0.01)
-        assert (told, len(server.taken)) == ([None], 1)
+        wait_until(lambda: failures and hook.seen)
+        assert (failures, len(server.taken)) == ([None], 1)
         sender.close()
         store.close()
-        assert told == [None, "the webhook answered 503"]
+        assert failures == [None, "the webhook answered 503"]
 
 
 def test_retry_after_is_waited_for(tmp_path: Path):
@@ -267,8 +266,8 @@ def test_retry_after_is_waited_for(tmp_path: Path):
 def test_a_webhook_that_points_elsewhere_is_not_followed():
     """A redirect is an answer like another that is no yes."""
     with hooking((302, {"Location": "http://127.0.0.1:1/"})) as hook:
-        found = post(f"http://127.0.0.1:{hook.server_port}/x", b"{}", {}, "it")
-    assert (found.error, found.retryable) == ("it answered 302", False)
+        attempt = post(f"http://127.0.0.1:{hook.server_port}/x", b"{}", {}, "it")
+    assert (attempt.error, attempt.retryable) == ("it answered 302", False)
 
 
 # --- shapes ------------------------------------------------------------------------------------------
@@ -301,10 +300,10 @@ def test_alertmanager_knows_the_end_by_its_labels():
 def test_slack_gets_text_and_blocks_within_its_bounds():
     """Signs that mean something to Slack are escaped, and no block is longer than Slack takes."""
     long = replace(NOTICE, route="<!channel> & co", title="x" * 9000, remedies=("<@U1>",), traces=("<t>",))
-    made = WEBHOOK_FORMATS["slack"](long)
-    assert set(made) == {"text", "blocks"}
-    assert "&lt;!channel&gt; &amp; co" in made["text"]
-    for block in made["blocks"]:
+    payload = WEBHOOK_FORMATS["slack"](long)
+    assert set(payload) == {"text", "blocks"}
+    assert "&lt;!channel&gt; &amp; co" in payload["text"]
+    for block in payload["blocks"]:
         assert (block["type"], block["text"]["type"]) == ("section", "mrkdwn")
         assert 0 < len(block["text"]["text"]) <= 3000
         assert "<" not in block["text"]["text"]
@@ -312,9 +311,11 @@ def test_slack_gets_text_and_blocks_within_its_bounds():
 
 def test_a_signature_holds_for_one_body_at_one_moment():
     """Another secret, moment or body has another signature."""
-    made = sign_body("s", 1, b"{}")
-    assert made == sign_body("s", 1, b"{}")
-    assert len({made, sign_body("t", 1, b"{}"), sign_body("s", 2, b"{}"), sign_body("s", 1, b"{ }")}) == 4
+    signature = sign_body("s", 1, b"{}")
+    assert signature == sign_body("s", 1, b"{}")
+    assert (
+        len({signature, sign_body("t", 1, b"{}"), sign_body("s", 2, b"{}"), sign_body("s", 1, b"{ }")}) == 4
+    )
 
 
 def test_serve_takes_the_options_of_mail(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):

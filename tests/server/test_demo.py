@@ -30,7 +30,7 @@ PATIENCE = 300_000
 
 FIRING = f".rows li:has-text('DROP'):has-text('firing'):has-text('on {FAULTY_ROUTE}'):has-text('retrieval')"
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 class Demo(NamedTuple):
@@ -40,7 +40,7 @@ class Demo(NamedTuple):
     store: Path
 
     def ask(self, path: str) -> Any:
-        """The JSON twin of a page."""
+        """Return the JSON view of a page."""
         with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.load(answer)
 
@@ -48,8 +48,8 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with browser() as found:
-        yield found
+    with browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +60,9 @@ def demo(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
     command = [sys.executable, "-m", "ragfault", *asked]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found
-        yield Demo(found[0], store)
+        running = re.search(r"http://\S+", process.stdout.readline())
+        assert running
+        yield Demo(running[0], store)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
 
@@ -117,16 +117,16 @@ def test_the_alert_is_true(demo: Demo, chromium: Any):
         visit.page.wait_for_selector(FIRING, timeout=PATIENCE)
     [mark] = demo.ask("/overview.json")["marks"]
     fault = _seconds(mark["time"])
-    fired = [each for each in demo.ask("/alerts.json")["events"] if each["kind"] == "firing"]
-    drops = [each for each in fired if each["alert"].startswith("DROP/")]
+    fired = [alert for alert in demo.ask("/alerts.json")["events"] if alert["kind"] == "firing"]
+    drops = [alert for alert in fired if alert["alert"].startswith("DROP/")]
     assert drops
-    for each in drops:
-        said = each["body"]
-        assert (said["route"], said["layer"], said["blamed"]) == (FAULTY_ROUTE, "retrieval", True)
-        assert each["time"] > fault
-        assert abs(said["began"] - fault) <= 20 * 60
-        assert said["traces"]
-    assert not [each for each in fired if each["body"]["blamed"] and each["time"] < fault]
+    for alert in drops:
+        notice = alert["body"]
+        assert (notice["route"], notice["layer"], notice["blamed"]) == (FAULTY_ROUTE, "retrieval", True)
+        assert alert["time"] > fault
+        assert abs(notice["began"] - fault) <= 20 * 60
+        assert notice["traces"]
+    assert not [alert for alert in fired if alert["body"]["blamed"] and alert["time"] < fault]
 
 
 def _seconds(text: str) -> float:

@@ -16,6 +16,8 @@ pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 
 from watched import Watched
 
+pytestmark = pytest.mark.long
+
 BOARD = json.loads(Path(__file__).parents[2].joinpath("docs", "grafana.json").read_text("utf-8"))
 
 SELECTED = re.compile(r'(ragfault_\w+)(?:\{((?:[^{}"]|"[^"]*")*)\})?(\[[^\]]+\])?')
@@ -23,7 +25,7 @@ SELECTED = re.compile(r'(ragfault_\w+)(?:\{((?:[^{}"]|"[^"]*")*)\})?(\[[^\]]+\])
 
 
 def questions() -> Iterator[tuple[str, str]]:
-    """The title of each panel, and what it asks for."""
+    """List the title of each panel and its query."""
     for panel in BOARD["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
@@ -41,13 +43,13 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def labels(exposed: str, name: str) -> dict[str, set[str]]:
-    """The labels of a series and their values."""
-    found: dict[str, set[str]] = {}
+    """List the labels of a series and their values."""
+    values: dict[str, set[str]] = {}
     for line in exposed.splitlines():
         if line.startswith((f"{name}{{", f"{name} ")):
             for label, value in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', line.partition(" ")[0]):
-                found.setdefault(label, set()).add(value)
-    return found
+                values.setdefault(label, set()).add(value)
+    return values
 
 
 def test_all_that_is_asked_for_is_there(exposed: str):
@@ -70,11 +72,11 @@ def test_rates_are_of_counters(exposed: str):
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposed, re.M))
     for title, asked in questions():
         assert asked.count("(") == asked.count(")"), title
-        for found in SELECTED.finditer(asked):
-            name = re.sub(r"_(bucket|sum|count)$", "", found[1])
+        for rates in SELECTED.finditer(asked):
+            name = re.sub(r"_(bucket|sum|count)$", "", rates[1])
             grows = kinds[name] in ("counter", "histogram")
-            rated = asked[: found.start()].endswith(("rate(", "increase("))
-            assert grows == rated == bool(found[3]), (title, found[0])
+            rated = asked[: rates.start()].endswith(("rate(", "increase("))
+            assert grows == rated == bool(rates[3]), (title, rates[0])
         if "histogram_quantile" in asked:
             assert re.match(
                 r"histogram_quantile\(0\.\d+, sum by \(le[^)]*\) \(rate\(ragfault_\w+_bucket", asked
@@ -94,4 +96,4 @@ def test_each_panel_has_its_place():
         taken |= cells
         for target in panel.get("targets", ()):
             assert target["datasource"]["uid"] == "${DS_PROMETHEUS}"
-    assert [each["name"] for each in BOARD["__inputs"]] == ["DS_PROMETHEUS"]
+    assert [area["name"] for area in BOARD["__inputs"]] == ["DS_PROMETHEUS"]

@@ -42,55 +42,55 @@ PEAK = 800
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("fuzzed") / "s", "--workers", "0") as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("fuzzed") / "s", "--workers", "0") as running:
+        yield running
 
 
 # --- what is sent ------------------------------------------------------------------------------------
 
 
 def field(number: int, body: bytes) -> bytes:
-    """A field of protobuf that has a length."""
+    """Encode a protobuf field that has a length."""
     return varint(number << 3 | 2) + varint(len(body)) + body
 
 
 def varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def attribute(value: bytes) -> bytes:
-    """An export request whose one span has one attribute of this `AnyValue`."""
+    """Encode an export request whose span has one attribute of this `AnyValue`."""
     pair = field(1, b"k") + field(2, value)
     span = field(1, b"\x01" * 16) + field(2, b"\x02" * 8) + field(9, pair)
     return field(1, field(2, field(2, span)))
 
 
 def nested(depth: int, number: int = 5) -> bytes:
-    """An `AnyValue` of lists in lists (5), or of objects in objects (6)."""
-    found = field(1, b"deep")
+    """Encode an `AnyValue` of lists in lists (5), or of objects in objects (6)."""
+    value = field(1, b"deep")
     for _ in range(depth):
-        found = field(number, field(1, found if number == 5 else field(1, b"k") + field(2, found)))
-    return found
+        value = field(number, field(1, value if number == 5 else field(1, b"k") + field(2, value)))
+    return value
 
 
 def spans(value: object) -> bytes:
-    """An export request in JSON whose one span has one attribute of this value."""
+    """Build an export request in JSON whose span has one attribute of this value."""
     span = {"traceId": "1" * 32, "spanId": "2" * 16, "attributes": [{"key": "k", "value": value}]}
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
 
 
 def opening(depth: int) -> bytes:
-    """The same, nested too deeply for `json` to write."""
+    """Build the same, nested too deeply for `json` to write."""
     inner = b'{"arrayValue":{"values":[' * depth + b"{}" + b"]}}" * depth
     return spans("HERE").replace(b'"HERE"', inner)
 
 
 BOMB = gzip.compress(bytes(60_000_000))
-WHOLE = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": rag_spans("3" * 32)}]}]}).encode()
+COMPLETE = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": rag_spans("3" * 32)}]}]}).encode()
 SPAN = b'{"traceId":"%032d","spanId":"%016d"}'
 
 
@@ -101,7 +101,7 @@ class Sent(NamedTuple):
 
 
 HOSTILE = {
-    "truncated": Sent(WHOLE[: len(WHOLE) // 2]),
+    "truncated": Sent(COMPLETE[: len(COMPLETE) // 2]),
     "nothing": Sent(b""),
     "huge": Sent(b'"' + b"x" * 9_000_000),
     "huge text": Sent(spans({"stringValue": "x" * 7_000_000})),
@@ -115,11 +115,11 @@ HOSTILE = {
     "wrong types": Sent(b'{"resourceSpans": {"scopeSpans": "spans"}}'),
     "wrong types of spans": Sent(b'{"resourceSpans":[{"scopeSpans":[{"spans":[1,"2",[3],null,true]}]}]}'),
     "wrong types of values": Sent(spans({"intValue": {"a": 1}, "boolValue": "yes", "arrayValue": 7})),
-    "of another content": Sent(WHOLE, "text/html"),
-    "JSON called protobuf": Sent(WHOLE, PROTOBUF),
+    "of another content": Sent(COMPLETE, "text/html"),
+    "JSON called protobuf": Sent(COMPLETE, PROTOBUF),
     "protobuf called JSON": Sent(attribute(field(1, b"x")), JSON),
-    "no content type that is one": Sent(WHOLE, ";;;\xff/" + "x" * 5000),
-    "bad UTF-8": Sent(WHOLE.replace(b"ferry", b"\xff\xfe\xed\xa0\x80")),
+    "no content type that is one": Sent(COMPLETE, ";;;\xff/" + "x" * 5000),
+    "bad UTF-8": Sent(COMPLETE.replace(b"ferry", b"\xff\xfe\xed\xa0\x80")),
     "bad UTF-8 in protobuf": Sent(attribute(field(1, b"\xff\xfe")), PROTOBUF),
     "half of a pair": Sent(spans({"stringValue": "S"}).replace(b'"S"', b'"\\ud800"')),
     "no number": Sent(spans({"doubleValue": "D"}).replace(b'"D"', b"NaN")),
@@ -128,7 +128,7 @@ HOSTILE = {
     "beyond floats": Sent(spans({"doubleValue": "D"}).replace(b'"D"', b"1e400")),
     "beyond integers": Sent(spans({"intValue": 10**308})),
     "beyond integers as text": Sent(spans({"intValue": "9" * 4000})),
-    "beyond time": Sent(WHOLE.replace(b'"1900000000000000000"', b'"' + b"9" * 300 + b'"')),
+    "beyond time": Sent(COMPLETE.replace(b'"1900000000000000000"', b'"' + b"9" * 300 + b'"')),
     "keys twice": Sent(b'{"resourceSpans":[],"resourceSpans":[{"scopeSpans":1}],"resourceSpans":[]}'),
     "bomb": Sent(BOMB, packing="gzip"),
     "bomb called protobuf": Sent(BOMB, PROTOBUF, "gzip"),
@@ -138,9 +138,9 @@ HOSTILE = {
     "bomb by deflate": Sent(zlib.compress(bytes(60_000_000)), packing="deflate"),
     "parts without end": Sent(gzip.compress(b" ") * 100_000, packing="gzip"),
     "half a packing": Sent(BOMB[:1000], packing="gzip"),
-    "no packing": Sent(WHOLE, packing="gzip"),
-    "unknown packing": Sent(WHOLE, packing="br"),
-    "two packings": Sent(gzip.compress(WHOLE), packing="gzip, gzip"),
+    "no packing": Sent(COMPLETE, packing="gzip"),
+    "unknown packing": Sent(COMPLETE, packing="br"),
+    "two packings": Sent(gzip.compress(COMPLETE), packing="gzip, gzip"),
     "protobuf: lists in lists": Sent(attribute(nested(90)), PROTOBUF),
     "protobuf: lists in lists beyond any": Sent(attribute(nested(5000)), PROTOBUF),
     "protobuf: objects in objects": Sent(attribute(nested(3000, 6)), PROTOBUF),
@@ -155,7 +155,7 @@ HOSTILE = {
 
 
 def post(server: Server, path: str, sent: Sent) -> int:
-    """The status of an answer; a server that closes while it is still being sent to has answered too."""
+    """Return the status of the answer; closing while the client still sends counts as an answer."""
     headers = {"Content-Type": sent.content.encode("latin-1").decode("latin-1")}
     if sent.packing:
         headers["Content-Encoding"] = sent.packing
@@ -170,6 +170,7 @@ def post(server: Server, path: str, sent: Sent) -> int:
         connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_hostile_is_refused_or_taken(server: Server, name: str):
     """Every route answers every hostile body with what it made of it, and none of them is a failure."""
@@ -192,7 +193,7 @@ def test_all_parts_of_a_packed_body_are_read(server: Server):
 
 damaged = st.builds(
     lambda body, at, new, times, cut: body[: at % len(body)] + new * times + body[at % len(body) + cut :],
-    st.sampled_from([WHOLE, attribute(nested(4)), attribute(nested(20, 6)), opening(20)]),
+    st.sampled_from([COMPLETE, attribute(nested(4)), attribute(nested(20, 6)), opening(20)]),
     st.integers(0, 10_000),
     st.binary(max_size=6) | st.sampled_from([b"{", b"[", b'"', b"\xff", b"-1e999", b"\x0a", b"null"]),
     st.integers(0, 300),
@@ -219,21 +220,21 @@ def test_what_is_damaged_is_refused_or_taken(server: Server, path, body, content
 
 
 @contextlib.contextmanager
-def talking(server: Server, said: bytes) -> Iterator[socket.socket]:
-    """A connection on which something was said."""
+def talking(server: Server, sent: bytes) -> Iterator[socket.socket]:
+    """Open a connection and send bytes."""
     place = urlsplit(server.url)
-    with socket.create_connection((place.hostname, place.port), timeout=30) as found:
-        found.sendall(said)
-        yield found
+    with socket.create_connection((place.hostname, place.port), timeout=30) as connection:
+        connection.sendall(sent)
+        yield connection
 
 
 def heard(connection: socket.socket) -> bytes:
-    """All that is answered, until the server closes."""
-    found = b""
+    """Receive everything until the server closes."""
+    received = b""
     with contextlib.suppress(ConnectionError):
         while part := connection.recv(65536):
-            found += part
-    return found
+            received += part
+    return received
 
 
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -280,19 +281,20 @@ def test_connections_that_never_end_are_borne(server: Server):
             for connection in slow:
                 connection.sendall(b"x")
             assert server.ask("/overview.json").status == 200
-            assert server.ask("/v1/traces", WHOLE, {"Content-Type": JSON}).status == 200
+            assert server.ask("/v1/traces", COMPLETE, {"Content-Type": JSON}).status == 200
 
 
+@pytest.mark.long
 def test_who_never_ends_is_let_go(tmp_path: Path):
     """A body that does not come is told so, a head that does not come ends the connection, both in a set time."""
     from ragfault.server import ServerSettings, create_app
     from ragfault.server.request_limits import make_timeout_protocol
     from watched import listening
 
-    made = create_app(
+    app = create_app(
         ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", limits=RequestLimits(timeout=0.3))
     )
-    with listening(made, http=make_timeout_protocol(0.3)) as url:
+    with listening(app, http=make_timeout_protocol(0.3)) as url:
         server = object.__new__(Server)
         server.url = url
         with talking(server, HEAD + b"Content-Length: 10\r\n\r\n{") as connection:
@@ -308,17 +310,18 @@ def test_who_never_ends_is_let_go(tmp_path: Path):
 
 
 def resident(server: Server, line: str = "VmRSS") -> float:
-    """MB of a server in memory, now or at most (`VmHWM`)."""
+    """Return the memory of a server in MB, now or at most (`VmHWM`)."""
     status = Path(f"/proc/{server.process.pid}/status").read_text("utf-8")
     return int(status.split(f"{line}:")[1].split()[0]) / 1000
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="memory is read from /proc, which is Linux's"
 )
 def test_a_server_does_not_grow(tmp_path: Path):
     """Thousands of hostile requests later a server needs hardly more memory than after the first of each kind."""
-    drawn = random.Random(7)
+    requests = random.Random(7)
     light = [sent for sent in HOSTILE.values() if len(sent.body) < 50_000]
     with serving(tmp_path / "s", "--workers", "0") as server:
         for sent in HOSTILE.values():
@@ -326,10 +329,10 @@ def test_a_server_does_not_grow(tmp_path: Path):
                 post(server, path, sent)
         before = resident(server)
         for at in range(ROUNDS):
-            sent = drawn.choice(light) if at % 60 else drawn.choice(list(HOSTILE.values()))
+            sent = requests.choice(light) if at % 60 else requests.choice(list(HOSTILE.values()))
             assert post(server, PATHS[at % 4], sent) < 500
             if at % 50 == 0:
-                with talking(server, drawn.choice(list(LIES.values()))):
+                with talking(server, requests.choice(list(LIES.values()))):
                     pass
         grown = resident(server) - before
         assert grown < GROWTH, f"{before:,.0f} MB, and then {grown:,.0f} MB more"

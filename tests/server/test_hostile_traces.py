@@ -83,7 +83,7 @@ TOKEN = "rf_hostile"
 SIGNED = {"extra_http_headers": {"Authorization": f"Bearer {TOKEN}"}}
 """A token is needed as soon as there is one in the store, were it one whose name is an attack."""
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 def test_the_attack_is_everywhere():
@@ -97,16 +97,16 @@ def test_the_attack_is_everywhere():
         (Alert, 5),
         (ClusterReport, 15),
     ):
-        found = msgspec.json.encode(attacked(kind, now)).decode()
+        places = msgspec.json.encode(attacked(kind, now)).decode()
         assert texts(kind, now) >= least, kind
-        assert found.count("window.pwned=1") == texts(kind, now), kind
+        assert places.count("window.pwned=1") == texts(kind, now), kind
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with browser() as found:
-        yield found
+    with browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,8 @@ def _toml(text: str) -> str:
 
 
 def _attack(server: Watched, time: datetime) -> None:
-    """Traffic, marks, labels, alerts, clusters, tokens, counts and a run, all hostile."""
-    store, desk = server.store, server.app.state.server
+    """Store hostile traffic, marks, labels, alerts, clusters, tokens, counts and a run."""
+    store, state = server.store, server.app.state.server
     trace = replace(
         attacked(Trace, time), metadata={HOSTILE: HOSTILE, "release": HOSTILE, "prompt_version": HOSTILE}
     )
@@ -136,32 +136,32 @@ def _attack(server: Watched, time: datetime) -> None:
         (replace(trace, id=name), replace(verdicts, trace=name), replace(score, trace=name, metric=metric))
         for name, metric in ((HOSTILE, HOSTILE), *((f"{at}{HOSTILE}", "groundedness") for at in range(5)))
     ]
-    outcomes = [ScoredTrace(one, two, (three,)) for one, two, three in several]
-    store.append_traces([each.trace for each in outcomes]).result()
+    outcomes = [ScoredTrace(measure, two, (three,)) for measure, two, three in several]
+    store.append_traces([entry.trace for entry in outcomes]).result()
     measures = (MetricInfo(HOSTILE, "generation"), MetricInfo("groundedness", "generation"))
-    store.add_outcomes(outcomes, measures, desk.settings.by).result()
+    store.add_outcomes(outcomes, measures, state.settings.by).result()
     store.append_traces([replace(trace, id=f"waiting {HOSTILE}")]).result()
     store.add_marks([attacked(TimelineMark, time)], server.now).result()
     claim = ClaimLabel(start=0, end=len(HOSTILE), support="supported")
-    said = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
+    text = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
     store.label(
-        HumanLabel(trace=HOSTILE, verdicts=said, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
+        HumanLabel(trace=HOSTILE, verdicts=text, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
     ).result()
     _alert(server, time)
     clusters = {"found": attacked(ClusterReport, time), "registry": attacked(ClusterRegistry, time)}
-    kept = {"time": server.now, "since": 0.0, **clusters}
-    store.save_setting("clusters", msgspec.to_builtins(kept)).result()
+    saved = {"time": server.now, "since": 0.0, **clusters}
+    store.save_setting("clusters", msgspec.to_builtins(saved)).result()
     store.save_token(AccessToken(name=HOSTILE, role="read", hash="0" * 64, created=server.now)).result()
-    desk.counters.add(HOSTILE)
-    desk.counters.flush()
-    made: Run = export_run(store, TraceSelection(), desk.settings.runs_folder / "plain")
-    made.path.rename(desk.settings.runs_folder / FOLDER)
+    state.counters.add(HOSTILE)
+    state.counters.flush()
+    built: Run = export_run(store, TraceSelection(), state.settings.runs_folder / "plain")
+    built.path.rename(state.settings.runs_folder / FOLDER)
 
 
 def _alert(server: Watched, time: datetime) -> None:
-    """An alert of each state, and what was told of it."""
+    """Build an alert of each state with its notification."""
     alarm = attacked(Alert, time)
-    alarms = tuple(replace(alarm, status=each) for each in ("firing", "pending", "resolved"))
+    alarms = tuple(replace(alarm, status=entry) for entry in ("firing", "pending", "resolved"))
     state = replace(attacked(AlertState, time), alerts=alarms)
     body = msgspec.to_builtins(replace(attacked(AlertNotification, time), kind="firing"))
     key = f"{alarm.rule.name}/{alarm.metric}/{alarm.route}"

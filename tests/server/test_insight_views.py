@@ -24,63 +24,64 @@ DAY = 24 * 60
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """A server with two hours of traffic, of which the second is worse, and a run of the first."""
-    found = Watched(tmp_path_factory.mktemp("insights") / "s")
-    found.fill()
+    server = Watched(tmp_path_factory.mktemp("insights") / "s")
+    server.fill()
     hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
-    export_run(found.store, hour, found.app.state.server.settings.runs_folder / "before")
-    yield found
-    found.app.state.server.close()
+    export_run(server.store, hour, server.app.state.server.settings.runs_folder / "before")
+    yield server
+    server.app.state.server.close()
 
 
-def test_the_triad_is_whole(watched: Watched):
+@pytest.mark.long
+def test_the_triad_is_complete(watched: Watched):
     """Each part of the triad stands on each route, and its points hold every value of the window once."""
-    found = load_insights(watched.app.state.server, None, DAY)
-    assert {(each.metric, each.route) for each in found.triad if each.route == "website"} == {
+    view = load_insights(watched.app.state.server, None, DAY)
+    assert {(trend.metric, trend.route) for trend in view.triad if trend.route == "website"} == {
         (metric, "website") for metric in TRIAD
     }
     for metric in TRIAD:
-        n = sum(point.n for each in found.triad if each.metric == metric for point in each.points)
-        assert n == sum(each.n for each in found.distributions if each.metric == metric)
-    one = load_insights(watched.app.state.server, "website", DAY)
-    assert {each.route for each in one.triad} == {"website"}
-    assert one.correlations[0].n < found.correlations[0].n
+        n = sum(point.n for trend in view.triad if trend.metric == metric for point in trend.points)
+        assert n == sum(trend.n for trend in view.distributions if trend.metric == metric)
+    part = load_insights(watched.app.state.server, "website", DAY)
+    assert {trend.route for trend in part.triad} == {"website"}
+    assert part.correlations[0].n < view.correlations[0].n
 
 
 def test_outliers_lie_beyond_the_fence(watched: Watched):
     """The traces that are named as outliers have values beyond the fence of their route, the worst first."""
-    found = load_insights(watched.app.state.server, None, DAY)
-    for each in found.distributions:
-        values = [worst.value for worst in each.outliers]
+    shapes = load_insights(watched.app.state.server, None, DAY)
+    for shape in shapes.distributions:
+        values = [worst.value for worst in shape.outliers]
         assert values == sorted(values)
-        assert all(each.fence is not None and value < each.fence for value in values)
+        assert all(shape.fence is not None and value < shape.fence for value in values)
 
 
 def test_cohorts_are_those_of_the_fields(watched: Watched):
     """Cohorts are of the fields that were named, never of the places of chunks: these are insights."""
-    found = load_insights(watched.app.state.server, None, DAY)
-    assert {(each.cohort or "").partition("=")[0] for each in found.cohorts} == {"model", "version"}
-    assert {(each.measure, each.by) for each in found.insights} == {
+    cohorts = load_insights(watched.app.state.server, None, DAY)
+    assert {(cohort.cohort or "").partition("=")[0] for cohort in cohorts.cohorts} == {"model", "version"}
+    assert {(cohort.measure, cohort.by) for cohort in cohorts.insights} == {
         (measure, by) for measure in ("relevance", "use") for by in ("position", "chunks")
     }
 
 
 def test_drift_is_seen_and_only_where_it_is(watched: Watched):
     """The worse hour has drifted from the run of the decent one in relevance, and not in topics: it asks the same."""
-    desk = watched.app.state.server
-    found = load_drift(desk, "before", "website", 60)
-    moved = {each.metric: each for each in found.drift.scores}
+    state = watched.app.state.server
+    drift = load_drift(state, "before", "website", 60)
+    moved = {score.metric: score for score in drift.drift.scores}
     assert moved["context_relevance"].adjusted < 0.05
     assert moved["context_relevance"].difference.high < 0
-    assert found.drift.topics is not None
-    assert found.drift.topics.p > 0.05
-    assert found.judges[0] == found.judges[1]
+    assert drift.drift.topics is not None
+    assert drift.drift.topics.p > 0.05
+    assert drift.judges[0] == drift.judges[1]
     with pytest.raises(UnknownName, match="no run"):
-        load_drift(desk, "none", None, 60)
+        load_drift(state, "none", None, 60)
     with pytest.raises(UsageError, match="share no metric"):
-        load_drift(desk, "before", "nowhere", 60)
+        load_drift(state, "before", "nowhere", 60)
 
 
-def test_a_rectified_figure_stands_with_its_interval():
+def test_a_ppi_estimate_has_its_interval():
     """What a better judge says of all traffic is shown with its interval; else, where asked, why there is none."""
     show = _build_environment().get_template("macros.html").module.ppi  # type: ignore[attr-defined]
     row = MetricTrend(

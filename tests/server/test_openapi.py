@@ -19,9 +19,11 @@ from fastapi.routing import iter_route_contexts
 
 from watched import Watched
 
+pytestmark = pytest.mark.long
+
 TOKEN = "rf_schema"
 
-TOLD = """
+CONFIG = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "422"]
 
@@ -68,17 +70,18 @@ def before_call(context, case, kwargs):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
     """A server with two hours of traffic and with alerts that fire, where a token is needed."""
-    found = Watched(tmp_path_factory.mktemp("described") / "s", token=TOKEN)
-    found.fill()
-    found.watch()
-    with found.serving() as url:
-        yield found, url
+    server = Watched(tmp_path_factory.mktemp("described") / "s", token=TOKEN)
+    server.fill()
+    server.watch()
+    with server.serving() as url:
+        yield server, url
 
 
 def described(url: str) -> dict[str, Any]:
+    """Return the OpenAPI document of a server."""
     asked = Request(f"{url}/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urlopen(asked, timeout=60) as found:
-        return dict(json.load(found))
+    with urlopen(asked, timeout=60) as response:
+        return dict(json.load(response))
 
 
 def test_everything_that_is_no_page_is_described(served: tuple[Watched, str]):
@@ -98,9 +101,9 @@ def test_everything_that_is_no_page_is_described(served: tuple[Watched, str]):
 
 def test_every_operation_says_what_it_takes_and_answers(served: tuple[Watched, str]):
     """Each operation has a summary, a good answer, its faults as problems, and a time to wait where it says 429."""
-    made = described(served[1])
-    assert made["openapi"].startswith("3.1")
-    for path, item in made["paths"].items():
+    document = described(served[1])
+    assert document["openapi"].startswith("3.1")
+    for path, item in document["paths"].items():
         for method, operation in item.items():
             answers = operation["responses"]
             assert operation["summary"].endswith("."), path
@@ -111,16 +114,16 @@ def test_every_operation_says_what_it_takes_and_answers(served: tuple[Watched, s
                 assert {"401", "403", "429"} <= set(answers), path
                 assert "Retry-After" in answers["429"]["headers"]
             assert ("requestBody" in operation) == (method == "post")
-    spans = made["paths"]["/v1/traces"]["post"]["requestBody"]["content"]
+    spans = document["paths"]["/v1/traces"]["post"]["requestBody"]["content"]
     assert set(spans) == {"application/json", "application/x-protobuf"}
-    trace = made["components"]["schemas"]["SentTrace"]
+    trace = document["components"]["schemas"]["SentTrace"]
     assert trace["required"] == ["id", "query"]
 
 
 def test_a_server_is_what_it_says(served: tuple[Watched, str], tmp_path: Path):
     """Whatever is asked, status, type and shape of the answer are those of the description, and none is a failure."""
     pytest.importorskip("schemathesis", reason="schemathesis holds a server against its description")
-    (tmp_path / "schemathesis.toml").write_text(TOLD, "utf-8")
+    (tmp_path / "schemathesis.toml").write_text(CONFIG, "utf-8")
     (tmp_path / "hooks.py").write_text(HOOKS, "utf-8")
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{served[1]}/openapi.json"),

@@ -34,6 +34,7 @@ from ragfault.server import ServerSettings
 from ragfault.server.counters import EventCounters
 from ragfault.server.scoring.otlp_export import ScoreExporter, check_otlp_settings
 from ragfault.server.storage import open_store
+from waiting import wait_until
 from watching import otlp, rag_spans, serving, span
 
 NAME, ABOUT = "0" * 31 + "7", (b"llm".hex() + "0" * 16)[:16]
@@ -77,25 +78,25 @@ def collecting(*codes: tuple[int, dict[str, str], bytes]) -> Iterator[Any]:
 
 
 def records(seen: list[Any]) -> list[tuple[dict[str, Any], Any]]:
-    """The attributes and the rest of each record or span that came, in order."""
-    found = []
+    """List attributes and message of each record or span, in order."""
+    entries = []
     for *_, request in seen:
         for part in getattr(request, "resource_logs", None) or getattr(request, "resource_spans", ()):
             for scope in getattr(part, "scope_logs", None) or getattr(part, "scope_spans", ()):
-                for one in getattr(scope, "log_records", None) or getattr(scope, "spans", ()):
-                    found.append((attributes(one), one))
-    return found
+                for message in getattr(scope, "log_records", None) or getattr(scope, "spans", ()):
+                    entries.append((attributes(message), message))
+    return entries
 
 
-def attributes(one: Any) -> dict[str, Any]:
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in one.attributes}
+def attributes(message: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in message.attributes}
 
 
 def scored(number: int = 7, **metadata: Any) -> ScoredTrace:
-    """A judged trace that came as spans."""
+    """Build a judged trace that was received as spans."""
     name = f"{number:032x}"
-    held = {"otlp": {"span": ABOUT, "response": "r1"}, "service": "shop", **metadata}
-    trace = Trace(id=name, query="q", chunks=(Chunk(id="c"),), answer="a", metadata=held)
+    metadata_ = {"otlp": {"span": ABOUT, "response": "r1"}, "service": "shop", **metadata}
+    trace = Trace(id=name, query="q", chunks=(Chunk(id="c"),), answer="a", metadata=metadata_)
     scores = (
         Score(trace=name, metric="groundedness", layer="generation", status="scored", value=0.8),
         Score(trace=name, metric="latency", layer="operation", status="scored", value=120.0),
@@ -109,7 +110,7 @@ def scored(number: int = 7, **metadata: Any) -> ScoredTrace:
 def exporting_scores(
     folder: Path, url: str, queue_size: int = 100, retry_delays=(0.0, 0.01, 0.01), **more: Any
 ) -> Iterator[Any]:
-    """A exporter and its counters; at the end all is sent."""
+    """Run an exporter until the end of the block; yields it and its counters."""
     store = open_store(folder / "s")
     counters = EventCounters(store, time.time)
     exporter = ScoreExporter(
@@ -160,15 +161,18 @@ def test_scores_go_back_as_spans_where_that_is_asked_for(tmp_path: Path):
     with collecting() as collector:
         with exporting_scores(tmp_path, collector.url + "/v1/logs", otlp_spans=True) as (exporter, counters):
             exporter.enqueue_scores([scored()])
-            while len(collector.seen) < 2:
-                time.sleep(0.01)
+            wait_until(lambda: len(collector.seen) >= 2)
             exporter.enqueue_scores([scored()])
-        found = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
-    (held, one), (_, other) = found
-    assert (one.name, one.trace_id.hex(), one.parent_span_id.hex()) == ("ragfault.evaluate", NAME, ABOUT)
-    assert one.links[0].span_id.hex() == ABOUT
-    assert one.span_id == other.span_id != bytes.fromhex(ABOUT)
-    assert held == {
+        sent = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
+    (scores, record), (_, other) = sent
+    assert (record.name, record.trace_id.hex(), record.parent_span_id.hex()) == (
+        "ragfault.evaluate",
+        NAME,
+        ABOUT,
+    )
+    assert record.links[0].span_id.hex() == ABOUT
+    assert record.span_id == other.span_id != bytes.fromhex(ABOUT)
+    assert scores == {
         "openinference.span.kind": "EVALUATOR",
         "ragfault.judge": "j",
         "ragfault.score.groundedness": 0.8,
@@ -207,27 +211,26 @@ def test_scores_are_sent_together(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("codes", "tries", "kept"),
+    ("codes", "tries", "delivered"),
     [([503, 429], 3, True), ([503, 502, 504], 3, False), ([400], 1, False), ([500], 1, False)],
 )
-def test_what_otlp_calls_passing_is_tried_again(tmp_path: Path, codes, tries, kept):
+def test_what_otlp_calls_passing_is_tried_again(tmp_path: Path, codes, tries, delivered):
     """429, 502, 503 and 504 are tried again, others not; what was lost is counted."""
     with collecting(*((code, {}, b"") for code in codes)) as collector:
         with exporting_scores(tmp_path, collector.url) as (exporter, counters):
             exporter.enqueue_scores([scored()])
-            while not counters.totals:
-                time.sleep(0.01)
+            wait_until(lambda: counters.totals)
         assert len(collector.seen) == tries
-        assert counters.totals == {"scores_returned" if kept else "scores_unreturned": 3}
+        assert counters.totals == {"scores_returned" if delivered else "scores_unreturned": 3}
 
 
+@pytest.mark.long
 def test_a_collector_says_when_to_come_again(tmp_path: Path):
     """`Retry-After` is waited for."""
     with collecting((429, {"Retry-After": "1"}, b"")) as collector:
         with exporting_scores(tmp_path, collector.url) as (exporter, counters):
             exporter.enqueue_scores([scored()])
-            while not counters.totals:
-                time.sleep(0.01)
+            wait_until(lambda: counters.totals)
         first, second = (seen[0] for seen in collector.seen)
         assert second - first >= 1
 
@@ -254,8 +257,7 @@ def test_scoring_never_waits_for_a_collector(tmp_path: Path):
             counters,
         ):
             exporter.enqueue_scores([scored(1)])
-            while not collector.seen:
-                time.sleep(0.01)
+            wait_until(lambda: collector.seen)
             for number in range(2, 22):
                 exporter.enqueue_scores([scored(number)])
             assert counters.totals == {"scores_unreturned": 3 * 15}
@@ -281,8 +283,7 @@ def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
             counters,
         ):
             exporter.enqueue_scores([scored(1)])
-            while not asked:
-                time.sleep(0.01)
+            wait_until(lambda: asked)
             for number in range(2, 900):
                 exporter.enqueue_scores([scored(number)])
         assert len(asked) == 1
@@ -292,13 +293,13 @@ def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
         thread.join()
 
 
+@pytest.mark.long
 def test_an_address_that_cannot_be_written_down_ends_nothing(tmp_path: Path):
     """Scores for an endpoint whose address no request can name are counted, and the next ones are, too."""
     with exporting_scores(tmp_path, "http://127.0.0.1:9/ä") as (exporter, counters):
         for number in (1, 2):
             exporter.enqueue_scores([scored(number)])
-            while counters.totals != {"scores_unreturned": 3 * number}:
-                time.sleep(0.01)
+            wait_until(lambda n=3 * number: counters.totals == {"scores_unreturned": n})
 
 
 @pytest.mark.parametrize(
@@ -312,7 +313,7 @@ def test_an_address_that_cannot_be_written_down_ends_nothing(tmp_path: Path):
         {"otlp": "http://x", "otlp_headers": (("a", "b\r\nc: d"),)},
     ],
 )
-def test_an_endpoint_that_is_none_is_told_at_the_start(tmp_path: Path, given):
+def test_an_invalid_endpoint_is_rejected_at_the_start(tmp_path: Path, given):
     """No address, a broken header, or spans that go nowhere."""
     with pytest.raises(UsageError):
         check_otlp_settings(ServerSettings(store=tmp_path, **given))
@@ -324,18 +325,22 @@ def test_an_endpoint_that_is_none_is_told_at_the_start(tmp_path: Path, given):
 def test_the_span_that_wrote_the_answer_is_the_one():
     """The last call to a model outside of retrieval, with its response; without one, the root."""
 
-    def one(id: str, parent: str | None, end: int, **held: str) -> OtelSpan:
-        return OtelSpan(trace="a", id=id, parent=parent, name=id, end=end, attributes=held)
+    def make_span(id: str, parent: str | None, end: int, **fields: str) -> OtelSpan:
+        return OtelSpan(trace="a", id=id, parent=parent, name=id, end=end, attributes=fields)
 
     chat = {"gen_ai.operation.name": "chat"}
-    root, find = one("1", None, 99), one("2", "1", 50, **{"gen_ai.operation.name": "retrieval"})
-    rewrite = one("3", "2", 95, **chat)
-    early, late = one("4", "1", 60, **chat), one("5", "1", 90, **chat, **{"gen_ai.response.id": "r5"})
-    assert locate_origin([late, rewrite, early, find, root]).span == "5"
-    assert locate_origin([late, rewrite, early, find, root]).response == "r5"
-    assert locate_origin([find, root]).span == "1"
+    root, locate = make_span("1", None, 99), make_span("2", "1", 50, **{"gen_ai.operation.name": "retrieval"})
+    rewrite = make_span("3", "2", 95, **chat)
+    early, late = (
+        make_span("4", "1", 60, **chat),
+        make_span("5", "1", 90, **chat, **{"gen_ai.response.id": "r5"}),
+    )
+    assert locate_origin([late, rewrite, early, locate, root]).span == "5"
+    assert locate_origin([late, rewrite, early, locate, root]).response == "r5"
+    assert locate_origin([locate, root]).span == "1"
 
 
+@pytest.mark.long
 def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Spans in, scores out: each on the span of the model, with the secrets of the header, and counted."""
     monkeypatch.setenv("RAGFAULT_OTLP_HEADERS", "Authorization=Bearer%20s3cret,x-b=2")
@@ -356,16 +361,19 @@ def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch
         assert (headers["authorization"], headers["x-b"], headers["x-c"]) == ("Bearer s3cret", "2", "3")
         events = records([seen for seen in collector.seen if seen[1] == "/v1/logs"])
         spans = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
-        assert sorted(one.trace_id.hex() for _, one in events) == [f"{number:032x}" for number in range(1, 4)]
-        assert {one.span_id.hex() for _, one in events} == {ABOUT}
-        assert {one.parent_span_id.hex() for _, one in spans} == {ABOUT}
+        assert sorted(record.trace_id.hex() for _, record in events) == [
+            f"{number:032x}" for number in range(1, 4)
+        ]
+        assert {record.span_id.hex() for _, record in events} == {ABOUT}
+        assert {record.parent_span_id.hex() for _, record in spans} == {ABOUT}
         shown = server.ask(f"/traces/{1:032x}.json").json["scores"]
-        assert {held["gen_ai.evaluation.score.value"] for held, _ in events} == {
+        assert {event["gen_ai.evaluation.score.value"] for event, _ in events} == {
             score["value"] for score in shown
         }
         assert 'ragfault_ingest_total{outcome="scores_returned"} 3' in server.ask("/metrics").body.decode()
 
 
+@pytest.mark.long
 def test_what_was_sent_back_and_comes_in_again_is_no_trace(tmp_path: Path):
     """A collector that sends on to ragfault makes no circle: the spans and events of ragfault are passed over."""
     about = {"openinference.span.kind": "EVALUATOR", "ragfault.score.groundedness": 1.0}
@@ -373,10 +381,7 @@ def test_what_was_sent_back_and_comes_in_again_is_no_trace(tmp_path: Path):
         chain, retrieve, llm = rag_spans(NAME)
         mine = span(NAME, "ragfault.evaluate", "llm", **about)
         assert server.ask("/v1/traces", otlp(chain, retrieve, llm, mine), JSON).status == 200
-        for _ in range(300):
-            if server.ask("/overview.json").json["totals"]["pending"] == 0:
-                break
-            time.sleep(0.1)
+        wait_until(lambda: server.ask("/overview.json").json["totals"]["pending"] == 0)
         [line] = server.ask("/traces.json").json["lines"]
         assert line["answer"] == "At ten."
 

@@ -42,32 +42,33 @@ MAY = {"read": {"read", "admin"}, "ingest": {"ingest", "admin"}, "admin": {"admi
 
 
 def kind(method: str, path: str) -> str:
-    """What a route is for: whatever is sent to /v1 is ingest, whatever else changes something is for admins."""
+    """Return the role of a route: /v1 is ingest, every other change is for admins."""
     return "ingest" if path.startswith("/v1/") else "admin" if method == "POST" else "read"
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str, dict[str, str]]]:
     """A server with traffic where tokens are needed, its address, and a token of each role."""
-    found = Watched(tmp_path_factory.mktemp("guarded") / "s", token=OWN)
-    found.fill()
-    tokens = {role: issue_token(found.store, role, role) for role in ("read", "ingest", "admin")}  # type: ignore[arg-type]
-    with found.serving() as url:
-        yield found, url, tokens | {"wrong": "rf_wrong"}
+    app = Watched(tmp_path_factory.mktemp("guarded") / "s", token=OWN)
+    app.fill()
+    tokens = {role: issue_token(app.store, role, role) for role in ("read", "ingest", "admin")}  # type: ignore[arg-type]
+    with app.serving() as url:
+        yield app, url, tokens | {"wrong": "rf_wrong"}
 
 
 def routes(server: Watched) -> list[tuple[str, str]]:
-    """Every method and path of the application."""
-    found = iter_route_contexts(server.app.routes)
-    return sorted({(method, str(route.path)) for route in found for method in route.methods or ()})
+    """List every method and path of the application."""
+    pairs = iter_route_contexts(server.app.routes)
+    return sorted({(method, str(route.path)) for route in pairs for method in route.methods or ()})
 
 
 def filled(path: str) -> str:
     return re.sub(r"\{[^}:]*\}", "x", re.sub(r"\{[^}]*:path\}", "v1%2Fstaff-02", path))
 
 
+@pytest.mark.long
 def test_every_route_knows_who_may(guarded: tuple[Watched, str, dict[str, str]]):
-    """Of all routes, pages, twins, forms and what takes traces, none opens to a token that is not for it."""
+    """Of all routes, pages, JSON views, forms and ingest, none opens to a token that is not for it."""
     server, url, tokens = guarded
     assert len(routes(server)) > 40
     client = Client(url)
@@ -136,7 +137,7 @@ def test_every_form_wants_a_stamp_of_its_own_page(guarded: tuple[Watched, str, d
 
 
 def asked(client: Client, path: str, fields: dict[str, str], headers: dict[str, str]) -> int:
-    """The status of a form that says where it comes from."""
+    """Return the status of a form sent from an origin."""
     import http.client
     from urllib.parse import urlsplit
 
@@ -238,13 +239,13 @@ SHOWN = {
 
 def test_no_secret_is_shown(tmp_path: Path):
     """Nothing that opens a door stands in settings, pages, metrics or the description, whatever the setting."""
-    known = {each.name: each for each in msgspec.structs.fields(ServerSettings)}
+    known = {page.name: page for page in msgspec.structs.fields(ServerSettings)}
     given = {name: value for name, value in SECRETS.items() if name in known}
     if "otlp_headers" in known:
         given |= {"otlp": "http://canary-user:canary-pass@127.0.0.1:9/v1?canary-query"}
         given |= {"otlp_headers": (("authorization", "Bearer canary-otlp"),)}
-    made = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", **given))
-    with listening(made) as url:
+    app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", **given))
+    with listening(app) as url:
         for path in (
             "/settings.json",
             "/settings",
@@ -257,8 +258,8 @@ def test_no_secret_is_shown(tmp_path: Path):
             text = Client(url).ask(path, Authorization=f"Bearer {OWN}").text
             assert "canary" not in text, path
             assert OWN not in text, path
-        told = json.loads(Client(url).ask("/settings.json", Authorization=f"Bearer {OWN}").text)["settings"]
-    for name, value in told.items():
+        shown = json.loads(Client(url).ask("/settings.json", Authorization=f"Bearer {OWN}").text)["settings"]
+    for name, value in shown.items():
         if isinstance(value, str) and value != "set":
             assert name in SHOWN or "…" in value, f"is {name} a secret? Say so here, or hide it"
 
@@ -300,13 +301,13 @@ def test_runs_lie_in_their_folder_alone(guarded: tuple[Watched, str, dict[str, s
 
 def test_a_failure_says_nothing_and_keeps_a_browser_in(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """What should not fail and does is a problem with all headers; why stands in the log, not in the answer."""
-    made = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical"))
+    app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical"))
 
-    @made.get("/broken.json")
+    @app.get("/broken.json")
     def broken() -> None:
         raise RuntimeError("the reason, which is nobody's business")
 
-    with listening(made) as url:
+    with listening(app) as url:
         answer = Client(url).ask("/broken.json")
     assert answer.status == 500
     assert answer.headers["content-type"] == "application/problem+json"
@@ -318,14 +319,14 @@ def test_a_failure_says_nothing_and_keeps_a_browser_in(tmp_path: Path, caplog: p
 # --- tokens and rates --------------------------------------------------------------------------------
 
 
-def test_tokens_are_found_by_their_hash_alone(guarded: tuple[Watched, str, dict[str, str]]):
+def test_tokens_are_matched_by_their_hash_alone(guarded: tuple[Watched, str, dict[str, str]]):
     """A token counts whole: no part of one, no other case, no text of other letters, and not its hash."""
     server, _, tokens = guarded
     access: AccessControl = server.app.state.access
     admin = tokens["admin"]
     assert access.match_token(admin) is not None
-    kept = [each.hash for each in server.store.read_tokens()]
-    for given in ("", admin[:-1], admin + "0", admin.upper(), "ü", "\udcff" * 9, *kept):
+    hashes = [token.hash for token in server.store.read_tokens()]
+    for given in ("", admin[:-1], admin + "0", admin.upper(), "ü", "\udcff" * 9, *hashes):
         assert access.match_token(given.encode("utf-8", "replace").decode()) is None, given
 
 
@@ -339,10 +340,10 @@ def test_a_token_that_others_can_try_is_long(tmp_path: Path):
 
 def test_rates_hold_on_every_route(tmp_path: Path):
     """A client that looks or sends too often is told when to come again; health is always told."""
-    made = create_app(
+    app = create_app(
         ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", limits=RequestLimits(rate=0.5))
     )
-    with listening(made) as url:
+    with listening(app) as url:
         client = Client(url)
         assert client.ask("/traces.json").status == 200
         for path in ("/traces.json", "/openapi.json", "/settings", "/metrics"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +20,7 @@ from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.demo import FAULT_START, FAULTY_ROUTE, DemoTraffic
+from waiting import wait_until
 from watching import Server, otlp, rag_spans, serving
 
 TRACES = list(load_handbook().traces["v1"])
@@ -112,8 +112,7 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
             traces = [trace for at in range(10) for trace in traffic.make_minute(minute + at)]
             state.server.store.append_traces(traces).result()
             state.server.scoring_workers.add_waiting(len(traces))
-            while state.server.store.compute_totals().waiting:
-                time.sleep(0.02)
+            wait_until(lambda: not state.server.store.compute_totals().waiting)
             moment[0] = begin + 60 * (minute + 10)
             sent += state.scheduler.run_round()
     finally:

@@ -15,28 +15,30 @@ from ragfault.cli import run_command as command
 from ragfault.records import Chunk, Trace
 from watching import Server, otlp, rag_spans, serving
 
+pytestmark = pytest.mark.long
+
 MAIL, PHONE = "ann.lee@example.org", "+44 20 7946 0958"
 JSON = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
 
 
 def on_disk(store: Path) -> bytes:
-    """All bytes of a store."""
+    """Read all bytes of a store."""
     return b"".join(path.read_bytes() for path in store.rglob("*") if path.is_file())
 
 
 def asking(trace: str) -> list[dict]:
-    """The spans of a question that names somebody."""
+    """Build the spans of a question that names a person."""
     spans = rag_spans(trace)
     for span in spans:
-        for each in span["attributes"]:
-            value = each["value"]
+        for entry in span["attributes"]:
+            value = entry["value"]
             if "stringValue" in value:
                 value["stringValue"] = value["stringValue"].replace("At ten.", f"Ask {MAIL} or {PHONE}.")
                 value["stringValue"] = value["stringValue"].replace("leaves at ten", f"is asked of {MAIL}")
     return spans
 
 
-def test_what_is_sent_as_traces_is_redacted_before_it_is_kept(tmp_path: Path):
+def test_traces_are_redacted_before_storage(tmp_path: Path):
     """Address and number go, the same in chunk and answer stay the same, the answer stays grounded, all is counted."""
     trace = Trace(
         id="t",
@@ -47,25 +49,25 @@ def test_what_is_sent_as_traces_is_redacted_before_it_is_kept(tmp_path: Path):
     with serving(tmp_path / "s", "--redact", "email,phone", "--metrics", "groundedness") as server:
         assert server.send([trace]).status == 200
         server.settled(1)
-        found = server.ask("/traces/t.json").json
-        assert found["trace"]["answer"] == "The office is reached by mail at [email 1]."
-        assert found["trace"]["query"] == "Is [email 1] right?"
-        assert [score["value"] for score in found["scores"]] == [1.0]
+        stored = server.ask("/traces/t.json").json
+        assert stored["trace"]["answer"] == "The office is reached by mail at [email 1]."
+        assert stored["trace"]["query"] == "Is [email 1] right?"
+        assert [score["value"] for score in stored["scores"]] == [1.0]
         assert 'ragfault_ingest_total{outcome="redacted_email"} 3' in server.ask("/metrics").body.decode()
     assert MAIL.encode() not in on_disk(tmp_path / "s")
 
 
-def test_spans_are_redacted_before_they_are_held(tmp_path: Path):
+def test_spans_are_redacted_before_they_are_pending(tmp_path: Path):
     """Killed between two requests of a trace, the store has no address in it; joined, a trace agrees with itself."""
     chain, retrieve, llm = asking("0" * 31 + "7")
     server = Server(tmp_path / "s", "--redact", "all", "--metrics", "groundedness")
     assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
     server.end(signal.SIGKILL)
-    held = on_disk(tmp_path / "s")
-    assert b"At ten" not in held
-    assert b"[email~" in held
-    assert MAIL.encode() not in held
-    assert b"7946" not in held
+    pending = on_disk(tmp_path / "s")
+    assert b"At ten" not in pending
+    assert b"[email~" in pending
+    assert MAIL.encode() not in pending
+    assert b"7946" not in pending
     with serving(tmp_path / "s", "--redact", "all", "--metrics", "groundedness") as server:
         assert server.ask("/v1/traces", otlp(*asking("0" * 31 + "8")), JSON).status == 200
         assert server.ask("/v1/traces", otlp(chain), JSON).status == 200
@@ -88,7 +90,7 @@ def test_nothing_hides_in_an_id_of_opentelemetry(tmp_path: Path):
     assert MAIL.encode() not in on_disk(tmp_path / "s")
 
 
-def test_what_was_held_before_redaction_was_asked_for_is_redacted(tmp_path: Path):
+def test_spans_pending_before_redaction_was_enabled_are_redacted(tmp_path: Path):
     """Spans that an earlier server held as they came are redacted when they become a trace."""
     chain, retrieve, llm = asking("0" * 31 + "7")
     server = Server(tmp_path / "s", "--metrics", "groundedness")

@@ -1,10 +1,9 @@
-"""A better judge on a sample: drawn fairly, paid within the budget, asked once, and rectified without bias."""
+"""A better judge on a sample: drawn fairly, paid within the budget, asked once, and corrected without bias."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from ragfault.server.storage import (
     TraceStore,
     open_store,
 )
+from waiting import wait_until
 from watching import Server
 
 METRICS = "context_relevance,groundedness,answer_relevance"
@@ -51,30 +51,22 @@ def _key(monkeypatch: pytest.MonkeyPatch):
 
 
 def outcome(name: str, value: float = 1.0, *, doubt: bool = False, route: str | None = None) -> ScoredTrace:
-    """A trace as it is scored."""
+    """Build a scored trace."""
     seen = Verdicts(trace=name, claim=(UNSURE,) if doubt else ())
     scores = (Score(name, "groundedness", "generation", "scored", value),)
     return ScoredTrace(Trace(id=name, query="?", route=route), seen, scores)
 
 
-def until(what: Callable[[], bool], seconds: float = 180.0) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.05)
-
-
 # --- the draw ----------------------------------------------------------------------------------------
 
 
-def test_the_share_of_the_traces_that_are_drawn_is_the_one_asked_for():
+def test_the_sampled_share_is_the_configured_one():
     """Of many traces that nothing speaks for, the share is drawn, and the same ones whoever draws."""
     sampling = SamplingPolicy(share=0.05, first=0)
-    made = [TraceSampler(sampling, "ab" * 16, "j") for _ in range(2)]
-    found = [[each.draw(outcome(str(n))).taken for n in range(20_000)] for each in made]
-    assert found[0] == found[1]
-    assert abs(np.mean(found[0]) - 0.05) < 0.006
+    samplers = [TraceSampler(sampling, "ab" * 16, "j") for _ in range(2)]
+    draws = [[sampler.draw(outcome(str(n))).taken for n in range(20_000)] for sampler in samplers]
+    assert draws[0] == draws[1]
+    assert abs(np.mean(draws[0]) - 0.05) < 0.006
 
 
 def test_a_larger_share_takes_in_what_a_smaller_one_took():
@@ -89,8 +81,8 @@ def test_traces_that_tell_more_have_a_greater_chance():
     """One that fails, one that the judge doubts and one of a new route: the greatest of their chances holds."""
     sampler = TraceSampler(SamplingPolicy(share=0.1, first=2), "00", "j", {"old": 2})
     chances = [
-        sampler.draw(each).chance
-        for each in (
+        sampler.draw(scored).chance
+        for scored in (
             outcome("1", route="old"),
             outcome("2", doubt=True, route="old"),
             outcome("3", 0.2, doubt=True, route="old"),
@@ -112,8 +104,8 @@ def test_a_share_of_none_or_more_than_all_is_refused(share: float):
 # --- the estimate ------------------------------------------------------------------------------------
 
 
-def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[SpotCheckSample, float]:
-    """A day of traffic that gets worse, drawn by the real draw, asked about until the money is spent."""
+def simulate_day(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[SpotCheckSample, float]:
+    """Simulate a day of declining traffic, drawn by the real sampler and checked until the budget is spent."""
     claims = rng.integers(1, 9, size=traces)
     level = np.clip(rng.beta(6, 1.5, size=traces) - np.linspace(0, 0.3, traces), 0, 1)
     better = rng.binomial(claims, level) / claims
@@ -121,7 +113,7 @@ def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[S
     doubt = rng.uniform(size=traces) < np.where(judged == better, 0.1, 0.5)
     sampler = TraceSampler(SamplingPolicy(), rng.bytes(16).hex(), "j")
     draws = [sampler.draw(outcome(str(n), float(judged[n]), doubt=bool(doubt[n]))) for n in range(traces)]
-    taken = np.array([each.taken for each in draws])
+    taken = np.array([draw.taken for draw in draws])
     late = np.flatnonzero(taken & (np.cumsum(taken * claims) > budget))
     before = np.arange(traces) < (late[0] if late.size else traces)
     asked, rest = taken & before, judged[before & ~taken]
@@ -134,22 +126,23 @@ def drawn(rng: np.random.Generator, budget: float, traces: int = 800) -> tuple[S
         remainder=(rest.size, float(rest.sum()), float(rest @ rest)),
         base_values=judged[asked],
         reference_values=better[asked],
-        chance=np.array([each.chance for each in draws])[asked],
+        chance=np.array([draw.chance for draw in draws])[asked],
         cost=np.full(int(asked.sum()), 0.001),
         conversation=np.zeros(int(asked.sum()), dtype=np.uint64),
     )
     return sample, float(better[before].mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [np.inf, 250.0])
 def test_the_interval_holds_the_truth_as_often_as_it_says(budget: float):
     """Of 300 days with unequal chances, 95 % of the intervals hold the mean of the covered traffic, money or not."""
     rng, inside, errors, naive = np.random.default_rng(5), [], [], []
     for _ in range(300):
-        sample, truth = drawn(rng, budget)
-        found = estimate_ppi(sample, GROUNDEDNESS, "j")
-        inside.append(found.low <= truth <= found.high)
-        errors.append(found.mean - truth)
+        sample, truth = simulate_day(rng, budget)
+        estimates = estimate_ppi(sample, GROUNDEDNESS, "j")
+        inside.append(estimates.low <= truth <= estimates.high)
+        errors.append(estimates.mean - truth)
         naive.append(float(sample.reference_values.mean()) - truth)
     assert 0.92 <= np.mean(inside) <= 0.985
     assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(300) + 0.002
@@ -158,12 +151,15 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(budget: float):
 
 def test_an_estimate_says_why_there_is_none():
     """Below ten checks there is no interval, and without any not even that."""
-    sample, _ = drawn(np.random.default_rng(1), 20.0)
-    found = estimate_ppi(sample, GROUNDEDNESS, "j")
-    assert (found.mean, found.reason) == (None, f"only {found.checks} checks: at least 10 are needed")
-    assert 0 < found.covered < 1
-    assert found.dollars == pytest.approx(0.001 * found.checks)
-    none = estimate_ppi(sample._replace(reference_values=np.full(found.checks, np.nan)), GROUNDEDNESS, "j")
+    sample, _ = simulate_day(np.random.default_rng(1), 20.0)
+    estimate = estimate_ppi(sample, GROUNDEDNESS, "j")
+    assert (estimate.mean, estimate.reason) == (
+        None,
+        f"only {estimate.checks} checks: at least 10 are needed",
+    )
+    assert 0 < estimate.covered < 1
+    assert estimate.dollars == pytest.approx(0.001 * estimate.checks)
+    none = estimate_ppi(sample._replace(reference_values=np.full(estimate.checks, np.nan)), GROUNDEDNESS, "j")
     assert none.reason == "no checks yet"
 
 
@@ -174,43 +170,43 @@ def measures(names: str = METRICS) -> tuple[MetricInfo, ...]:
     return tuple(map(describe_metric, select_metrics(names.split(","))))
 
 
-def kept(store: TraceStore, traces: list[Trace], sampler: TraceSampler) -> SpotCheckStore:
-    """The traces in a store, scored and drawn from."""
+def store_sample(store: TraceStore, traces: list[Trace], sampler: TraceSampler) -> SpotCheckStore:
+    """Store traces, score them and draw a sample."""
     scoring = TraceScorer("lexical", metrics=METRICS.split(","))
-    found = [scoring(each) for each in traces]
+    outcomes = [scoring(outcome_) for outcome_ in traces]
     store.append_traces(traces).result()
-    store.add_outcomes(found, measures()).result()
+    store.add_outcomes(outcomes, measures()).result()
     assert store.spot_checks is not None
-    store.spot_checks.add_draws([sampler.draw(each) for each in found]).result()
+    store.spot_checks.add_draws([sampler.draw(outcome_) for outcome_ in outcomes]).result()
     return store.spot_checks
 
 
 def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
     """Traces before the first draw that waits or was left out are spoken of, and no others, nor what had no chance."""
     store = open_store(tmp_path / "s")
-    traces = [replace(each, time=None) for each in endpoint.make_traces(60)]
-    port = kept(store, traces[:50], TraceSampler(SamplingPolicy(share=0.25, first=0), "07", "j"))
+    traces = [replace(draw, time=None) for draw in endpoint.make_traces(60)]
+    port = store_sample(store, traces[:50], TraceSampler(SamplingPolicy(share=0.25, first=0), "07", "j"))
     store.append_traces(traces[50:]).result()
     store.add_outcomes(
-        [TraceScorer("lexical", metrics=["groundedness"])(each) for each in traces[50:]], ()
+        [TraceScorer("lexical", metrics=["groundedness"])(draw) for draw in traces[50:]], ()
     ).result()
     waiting = port.list_waiting("j")
     assert 5 < len(waiting) < 30
 
     def covered() -> int:
-        found = port.read_samples("j", 0.0, 1e12, "groundedness")
-        assert all(each.remainder[0] + each.reference_values.size == each.covered for each in found)
-        return sum(each.covered for each in found)
+        selected = port.read_samples("j", 0.0, 1e12, "groundedness")
+        assert all(entry.remainder[0] + entry.reference_values.size == entry.covered for entry in selected)
+        return sum(entry.covered for entry in selected)
 
     assert covered() == waiting[0].number - 1
-    done = [SpotCheck(trace=each.trace.id, judge="j", time=1.0) for each in waiting[:3]]
-    port.add_checks(done, [each.number for each in waiting[:3]]).result()
+    done = [SpotCheck(trace=draw.trace.id, judge="j", time=1.0) for draw in waiting[:3]]
+    port.add_checks(done, [draw.number for draw in waiting[:3]]).result()
     assert covered() == waiting[3].number - 1
     assert port.skip_waiting("j", 2.0).result() == len(waiting) - 3
     assert covered() == waiting[3].number - 1
     assert not port.list_waiting("j")
-    found = port.count_checks("j")
-    assert (found.checked, found.left, found.waiting) == (3, len(waiting) - 3, 0)
+    sample = port.count_checks("j")
+    assert (sample.checked, sample.left, sample.waiting) == (3, len(waiting) - 3, 0)
     assert port.list_waiting("another") == []
     store.close()
 
@@ -218,15 +214,15 @@ def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
 def test_what_is_forgotten_is_forgotten_with_its_checks(tmp_path: Path):
     """No verdict of a better judge outlives its trace."""
     store = open_store(tmp_path / "s")
-    port = kept(store, endpoint.make_traces(5), TraceSampler(SamplingPolicy(share=1.0), "07", "j"))
+    port = store_sample(store, endpoint.make_traces(5), TraceSampler(SamplingPolicy(share=1.0), "07", "j"))
     waiting = port.list_waiting("j")
-    done = [SpotCheck(trace=each.trace.id, judge="j", time=1.0) for each in waiting]
-    port.add_checks(done, [each.number for each in waiting]).result()
+    done = [SpotCheck(trace=trace.trace.id, judge="j", time=1.0) for trace in waiting]
+    port.add_checks(done, [trace.number for trace in waiting]).result()
     assert port.read_trace_checks("3")[0].chance == 1.0
     store.delete_expired(before=time.time() + DAY).result()
     assert port.count_checks("j") == SpotCheckCounts()
     assert (port.read_trace_checks("3"), port.count_draws()) == ((), {})
-    port.add_checks(done, [each.number for each in waiting]).result()
+    port.add_checks(done, [trace.number for trace in waiting]).result()
     assert port.count_checks("j") == SpotCheckCounts()
     store.close()
 
@@ -235,7 +231,7 @@ def test_what_is_forgotten_is_forgotten_with_its_checks(tmp_path: Path):
 
 
 def checking(store: Path, url: str, *options: str, share: str = "0.4") -> Server:
-    """A server that checks."""
+    """Start a server with spot checks."""
     asked = ("--check", "llm:m", "--base-url", url, "--share", share, "--price", "1,2")
     return Server(store, "--metrics", METRICS, *asked, *options)
 
@@ -247,8 +243,8 @@ def progress(server: Server) -> dict:
 def wait_for_checks(server: Server, count: int) -> dict[str, Any]:
     """Return the progress once so many traces are scored and every drawn one of them is checked."""
     # a trace counts as scored after its draw is stored
-    until(lambda: f"ragfault_scoring_seconds_count {count}".encode() in server.ask("/metrics").body)
-    until(lambda: progress(server)["checked"] and not progress(server)["waiting"])
+    wait_until(lambda: f"ragfault_scoring_seconds_count {count}".encode() in server.ask("/metrics").body)
+    wait_until(lambda: progress(server)["checked"] and not progress(server)["waiting"])
     return progress(server)
 
 
@@ -269,9 +265,9 @@ def test_a_server_checks_its_share_and_corrects_the_means(tmp_path: Path):
         progress_at_end = wait_for_checks(server, len(traces))
         checked = progress_at_end["checked"]
         # estimates are recomputed every few seconds: compare those that include every check
-        until(lambda: daily_estimate(server, "/overview.json").get("checks") == checked)
-        until(lambda: daily_estimate(server, "/metrics/groundedness.json").get("checks") == checked)
-        until(lambda: b"ragfault_ppi{" in server.ask("/metrics").body)
+        wait_until(lambda: daily_estimate(server, "/overview.json").get("checks") == checked)
+        wait_until(lambda: daily_estimate(server, "/metrics/groundedness.json").get("checks") == checked)
+        wait_until(lambda: b"ragfault_ppi{" in server.ask("/metrics").body)
         estimate = daily_estimate(server, "/overview.json")
         assert daily_estimate(server, "/metrics/groundedness.json") == estimate
         pages = [server.ask(f"/traces/{trace.id}").body for trace in traces]
@@ -283,15 +279,16 @@ def test_a_server_checks_its_share_and_corrects_the_means(tmp_path: Path):
     salt = bytes.fromhex(store.read_setting(SALT_SETTING))
     checks = {trace.id: store.spot_checks.read_trace_checks(trace.id) for trace in traces}
     store.close()
-    drawn_ids = {name for name, of_trace in checks.items() if of_trace}
-    assert {trace.id for trace in traces if draw_lot(trace.id, salt) < 0.4} <= drawn_ids
-    assert len(drawn_ids) == checked
-    assert {checks[name][0].chance for name in drawn_ids} <= {0.4, 0.8, 1.0}
+    checked_ids = {name for name, of_trace in checks.items() if of_trace}
+    assert {trace.id for trace in traces if draw_lot(trace.id, salt) < 0.4} <= checked_ids
+    assert len(checked_ids) == checked
+    assert {checks[name][0].chance for name in checked_ids} <= {0.4, 0.8, 1.0}
     assert estimate["low"] <= estimate["mean"] <= estimate["high"]
     assert (estimate["checks"], estimate["covered"]) == (checked, 1.0)
     assert estimate["dollars"] == pytest.approx(progress_at_end["dollars"])
 
 
+@pytest.mark.long
 def test_the_budget_of_a_day_holds_over_restarts(tmp_path: Path):
     """What a day may come to is never passed, however often the server is started; what was left out is counted."""
     most = 60_000
@@ -301,20 +298,22 @@ def test_the_budget_of_a_day_holds_over_restarts(tmp_path: Path):
                 tmp_path / "s", better.url, "--budget", f"{most} tokens", "--max-tokens", "512", share="1"
             )
             traces = [
-                replace(each, id=f"{turn}-{each.id}") for each in endpoint.make_traces(60, answer=f"{turn} {{n}}.")
+                replace(trace, id=f"{turn}-{trace.id}")
+                for trace in endpoint.make_traces(60, answer=f"{turn} {{n}}.")
             ]
             server.send(traces)
             count = 60 * (turn + 1)
-            until(lambda: progress(server)["checked"] + progress(server)["left"] == count)  # noqa: B023
-            told = progress(server)
+            wait_until(lambda: progress(server)["checked"] + progress(server)["left"] == count)  # noqa: B023
+            status = progress(server)
             server.end(signal.SIGTERM if turn else signal.SIGKILL)
-            assert better.tokens <= told["tokens"] <= most
+            assert better.tokens <= status["tokens"] <= most
             if turn == 0:
-                first = told
-        assert first["checked"] == told["checked"] > 5
-        assert told["checked"] + told["left"] == 180
+                first = status
+        assert first["checked"] == status["checked"] > 5
+        assert status["checked"] + status["left"] == 180
 
 
+@pytest.mark.long
 def test_a_kill_loses_nothing_that_was_paid_for(tmp_path: Path):
     """Killed at any point, a server pays again for nothing but what was under way, and asks about all in the end."""
     at_once = 4
@@ -327,12 +326,12 @@ def test_a_kill_loses_nothing_that_was_paid_for(tmp_path: Path):
                 server.send(endpoint.make_traces(60))
                 server.settled(60)
             if turn == 3:
-                until(lambda: progress(server)["waiting"] == 0)  # noqa: B023
+                wait_until(lambda: progress(server)["waiting"] == 0)  # noqa: B023
                 assert progress(server)["checked"] == 60
                 server.end()
             else:
                 least = better.counts()["calls"] + 20
-                until(lambda: better.counts()["calls"] >= least)  # noqa: B023
+                wait_until(lambda: better.counts()["calls"] >= least)  # noqa: B023
                 server.end(signal.SIGKILL)
         assert better.counts()["different"] == 120
         assert sum(better.paid.values()) <= 120 + 3 * at_once
@@ -341,8 +340,8 @@ def test_a_kill_loses_nothing_that_was_paid_for(tmp_path: Path):
     store.close()
 
 
-def desk(tmp_path: Path, url: str, **asking) -> ServerState:
-    """The desk of a server that judges nothing by itself."""
+def make_state(tmp_path: Path, url: str, **asking) -> ServerState:
+    """Build the state of a server without scoring workers."""
     asked = {"base_url": url, "budget": 10.0, "price": (1.0, 2.0), "tries": 1, **asking}
     settings = ServerSettings(
         store=tmp_path / "s",
@@ -355,47 +354,49 @@ def desk(tmp_path: Path, url: str, **asking) -> ServerState:
     return ServerState(settings, open_store(tmp_path / "s"))
 
 
-def filled(at: ServerState, count: int, evil: int = 0) -> None:
-    """So many traces, scored and drawn from; the first of them may be of a kind that some refuse."""
+def add_traces(at: ServerState, count: int, evil: int = 0) -> None:
+    """Store traces, score them and draw a sample; the first `evil` of them are refused by some judges."""
     scoring = TraceScorer("lexical", metrics=METRICS.split(","))
     traces = endpoint.make_traces(count)
-    traces[:evil] = [replace(each, query=f"An evil {each.query}") for each in traces[:evil]]
-    found = [scoring(each) for each in traces]
-    at.store.append_traces([each.trace for each in found]).result()
-    at.store.add_outcomes(found, measures()).result()
+    traces[:evil] = [replace(trace, query=f"An evil {trace.query}") for trace in traces[:evil]]
+    outcomes = [scoring(trace) for trace in traces]
+    at.store.append_traces([trace.trace for trace in outcomes]).result()
+    at.store.add_outcomes(outcomes, measures()).result()
     assert at.spot_checker is not None
-    at.spot_checker.draw_sample(found).result()
+    at.spot_checker.draw_sample(outcomes).result()
 
 
+@pytest.mark.long
 def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
     """While nobody answers the traces wait and the reason is told; when somebody does they are all asked about."""
     with endpoint.serve_model() as better:
         url = better.url
-    at = desk(tmp_path, url)
+    at = make_state(tmp_path, url)
     at.open()
-    filled(at, 8)
-    until(lambda: at.spot_checker.progress().fault is not None)
-    told = at.spot_checker.progress()
-    assert (told.waiting, told.checked, told.left) == (8, 0, 0)
-    assert told.errors > 0
-    assert "reach" in told.fault
-    with endpoint.serve_model(port=int(url.split(":")[2].split("/")[0])):
-        until(lambda: at.spot_checker.progress().checked == 8)
+    add_traces(at, 8)
+    wait_until(lambda: at.spot_checker.progress().fault is not None)
+    status = at.spot_checker.progress()
+    assert (status.waiting, status.checked, status.left) == (8, 0, 0)
+    assert status.errors > 0
+    assert "reach" in status.fault
+    with endpoint.serving(port=int(url.split(":")[2].split("/")[0])):
+        wait_until(lambda: at.spot_checker.progress().checked == 8)
         assert at.spot_checker.progress().fault is None
         at.close()
 
 
+@pytest.mark.long
 def test_a_trace_that_the_judge_cannot_judge_fails_alone(tmp_path: Path):
     """A trace on which the judge fails again while it answers for others is given up; the rest is not held up by it."""
-    with endpoint.serve_model({"filter": 0.2}, seed=3) as better:
-        at = desk(tmp_path, better.url)
+    with endpoint.serving({"filter": 0.2}, seed=3) as better:
+        at = make_state(tmp_path, better.url)
         at.open()
-        filled(at, 30)
-        until(lambda: at.spot_checker.progress().waiting == 0)
-        told = at.spot_checker.progress()
+        add_traces(at, 30)
+        wait_until(lambda: at.spot_checker.progress().waiting == 0)
+        status = at.spot_checker.progress()
         at.close()
-    assert told.checked + told.failed == 30
-    assert told.checked > 15
+    assert status.checked + status.failed == 30
+    assert status.checked > 15
 
 
 class Picky(endpoint.Server):
@@ -409,45 +410,46 @@ class Picky(endpoint.Server):
         return await super()._completion(headers, asked, writer)
 
 
+@pytest.mark.long
 def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Path):
     """However many traces stand first that the judge fails on, those behind them are asked about."""
-    with endpoint.serve_model(kind=Picky) as better:
-        at = desk(tmp_path, better.url, concurrency=1)
+    with endpoint.serving(kind=Picky) as better:
+        at = make_state(tmp_path, better.url, concurrency=1)
         at.open()
-        filled(at, 12, evil=5)
-        until(lambda: at.spot_checker.progress().waiting == 0)
-        told = at.spot_checker.progress()
+        add_traces(at, 12, evil=5)
+        wait_until(lambda: at.spot_checker.progress().waiting == 0)
+        status = at.spot_checker.progress()
         at.close()
-    assert (told.checked, told.failed) == (7, 5)
+    assert (status.checked, status.failed) == (7, 5)
 
 
 # --- what is refused ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"check": "llm:m"}, "--budget"),
         ({"check": "llm:m", "share": 0.0}, "share"),
     ],
 )
-def test_settings_that_do_not_hold_together_are_refused(tmp_path: Path, options: dict, told: str):
+def test_settings_that_do_not_hold_together_are_refused(tmp_path: Path, options: dict, message: str):
     """A judge that is asked day and night has a budget, and a share of something."""
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         ServerSettings(store=tmp_path, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--budget", "5"), "--check llm:MODEL"),
         (("--check", "lexical", "--budget", "5"), "llm:MODEL"),
         (("--check", "llm:m", "--budget", "much"), "no amount"),
     ],
 )
-def test_a_command_that_cannot_be_is_told(tmp_path: Path, options: tuple[str, ...], told: str, capsys):
+def test_an_invalid_command_is_reported(tmp_path: Path, options: tuple[str, ...], message: str, capsys):
     """What the command line is given for checking is held against what there is."""
     from ragfault.cli import run_command
 
     assert run_command(["serve", "--store", str(tmp_path / "s"), "--port", "0", *options]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

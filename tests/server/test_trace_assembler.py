@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
+from waiting import wait_until
 from watching import Server, otlp, rag_spans, serving
+
+pytestmark = pytest.mark.long
 
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
@@ -15,10 +17,9 @@ METRICS = "context_relevance,groundedness,answer_relevance"
 JSON = {"Content-Type": "application/json"}
 
 
-def counted(server: Server, line: str) -> None:
-    """Wait until `/metrics` says this."""
-    while line not in server.ask("/metrics").body.decode().splitlines():
-        time.sleep(0.05)
+def wait_for_metric(server: Server, line: str) -> None:
+    """Wait until `/metrics` contains a line."""
+    wait_until(lambda: line in server.ask("/metrics").body.decode().splitlines())
 
 
 def test_spans_come_in_any_order_twice_and_late(tmp_path: Path):
@@ -33,6 +34,6 @@ def test_spans_come_in_any_order_twice_and_late(tmp_path: Path):
         trace = server.ask(f"/traces/{line['id']}.json").json["trace"]
         assert [chunk["text"] for chunk in trace["chunks"]] == ["The ferry leaves at ten."]
         assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
-        counted(server, 'ragfault_ingest_total{outcome="late"} 2')
-        counted(server, "ragfault_spans_held 0")
+        wait_for_metric(server, 'ragfault_ingest_total{outcome="late"} 2')
+        wait_for_metric(server, "ragfault_spans_held 0")
         assert len(server.ask("/traces.json").json["lines"]) == 1

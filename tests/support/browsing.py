@@ -33,25 +33,25 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """A Chromium; skips where there is none."""
+    """Start Chromium; skip the test where it is not installed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"there is no Chromium at {CHROMIUM}")
     with api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield found
-        found.close()
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 def axe(page: Any, rules: list[str] | None = None) -> list[tuple[str, str]]:
-    """What axe finds wrong with a page: by the rules of WCAG 2.2 AA and its best practices, or by some rules alone."""
+    """List the violations that axe finds: of WCAG 2.2 AA and its best practices, or of some rules alone."""
     package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(Path(package.__file__).with_name("axe.min.js").read_text("utf-8"))
     only = {"type": "tag", "values": TAGS} if rules is None else {"type": "rule", "values": rules}
     asked = {"runOnly": only, "resultTypes": ["violations"], "iframes": False}
-    found = page.evaluate("asked => axe.run(document, asked).then(found => found.violations)", asked)
-    return [(each["id"], each["nodes"][0]["html"]) for each in found]
+    results = page.evaluate("asked => axe.run(document, asked).then(found => found.violations)", asked)
+    return [(violation["id"], violation["nodes"][0]["html"]) for violation in results]
 
 
 class Visit:
@@ -83,5 +83,5 @@ class Visit:
     def __exit__(self, kind: object, *_: object) -> None:
         self.context.close()
         if kind is None:
-            assert [each for each in self.noise if "404 (Not Found)" not in each] == []
+            assert [message for message in self.noise if "404 (Not Found)" not in message] == []
             assert self.abroad == []

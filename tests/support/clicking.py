@@ -35,7 +35,7 @@ class Front(BaseHTTPRequestHandler):
     cut = False
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         Front.cut = self.path == "/cut"
@@ -47,15 +47,15 @@ class Front(BaseHTTPRequestHandler):
         if self.headers.get("Content-Type", "").startswith("multipart/form-data"):
             given |= self._fields(body)
             body = b""
-        wanted = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        if self.headers["Authorization"] != f"Basic {wanted}":
+        settings = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        if self.headers["Authorization"] != f"Basic {settings}":
             self._answer(
                 403, f"Code: 516. {USER}: Authentication failed. (AUTHENTICATION_FAILED)".encode(), 516
             )
             return
         try:
             with self.lock:
-                found = self._run(given, body)
+                result = self._run(given, body)
         except Exception as error:  # noqa: BLE001 - whatever the engine says is the answer
             text = str(error)
             self._answer(500, text.encode(), int((re.findall(r"Code: (\d+)", text) or ["1"])[0]))
@@ -63,7 +63,7 @@ class Front(BaseHTTPRequestHandler):
         if Front.cut and body.startswith(b"INSERT"):
             Front.cut, self.close_connection = False, True
             return
-        self._answer(200, found)
+        self._answer(200, result)
 
     def _run(self, given: dict[str, str], body: bytes) -> bytes:
         """Do what is asked; what the engine gives out."""
@@ -89,24 +89,24 @@ class Front(BaseHTTPRequestHandler):
         return b""
 
     def _body(self) -> bytes:
-        """The body, whole and unpacked."""
+        """Read the body and decompress it."""
         if self.headers.get("Transfer-Encoding") == "chunked":
             parts = []
             while size := int(self.rfile.readline(), 16):
                 parts.append(self.rfile.read(size))
                 self.rfile.readline()
             self.rfile.readline()
-            found = b"".join(parts)
+            body = b"".join(parts)
         else:
-            found = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers.get("Content-Encoding") == "lz4":
             import lz4.frame
 
-            found = lz4.frame.decompress(found)
-        return found
+            body = lz4.frame.decompress(body)
+        return body
 
     def _fields(self, body: bytes) -> dict[str, str]:
-        """The fields of a form."""
+        """Parse the fields of a form."""
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         form = BytesParser(policy=HTTP).parsebytes(head + body)
         return {
@@ -126,7 +126,7 @@ class Front(BaseHTTPRequestHandler):
 
 @contextmanager
 def fronted(folder: Path, port: int = 0) -> Iterator[int]:
-    """Such a process, and its port; any that is free where none is asked for."""
+    """Run such a process until the end of the block; yields its port, a free one unless given."""
     command = [sys.executable, __file__, str(folder), str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

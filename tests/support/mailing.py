@@ -42,7 +42,7 @@ class MailServer(ThreadingTCPServer):
         return self.server_address[1]
 
     def handle_error(self, *_: object) -> None:
-        """A line that breaks is the other side's matter."""
+        """Ignore broken connections, which are the client's fault."""
 
 
 class Talk(BaseRequestHandler):
@@ -54,7 +54,7 @@ class Talk(BaseRequestHandler):
         self.server.tries += 1
         self.line: socket.socket = self.request
         self.secret, self.user, self.sender, self.receivers = False, None, "", []
-        self.held = b""
+        self.buffer = b""
         try:
             with contextlib.suppress(OSError):
                 self._talk()
@@ -77,14 +77,14 @@ class Talk(BaseRequestHandler):
         self.line.sendall(text.encode() + b"\r\n")
 
     def until(self, end: bytes) -> bytes:
-        """What comes up to an end and with it; nothing where the other side has gone."""
-        while end not in self.held:
+        """Read up to an end mark and with it; nothing where the client has gone."""
+        while end not in self.buffer:
             part = self.line.recv(65536)
             if not part:
                 return b""
-            self.held += part
-        found, _, self.held = self.held.partition(end)
-        return found + end
+            self.buffer += part
+        text, _, self.buffer = self.buffer.partition(end)
+        return text + end
 
     def _encrypt(self) -> None:
         assert self.server.tls is not None
@@ -97,7 +97,7 @@ class Talk(BaseRequestHandler):
         offered = ["mail.test", "8BITMIME"]
         offered += ["STARTTLS"] if self.server.tls and not self.secret else []
         offered += ["AUTH PLAIN"] if self.server.user else []
-        return "".join(f"250-{each}\r\n" for each in offered[:-1]) + f"250 {offered[-1]}"
+        return "".join(f"250-{line}\r\n" for line in offered[:-1]) + f"250 {offered[-1]}"
 
     def on_starttls(self, _: str) -> str:
         return "220 go on"
@@ -122,9 +122,9 @@ class Talk(BaseRequestHandler):
     def on_data(self, _: str) -> str:
         self.say("354 go on")
         body = self.until(b"\r\n.\r\n")[:-3].replace(b"\r\n..", b"\r\n.")
-        made = message_from_bytes(body, policy=policy.default)
-        assert isinstance(made, EmailMessage)
-        self.server.taken.append(Taken(self.sender, self.receivers, made, self.secret, self.user))
+        message = message_from_bytes(body, policy=policy.default)
+        assert isinstance(message, EmailMessage)
+        self.server.taken.append(Taken(self.sender, self.receivers, message, self.secret, self.user))
         return "250 taken"
 
     def on_quit(self, _: str) -> str:
@@ -141,7 +141,7 @@ def mail_server(
     user: tuple[str, str] | None = None,
     wrapped: bool = False,
 ) -> Iterator[MailServer]:
-    """A mail server that answers `codes` to the first receivers it is told of."""
+    """Run a mail server that answers the first receivers with `codes`."""
     server = MailServer(("127.0.0.1", 0), Talk)
     server.codes, server.tls, server.user, server.wrapped, server.taken = (
         list(codes or ()),
@@ -161,7 +161,7 @@ def mail_server(
 
 
 def certified(folder: Path, name: str = "localhost") -> tuple[ssl.SSLContext, Path]:
-    """TLS for a server of that name, and the certificate by which it is known."""
+    """Create TLS for a server name, and the certificate that proves it."""
     key, cert = folder / "key.pem", folder / "cert.pem"
     command = [
         "openssl",

@@ -31,7 +31,7 @@ HOSTILE = (
 
 
 def built(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "by hand") -> Run:
-    """A run of traces and verdicts, with the scores of all default metrics."""
+    """Build a run of traces and verdicts with the scores of all default metrics."""
     metrics = select_metrics("default")
 
     def end(value: float) -> float | None:
@@ -59,7 +59,7 @@ def built(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "by h
 
 
 def fair(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
-    """A trace with a supported claim, an unsupported one, and an emoji before the evidence."""
+    """Build a trace with a supported claim, an unsupported one, and an emoji before the evidence."""
     text = f"🚢 The {name} sails at nine. 🚢 It carries cars."
     at = text.index("It carries")
     answer = f"The {name} sails at nine. It also serves soup."
@@ -104,7 +104,7 @@ def fair(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
 
 
 def hostile() -> tuple[Trace, Verdicts]:
-    """A trace in which every text is an attack."""
+    """Build a trace in which every text is an attack."""
     n = len(HOSTILE)
     trace = Trace(
         id=HOSTILE,
@@ -143,7 +143,7 @@ def hostile() -> tuple[Trace, Verdicts]:
 
 
 def mixed(place: Path) -> Run:
-    """Twelve fair traces of two routes, a hostile one, and an empty one."""
+    """Build twelve fair traces of two routes, a hostile one, and an empty one."""
     pairs = [fair(f"ship-{n}", "help" if n % 3 else "sales") for n in range(12)]
     bare = (Trace(id="bare", query="", chunks=()), Verdicts(trace="bare"))
     return built(place / "<b>harbour", [*pairs, hostile(), bare], judge=HOSTILE)

@@ -1,4 +1,4 @@
-"""A real server for the tests: `ragfault serve` in a process of its own, and a client of a few lines."""
+"""A real server for the tests: `ragfault serve` in a process of its own, with a small client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from ragfault.records import Trace
+from waiting import wait_until
 
 
 class Answer(NamedTuple):
@@ -51,32 +51,32 @@ class Server:
         self.url = line.split()[-1]
 
     def ask(self, path: str, body: Any = None, headers: dict[str, str] | None = None, **query: Any) -> Answer:
-        """Ask for a page, or send a body."""
+        """Request a page, or send a body."""
         if body is not None and not isinstance(body, bytes):
             body = msgspec.json.encode(body)
         url = self.url + path + (f"?{urlencode(query)}" if query else "")
         try:
-            with urlopen(Request(url, body, headers or {}), timeout=60) as found:
-                return Answer(found.status, _headers(found.headers), found.read())
+            with urlopen(Request(url, body, headers or {}), timeout=60) as response:
+                return Answer(response.status, _headers(response.headers), response.read())
         except HTTPError as error:
             with error:
                 return Answer(error.code, _headers(error.headers), error.read())
 
     def send(self, traces: list[Trace], **headers: str) -> Answer:
-        """Send traces as they are."""
+        """Send traces as JSON."""
         return self.ask("/v1/ragfault/traces", traces, headers)
 
     def settled(self, count: int) -> None:
-        """Wait until so many traces are there, and none waits to be judged."""
-        for _ in range(600):
+        """Wait until so many traces are stored and none waits to be judged."""
+
+        def is_settled() -> bool:
             totals = self.ask("/overview.json").json["totals"]
-            if totals["traces"] >= count and not totals["waiting"] and not totals["pending"]:
-                return
-            time.sleep(0.1)
-        raise AssertionError(totals)
+            return totals["traces"] >= count and not totals["waiting"] and not totals["pending"]
+
+        wait_until(is_settled, pause=0.1)
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """End it by a signal, and wait for that."""
+        """Stop the server by a signal and return its exit code."""
         self.process.send_signal(how)
         code = self.process.wait(60)
         assert self.process.stdout is not None
@@ -90,7 +90,7 @@ def _headers(given: Any) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(store: Path, *options: str, judge: str = "lexical") -> Iterator[Server]:
-    """A server that is ended at the end."""
+    """Run a server until the end of the block."""
     server = Server(store, *options, judge=judge)
     try:
         yield server
@@ -100,9 +100,9 @@ def serving(store: Path, *options: str, judge: str = "lexical") -> Iterator[Serv
 
 
 def span(trace: str, name: str, parent: str | None = None, **attributes: Any) -> dict[str, Any]:
-    """A span as OTLP writes it in JSON."""
+    """Build a span in the JSON of OTLP."""
     kinds = {str: "stringValue", int: "intValue", float: "doubleValue"}
-    made = {
+    encoded = {
         "traceId": trace,
         "spanId": (name.encode().hex() + "0" * 16)[:16],
         "name": name,
@@ -110,17 +110,17 @@ def span(trace: str, name: str, parent: str | None = None, **attributes: Any) ->
         "endTimeUnixNano": "1900000000500000000",
         "attributes": [{"key": k, "value": {kinds[type(v)]: v}} for k, v in attributes.items()],
     }
-    return made if parent is None else made | {"parentSpanId": (parent.encode().hex() + "0" * 16)[:16]}
+    return encoded if parent is None else encoded | {"parentSpanId": (parent.encode().hex() + "0" * 16)[:16]}
 
 
 def otlp(*spans: dict[str, Any]) -> bytes:
-    """An export request of spans, packed."""
+    """Build a compressed export request of spans."""
     body = {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}
     return gzip.compress(json.dumps(body).encode())
 
 
 def rag_spans(trace: str) -> list[dict[str, Any]]:
-    """The spans of one question: chain, retriever, model."""
+    """Build the spans of one question: chain, retriever, model."""
     documents = "retrieval.documents.0.document."
     return [
         span(
