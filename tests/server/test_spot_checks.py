@@ -379,7 +379,7 @@ def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
     assert (status.waiting, status.checked, status.left) == (8, 0, 0)
     assert status.errors > 0
     assert "reach" in status.fault
-    with endpoint.serving(port=int(url.split(":")[2].split("/")[0])):
+    with endpoint.serve_model(port=int(url.split(":")[2].split("/")[0])):
         wait_until(lambda: at.spot_checker.progress().checked == 8)
         assert at.spot_checker.progress().fault is None
         at.close()
@@ -388,7 +388,7 @@ def test_a_judge_that_is_out_of_reach_is_waited_for(tmp_path: Path):
 @pytest.mark.long
 def test_a_trace_that_the_judge_cannot_judge_fails_alone(tmp_path: Path):
     """A trace on which the judge fails again while it answers for others is given up; the rest is not held up by it."""
-    with endpoint.serving({"filter": 0.2}, seed=3) as better:
+    with endpoint.serve_model({"filter": 0.2}, seed=3) as better:
         at = make_state(tmp_path, better.url)
         at.open()
         add_traces(at, 30)
@@ -413,7 +413,7 @@ class Picky(endpoint.Server):
 @pytest.mark.long
 def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Path):
     """However many traces stand first that the judge fails on, those behind them are asked about."""
-    with endpoint.serving(kind=Picky) as better:
+    with endpoint.serve_model(kind=Picky) as better:
         at = make_state(tmp_path, better.url, concurrency=1)
         at.open()
         add_traces(at, 12, evil=5)
