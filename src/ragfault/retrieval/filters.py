@@ -25,7 +25,7 @@ CONDITION_TESTS: tuple[str, ...] = get_args(Literal["is", "in", "from", "to", "h
 
 
 def require_metadata(**filters: Any) -> Stage:
-    """The stage that asks for metadata: `restrict(language="en", year=range(2020, 2027), date__from="2024-01")`.
+    """Return the stage that asks for metadata: `restrict(language="en", year=range(2020, 2027), date__from="2024-01")`.
 
     A lone value must be equal, a list or range must hold the value; `FIELD__from` and `FIELD__to` bound numbers and ISO
     dates, `FIELD__holds` looks into a list. Chunks without the field do not meet the condition.
@@ -51,7 +51,7 @@ def infer_conditions(
     fields: Sequence[str] = ("date", "category", "language"),
     values: Mapping[str, Collection[str]] | None = None,
 ) -> Stage:
-    """The stage that reads conditions out of the query: a date (2024, 2024-03, 2024-03-20), a category, a language.
+    """Return the stage that infers conditions from the query: a date (2024, 2024-03-20), a category, a language.
 
     `values` has fields of the user's own, each with the values that a query may name. Each field is read once, and only
     where no condition on it was asked for.
@@ -78,22 +78,22 @@ def infer_conditions(
 
 
 def _infer_value(field: str, text: str, candidates: Collection[str] | None) -> list[FilterCondition]:
-    """The conditions on a field that a query speaks of."""
+    """Return the conditions that the query states on a field."""
     if candidates is None:
         return FIELD_READERS[field](field, text)
-    found = next(
+    named = next(
         (value for value in candidates if re.search(rf"\b{re.escape(value)}\b", text, re.IGNORECASE)), None
     )
-    return [] if found is None else [FilterCondition(field, "is", found, inferred=True)]
+    return [] if named is None else [FilterCondition(field, "is", named, inferred=True)]
 
 
 def _infer_date(field: str, text: str) -> list[FilterCondition]:
-    found = DATE_PATTERN.search(text)
-    if found is None:
+    match = DATE_PATTERN.search(text)
+    if match is None:
         return []
     return [
-        FilterCondition(field, "from", found[0], inferred=True),
-        FilterCondition(field, "to", found[0], inferred=True),
+        FilterCondition(field, "from", match[0], inferred=True),
+        FilterCondition(field, "to", match[0], inferred=True),
     ]
 
 
@@ -104,7 +104,8 @@ def _infer_category(field: str, text: str) -> list[FilterCondition]:
 def _infer_language(field: str, text: str) -> list[FilterCondition]:
     named = _infer_value(field, text, tuple(LANGUAGE_CODES))
     return [
-        FilterCondition(field, "in", (one.value, LANGUAGE_CODES[one.value]), inferred=True) for one in named
+        FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True)
+        for match in named
     ]
 
 
@@ -120,7 +121,7 @@ def check_fields(conditions: Sequence[FilterCondition], known: Collection[str]) 
 
 
 def meets_condition(chunk: Chunk, condition: FilterCondition) -> bool:
-    """Whether a chunk meets a condition; texts are compared without regard to case.
+    """Return True for a chunk that meets a condition; case does not matter in texts.
 
     Bounds compare dates as far as both are given: 2024-03-20 is from 2024 and to 2024.
 
@@ -137,19 +138,19 @@ def meets_condition(chunk: Chunk, condition: FilterCondition) -> bool:
     )
     if value is None:
         return False
-    wanted = condition.value
+    expected = condition.value
     if condition.test == "is":
-        return bool(_fold_case(value) == _fold_case(wanted))
+        return bool(_fold_case(value) == _fold_case(expected))
     if condition.test == "in":
-        return _fold_case(value) in {_fold_case(one) for one in wanted}
+        return _fold_case(value) in {_fold_case(option) for option in expected}
     if condition.test == "holds":
-        held = value if isinstance(value, (list, tuple)) else [value]
-        return _fold_case(wanted) in {_fold_case(one) for one in held}
-    return _is_within_bound(value, wanted, condition.test)
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return _fold_case(expected) in {_fold_case(option) for option in values}
+    return _is_within_bound(value, expected, condition.test)
 
 
 def _is_within_bound(value: Any, bound: Any, test: str) -> bool:
-    """Whether a value is not beyond a bound: numbers as such, all else as ISO text cut to the shorter one."""
+    """Return True for a value within a bound: numbers as numbers, others as ISO texts of equal length."""
     if isinstance(value, (int, float)) and isinstance(bound, (int, float)):
         return value >= bound if test == "from" else value <= bound
     left, right = _format_iso(value), _format_iso(bound)
@@ -166,7 +167,7 @@ def _fold_case(value: Any) -> Any:
 
 
 def is_readable(chunk: Chunk, user: Sequence[str] | None) -> bool:
-    """Whether someone of these groups may read a chunk; None may read everything.
+    """Return True for a chunk that these groups may read; None may read everything.
 
     >>> is_readable(Chunk(id="a", metadata={"groups": ["staff"]}), ("guests",))
     False
@@ -178,7 +179,7 @@ def is_readable(chunk: Chunk, user: Sequence[str] | None) -> bool:
 
 
 def is_valid_at(chunk: Chunk, time: datetime | None) -> bool:
-    """Whether a chunk is valid at a time, by its `valid_from` and `valid_to`; always where no time is given.
+    """Return True for a chunk that is valid at a time, by its `valid_from` and `valid_to`; always without a time.
 
     >>> is_valid_at(Chunk(id="a", metadata={"valid_to": "2025-12-31"}), datetime(2026, 1, 1))
     False
@@ -213,14 +214,16 @@ class MetadataIndex:
         self._field_values: dict[tuple[str, ...], FieldValues] = {}
 
     def mask_allowed(self, query: Query) -> ChunkMask | None:
-        """A flag for each chunk; None where every chunk may be found.
+        """Return a flag for each chunk; None where the search may return every chunk.
 
         An inferred condition on a field that no chunk has is passed over. Raises UnknownName where one that was asked
         for is on such a field.
         """
         check_fields(query.conditions, self.fields)
         masks = [
-            self._evaluate_test((condition.field,), lambda chunk, one=condition: meets_condition(chunk, one))
+            self._evaluate_test(
+                (condition.field,), lambda chunk, test=condition: meets_condition(chunk, test)
+            )
             for condition in query.conditions
             if condition.field in self.fields or not condition.inferred
         ]
@@ -231,7 +234,7 @@ class MetadataIndex:
         return np.logical_and.reduce(masks) if masks else None
 
     def _evaluate_test(self, fields: tuple[str, ...], test: Any) -> ChunkMask:
-        """The outcome of a test on each chunk, which is made once for each value."""
+        """Return the result of a test on each chunk; each distinct value is tested once."""
         column = self._get_field_values(fields)
         outcomes = np.fromiter(map(test, column.chunks), bool, len(column.chunks))
         return outcomes[column.codes]

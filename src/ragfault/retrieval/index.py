@@ -58,15 +58,15 @@ class BM25Index:
         return self
 
     def score_texts(self, query: str) -> Array:
-        """The score of each text; zeros where they share no word with the query."""
+        """Return the score of each text; zeros where they share no word with the query."""
         assert self._model is not None
-        found = _tokenize([query])
+        tokens = _tokenize([query])
         known = self._model.vocab_dict
-        ids = [known[word] for word in found.vocab if word and word in known]
+        ids = [known[word] for word in tokens.vocab if word and word in known]
         if not ids:
             return np.zeros(self._size, np.float32)
-        made: Array = self._model.get_scores_from_ids(ids)
-        return made
+        scores: Array = self._model.get_scores_from_ids(ids)
+        return scores
 
     def save(self, folder: Path) -> None:
         """Keep the index in a folder."""
@@ -75,11 +75,11 @@ class BM25Index:
 
     @classmethod
     def open(cls, folder: Path, size: int) -> BM25Index:
-        """The index that was kept in a folder."""
+        """Load the index from a folder."""
         model = _import_bm25s().BM25.load(str(folder), show_progress=False, load_vocab=True)
-        made = cls(model.k1, model.b)
-        made._model, made._size = model, size
-        return made
+        index = cls(model.k1, model.b)
+        index._model, index._size = model, size
+        return index
 
 
 @cache
@@ -158,9 +158,9 @@ class ChunkIndex:
 
         Raises InputError where there is no chunk, none with text, or two with one id.
         """
-        held = tuple(chunks)
-        _check_chunks(held)
-        texts = [chunk.text for chunk in held]
+        stored = tuple(chunks)
+        _check_chunks(stored)
+        texts = [chunk.text for chunk in stored]
         bm25 = (bm25 or BM25Index()).fit(texts)
         if isinstance(embedder, LatentEmbedder) and not embedder.fitted:
             embedder.fit(texts)
@@ -169,10 +169,10 @@ class ChunkIndex:
             embedder=embedder.fingerprint if embedder else None,
             bm25=bm25.fingerprint,
             chunker=chunker,
-            corpus=compute_corpus_digest(held),
-            chunks=len(held),
+            corpus=compute_corpus_digest(stored),
+            chunks=len(stored),
         )
-        return cls(held, making, bm25=bm25, embedder=embedder, vectors=vectors)
+        return cls(stored, making, bm25=bm25, embedder=embedder, vectors=vectors)
 
     @property
     def embedder(self) -> Embedder | None:
@@ -180,7 +180,7 @@ class ChunkIndex:
         return self._embedder
 
     def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
-        """The stage that finds the best `k` chunks among those that meet the conditions of the query.
+        """Return the stage that retrieves the best `k` chunks among those that meet the conditions of the query.
 
         "sparse" scores by BM25, and what shares no word with the query is not found; "dense" by cosine; "hybrid" fuses
         the two (with the options of `fuse`). Several forms of a query are searched apart and fused by reciprocal ranks.
@@ -190,7 +190,7 @@ class ChunkIndex:
         return make_retriever(self, kind, k, **fusion)
 
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
-        """The best chunks for a text by one search, among those that meet the conditions of the query."""
+        """Return the best chunks for a text by one search, among those that meet the conditions of the query."""
         scores = self.score_chunks(kind, text)
         open_ = scores > 0 if kind == "sparse" else np.ones(len(scores), bool)
         allowed = self._metadata_index.mask_allowed(query)
@@ -198,12 +198,12 @@ class ChunkIndex:
         return tuple(replace(self.chunks[place], score=float(scores[place])) for place in places)
 
     def count_matching(self, query: Query) -> int:
-        """How many chunks meet the conditions of a query."""
+        """Count the chunks that meet the conditions of a query."""
         allowed = self._metadata_index.mask_allowed(query)
         return len(self.chunks) if allowed is None else int(allowed.sum())
 
     def score_chunks(self, kind: SearchKind, text: str) -> Array:
-        """The score of each chunk for a text: BM25 for "sparse", cosine for "dense"."""
+        """Return the score of each chunk for a text: BM25 for "sparse", cosine for "dense"."""
         if kind == "sparse":
             assert self._bm25 is not None
             return self._bm25.score_texts(text)
@@ -226,7 +226,7 @@ class ChunkIndex:
         draft.mkdir(parents=True)
         (draft / "index.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.manifest)))
         (draft / "chunks.jsonl").write_bytes(
-            b"".join(msgspec.json.encode(one) + b"\n" for one in self.chunks)
+            b"".join(msgspec.json.encode(chunk) + b"\n" for chunk in self.chunks)
         )
         if self._bm25 is not None:
             self._bm25.save(draft / "words")
@@ -239,15 +239,17 @@ class ChunkIndex:
 
     @classmethod
     def open(cls, folder: str | Path, embedder: Embedder | None = None) -> ChunkIndex:
-        """The index in a folder, to be searched with the embedder that made it.
+        """Load the index from a folder; `embedder` must be the one that made it.
 
         A latent embedder is kept with its index and need not be given. Raises RunError where there is no index, or one
         of a later layout; UsageError where the embedder is another one than made it: the vectors would not fit.
         """
         place = Path(folder)
         making = _read_manifest(place)
-        held = (place / "latent.npz").is_file()
-        if held and (embedder is None or (isinstance(embedder, LatentEmbedder) and not embedder.fitted)):
+        has_latent = (place / "latent.npz").is_file()
+        if has_latent and (
+            embedder is None or (isinstance(embedder, LatentEmbedder) and not embedder.fitted)
+        ):
             embedder = LatentEmbedder.open(place / "latent.npz")
         if embedder is not None and embedder.fingerprint != making.embedder:
             raise UsageError(
@@ -267,7 +269,7 @@ class ChunkIndex:
 
 
 def _read_manifest(folder: Path) -> IndexManifest:
-    """How the index in a folder was made."""
+    """Load the manifest of the index in a folder."""
     try:
         making = msgspec.json.decode((folder / "index.json").read_bytes(), type=IndexManifest)
     except OSError:
@@ -282,11 +284,11 @@ def _read_manifest(folder: Path) -> IndexManifest:
 
 
 def compute_corpus_digest(chunks: Iterable[Chunk]) -> str:
-    """Names the chunks of a corpus, in order."""
-    whole = hashlib.sha256()
+    """Return a digest of the chunks of a corpus, in order."""
+    digest = hashlib.sha256()
     for chunk in chunks:
-        whole.update(msgspec.json.encode([chunk.id, chunk.text, chunk.metadata]))
-    return whole.hexdigest()[:12]
+        digest.update(msgspec.json.encode([chunk.id, chunk.text, chunk.metadata]))
+    return digest.hexdigest()[:12]
 
 
 def _check_chunks(chunks: Sequence[Chunk]) -> None:
@@ -307,12 +309,12 @@ def _embed_texts(embedder: Embedder, texts: Sequence[str]) -> Array:
 
 
 def _select_best(scores: Array, allowed: Array, k: int) -> list[int]:
-    """The places of the k greatest scores among those that are open; equal ones in their order."""
+    """Return the positions of the k greatest scores among the allowed ones; equal scores keep their order."""
     places = np.flatnonzero(allowed)
     if len(places) > k:
         values = scores[places]
-        bar = np.partition(values, len(values) - k)[len(values) - k]
-        above, level = places[values > bar], places[values == bar]
+        smallest = np.partition(values, len(values) - k)[len(values) - k]
+        above, level = places[values > smallest], places[values == smallest]
         places = np.concatenate([above, level[: k - len(above)]])
     order = np.lexsort((places, -scores[places]))
     return cast(list[int], places[order].tolist())

@@ -78,44 +78,44 @@ class LanceIndex:
                 table = _import_lancedb().connect(place).create_table(TABLE_NAME, rows)
             else:
                 table.add(rows)
-        made = LanceManifest(
+        manifest = LanceManifest(
             format=LANCE_FORMAT,
             embedder=embedder.fingerprint if embedder else None,
             fields=fields,
             chunks=count,
         )
         cast(Any, table).create_index("text", config=_make_text_config(), replace=True)
-        (place / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(made)))
-        return cls(table, made, embedder)
+        (place / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        return cls(table, manifest, embedder)
 
     @classmethod
     def open(cls, folder: str | Path, embedder: Embedder | None = None) -> LanceIndex:
-        """The database in a folder, to be searched with the embedder that made it.
+        """Open the database in a folder; `embedder` must be the one that made it.
 
         Raises RunError where there is none, UsageError where the embedder is another one.
         """
         place = Path(folder)
         try:
-            made = msgspec.json.decode((place / MANIFEST_NAME).read_bytes(), type=LanceManifest)
+            manifest = msgspec.json.decode((place / MANIFEST_NAME).read_bytes(), type=LanceManifest)
         except (OSError, msgspec.MsgspecError):
             raise RunError(f"no database of ragfault at {place}. Build one there.") from None
-        if made.format != LANCE_FORMAT:
+        if manifest.format != LANCE_FORMAT:
             raise RunError(
-                f"{place} has layout {made.format}, this ragfault reads {LANCE_FORMAT}. Build it again."
+                f"{place} has layout {manifest.format}, this ragfault reads {LANCE_FORMAT}. Build it again."
             )
-        if embedder is not None and embedder.fingerprint != made.embedder:
+        if embedder is not None and embedder.fingerprint != manifest.embedder:
             raise UsageError(
-                f"the database {place} was made with {made.embedder or 'no embedder'}, and it cannot be searched with "
+                f"the database {place} was made with {manifest.embedder or 'no embedder'}: it cannot be searched with "
                 f"{embedder.fingerprint}. Give that embedder, or index the corpus again."
             )
-        return cls(_import_lancedb().connect(place).open_table(TABLE_NAME), made, embedder)
+        return cls(_import_lancedb().connect(place).open_table(TABLE_NAME), manifest, embedder)
 
     def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
-        """The stage that finds the best `k` chunks; as `Index.retrieve`."""
+        """Return the stage that retrieves the best `k` chunks; see `ChunkIndex.retrieve`."""
         return make_retriever(self, kind, k, **fusion)
 
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
-        """The best chunks for a text by one search, among those that meet the conditions of the query."""
+        """Return the best chunks for a text by one search, among those that meet the conditions of the query."""
         if kind == "sparse":
             asked, score = self._table.search(text, query_type="fts"), "_score"
         else:
@@ -135,11 +135,11 @@ class LanceIndex:
         )
 
     def count_matching(self, query: Query) -> int:
-        """How many chunks meet the conditions of a query."""
+        """Count the chunks that meet the conditions of a query."""
         return int(self._table.count_rows(self._render_filter(query) or None))
 
     def _render_filter(self, query: Query) -> str:
-        """The conditions of a query as a filter of the database."""
+        """Return the conditions of a query as a filter of the database."""
         fields = self.manifest.fields
         check_fields(query.conditions, fields)
         parts = [
@@ -184,7 +184,7 @@ def _batch_chunks(first: list[Chunk], stream: Iterator[Chunk]) -> Iterator[list[
 
 
 def _assign_columns(chunks: Sequence[Chunk]) -> dict[str, str]:
-    """A column for each field of the metadata, by the kind of its values."""
+    """Return a column for each metadata field, by the type of its values."""
     kinds: dict[str, set[str]] = {}
     for chunk in chunks:
         for name, value in chunk.metadata.items():
@@ -202,7 +202,7 @@ def _infer_column_kind(name: str, value: Any) -> str:
 
 
 def _build_rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Embedder | None) -> Any:
-    """Chunks as a table of Arrow."""
+    """Return chunks as an Arrow table."""
     import pyarrow as pa
 
     texts = [chunk.text for chunk in chunks]
@@ -227,24 +227,24 @@ def _build_rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Em
 
 
 def _encode_cell(value: Any, kind: str) -> Any:
-    """A value of the metadata as its column keeps it; None where it is of another kind."""
+    """Return a metadata value as its column stores it; None for a value of another type."""
     if value is None:
         return None
     if kind == "n":
         return float(value) if isinstance(value, (int, float)) else None
     if kind == "l":
-        held = value if isinstance(value, (list, tuple)) else [value]
-        return "".join(f"{MEMBER_SEPARATOR}{_fold_text(one)}{MEMBER_SEPARATOR}" for one in held)
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return "".join(f"{MEMBER_SEPARATOR}{_fold_text(element)}{MEMBER_SEPARATOR}" for element in values)
     return _fold_text(value)
 
 
 def _encode_groups(groups: Any) -> str | None:
-    """Who may read a chunk, as they are written; None: everybody."""
+    """Return the groups that may read a chunk, encoded; None for everybody."""
     if groups is None:
         return None
     return "".join(
-        f"{MEMBER_SEPARATOR}{one}{MEMBER_SEPARATOR}"
-        for one in ([groups] if isinstance(groups, str) else groups)
+        f"{MEMBER_SEPARATOR}{group}{MEMBER_SEPARATOR}"
+        for group in ([groups] if isinstance(groups, str) else groups)
     )
 
 
@@ -253,17 +253,17 @@ def _fold_text(value: Any) -> str:
 
 
 def _render_condition(condition: FilterCondition, column: str) -> str:
-    """A condition in the language of the database."""
+    """Return a condition as SQL."""
     if condition.test in ("from", "to"):
         return _render_bound(column, condition.test, condition.value)
     if condition.test == "holds":
         return _render_membership(column, condition.value)
-    wanted = condition.value if condition.test == "in" else (condition.value,)
-    return f"{column} IN ({', '.join(_render_literal(one, column) for one in wanted) or 'NULL'})"
+    expected = condition.value if condition.test == "in" else (condition.value,)
+    return f"{column} IN ({', '.join(_render_literal(element, column) for element in expected) or 'NULL'})"
 
 
 def _render_inferred(condition: FilterCondition, column: str) -> str:
-    """A condition that was read out of a query; of a field of numbers it can mean the year at most."""
+    """Return an inferred condition as SQL; on a numeric field it can only mean the year."""
     if column[0] != "n":
         return _render_condition(condition, column)
     year = str(condition.value)[:4]
@@ -272,14 +272,14 @@ def _render_inferred(condition: FilterCondition, column: str) -> str:
 
 
 def _render_membership(column: str, value: Any) -> str:
-    """Whether a list holds a value; of a column of single values, whether it is that."""
+    """Return the SQL that tests for a value in a list column, or equality in a column of single values."""
     if column[0] != "l":
         return f"{column} = {_render_literal(value, column)}"
     return f"strpos({column}, {_quote_text(f'{MEMBER_SEPARATOR}{_fold_text(value)}{MEMBER_SEPARATOR}')}) > 0"
 
 
 def _render_bound(column: str, test: str, value: Any) -> str:
-    """A bound: of numbers as such, of texts as far as both are given."""
+    """Return a bound as SQL: numbers as numbers, texts by their common length."""
     sign = ">=" if test == "from" else "<="
     if column[0] == "n":
         return f"{column} {sign} {_render_literal(value, column)}"

@@ -51,7 +51,7 @@ class Query(Struct, frozen=True, kw_only=True):
     """Those of the notes that tell of a stage that failed, and handed on what it was given."""
 
     def with_failure(self, note: str) -> Query:
-        """The query with a note that a stage failed.
+        """Return the query with a note that a stage failed.
 
         >>> Query(text="?").with_failure("no answer").notes
         ('no answer',)
@@ -80,7 +80,7 @@ class Pipeline:
 
     >>> from ragfault.records import Chunk
     >>> def everything(query, hits):
-    ...     return StageResult(query, (Chunk(id="a", text="The last ferry leaves at 22:40."), Chunk(id="b", text="Fares")))
+    ...     return StageResult(query, (Chunk(id="a", text="The last ferry leaves."), Chunk(id="b", text="Fares")))
     >>> def first(query, hits):
     ...     return StageResult(query, hits[:1])
     >>> pipeline = Pipeline({"retrieve": everything, "select": first})
@@ -97,15 +97,15 @@ class Pipeline:
         self.stages = dict(stages)
 
     def __call__(self, query: str | Query, id: str | None = None) -> Trace:
-        """The trace of one query: what was found, and how long each stage took.
+        """Run the stages on a query; return the trace with their hits and durations.
 
         Raises StageFailed where a stage does.
         """
         asked = query if isinstance(query, Query) else Query(text=query)
-        found, steps, begin = StageResult(asked), [], time.perf_counter()
+        state, steps, begin = StageResult(asked), [], time.perf_counter()
         for name, stage in self.stages.items():
             start = time.perf_counter()
-            found = _run_stage(name, stage, found)
+            state = _run_stage(name, stage, state)
             end = time.perf_counter()
             steps.append(
                 Step(
@@ -113,22 +113,22 @@ class Pipeline:
                     name=name,
                     start=1000 * (start - begin),
                     duration=1000 * (end - start),
-                    chunks=tuple(chunk.id for chunk in found.hits),
+                    chunks=tuple(chunk.id for chunk in state.hits),
                 )
             )
         return Trace(
             id=asked.text if id is None else id,
             query=asked.text,
-            chunks=found.hits,
-            route=found.query.route,
+            chunks=state.hits,
+            route=state.query.route,
             time=asked.time,
             latency=Latency(retrieval=1000 * (time.perf_counter() - begin)),
             steps=tuple(steps),
-            metadata={"notes": list(found.query.notes)} if found.query.notes else {},
+            metadata={"notes": list(state.query.notes)} if state.query.notes else {},
         )
 
     def without(self, *names: str) -> Pipeline:
-        """The same pipeline with some stages left out: an ablation.
+        """Return the same pipeline without some stages: an ablation.
 
         Raises UnknownName for a stage that it has not.
         """
@@ -139,9 +139,9 @@ class Pipeline:
 
 
 def _run_stage(name: str, stage: Stage, state: StageResult) -> StageResult:
-    """One stage; whatever goes wrong in it is named by its name."""
+    """Run one stage; its name is part of any error."""
     try:
-        made = cast(object, stage(state.query, state.hits))
+        result = cast(object, stage(state.query, state.hits))
     except RagfaultError:
         raise
     except Exception as error:
@@ -149,7 +149,7 @@ def _run_stage(name: str, stage: Stage, state: StageResult) -> StageResult:
         raise StageFailed(
             f'the stage "{name}" failed on the query "{state.query.text[:80]}": {reason}'
         ) from error
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Query):
-        query, hits = made
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Query):
+        query, hits = result
         return StageResult(query, cast(Hits, tuple(hits)))
-    raise StageFailed(f'the stage "{name}" returned {type(made).__name__}, not Found(query, hits).')
+    raise StageFailed(f'the stage "{name}" returned {type(result).__name__}, not Found(query, hits).')

@@ -47,47 +47,47 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
         return " · ".join(parts)
 
     def get_stage(self, kind: StageKind) -> str | None:
-        """The first stage of a step; None where it has none."""
+        """Return the first stage of a kind; None without one."""
         return next((text for text in self.stages.values() if get_stage_kind(text) == kind), None)
 
 
 def replace_stage(config: PipelineConfig, kind: StageKind, expression: str | None) -> PipelineConfig:
-    """The recipe with another stage in place of those of a step; None leaves the step out.
+    """Return the configuration with another stage in place of those of a kind; None removes them.
 
     A step that it had not comes where it belongs.
 
     >>> replace_stage(PipelineConfig(), "rerank", "rerank(lexical)").stages
     {'retrieve': 'sparse', 'rerank': 'rerank(lexical)', 'select': 'top(10)'}
     """
-    stages = {name: held for name, held in config.stages.items() if get_stage_kind(held) != kind}
+    stages = {name: stage for name, stage in config.stages.items() if get_stage_kind(stage) != kind}
     if expression is not None:
         stages[kind] = expression
-        order = {name: STAGE_KINDS.index(get_stage_kind(held)) for name, held in stages.items()}
+        order = {name: STAGE_KINDS.index(get_stage_kind(stage)) for name, stage in stages.items()}
         stages = {name: stages[name] for name in sorted(stages, key=order.__getitem__)}
     return replace(config, stages=stages)
 
 
 def read_pipeline_config(path: str | Path) -> PipelineConfig:
-    """The recipe in a file.
+    """Load the configuration from a file.
 
     Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table, key, stage,
     chunker or embedder that does not exist, UsageError where no stage retrieves.
     """
     place = Path(path)
     try:
-        found = tomllib.loads(place.read_text(encoding="utf-8"))
+        tables = tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {place}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{place} is not TOML: {error}") from None
-    for name, table in found.items():
+    for name, table in tables.items():
         _check_table(place, name, table)
     recipe = PipelineConfig(
         **{
-            key: found.get("index", {}).get(key, getattr(PipelineConfig(), key))
+            key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key))
             for key in ("chunker", "embedder")
         },
-        stages=found.get("stages", {}),
+        stages=tables.get("stages", {}),
     )
     check_pipeline_config(recipe, str(place))
     return recipe
@@ -121,7 +121,7 @@ def check_pipeline_config(config: PipelineConfig, source: str = "the recipe") ->
 
 
 def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
-    """The recipe as TOML, below comment lines.
+    """Return the configuration as TOML, below comment lines.
 
     >>> print(format_pipeline_config(PipelineConfig(chunker="sentences(256)")).strip())
     [index]
@@ -144,7 +144,7 @@ def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
 
 
 def _quote_toml(text: str) -> str:
-    """A basic string of TOML: JSON's, whose escapes TOML shares."""
+    """Return a TOML basic string: JSON's, whose escapes TOML shares."""
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007F")
 
 
@@ -153,7 +153,7 @@ def _format_key(name: str) -> str:
 
 
 def load_config_embedder(config: PipelineConfig) -> Any:
-    """The embedder of a recipe, not yet fitted; None where it has none."""
+    """Return the embedder of a configuration, not yet fitted; None without one."""
     if config.embedder == NO_EMBEDDER:
         return None
     call = parse_expression(config.embedder)
@@ -164,7 +164,7 @@ def load_config_embedder(config: PipelineConfig) -> Any:
 
 
 def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkIndex:
-    """The index of a recipe: documents cut and embedded.
+    """Return the index of a configuration: documents chunked and embedded.
 
     Raises InputError where the corpus is empty, has no text, or two documents have one id.
     """
@@ -182,12 +182,12 @@ def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkInde
 
 
 def build_pipeline(config: PipelineConfig, index: ChunkIndex) -> Pipeline:
-    """The pipeline of a recipe over an index."""
+    """Return the pipeline of a configuration over an index."""
     return Pipeline({name: make_stage(text, index) for name, text in config.stages.items()})
 
 
 def load_pipeline(path: str | Path, source: Iterable[Document] | ChunkIndex) -> Pipeline:
-    """The pipeline that a file describes, over the documents of a corpus or over an index that is there already.
+    """Load the pipeline of a file over the documents of a corpus or over an existing index.
 
     Raises what `read_recipe` and `build_index` raise, and UsageError where the index was made by another chunker or
     another embedder than the file names: cut and embedded otherwise, it is another pipeline.
@@ -195,32 +195,32 @@ def load_pipeline(path: str | Path, source: Iterable[Document] | ChunkIndex) -> 
     recipe = read_pipeline_config(path)
     if not isinstance(source, ChunkIndex):
         return build_pipeline(recipe, build_index(recipe, source))
-    made = source.manifest
-    if made.chunker and made.chunker != recipe.chunker:
+    manifest = source.manifest
+    if manifest.chunker and manifest.chunker != recipe.chunker:
         raise UsageError(
-            f"the index was cut by {made.chunker}, and {path} says {recipe.chunker}. Index the corpus again."
+            f"the index was cut by {manifest.chunker}, and {path} says {recipe.chunker}. Index the corpus again."
         )
     _check_same_embedder(recipe, source, path)
     return build_pipeline(recipe, source)
 
 
 def _check_same_embedder(config: PipelineConfig, index: ChunkIndex, path: str | Path) -> None:
-    wanted, held = load_config_embedder(config), index.manifest.embedder
-    if wanted is None or held is None:
-        if wanted is not None:
+    requested, stored = load_config_embedder(config), index.manifest.embedder
+    if requested is None or stored is None:
+        if requested is not None:
             raise UsageError(
                 f"the index has no embedder, and {path} says {config.embedder}. Index the corpus again."
             )
         return
-    if not matches_embedder(wanted.fingerprint, held):
+    if not matches_embedder(requested.fingerprint, stored):
         raise UsageError(
-            f"the index was made with {held}, and {path} says {wanted.fingerprint.removesuffix(UNFITTED_SUFFIX)}. "
+            f"the index was made with {stored}, and {path} says {requested.fingerprint.removesuffix(UNFITTED_SUFFIX)}. "
             "Index the corpus again with the new embedder."
         )
 
 
 def matches_embedder(requested: str, stored: str) -> bool:
-    """Whether the embedder of one fingerprint is that of another; one that is not fitted yet knows not all of its own.
+    """Return True where two fingerprints are of one embedder; before fitting, a fingerprint is incomplete.
 
     >>> matches_embedder("latent/1 dimensions=8 unfitted", "latent/1 dimensions=8 fitted=ab12")
     True

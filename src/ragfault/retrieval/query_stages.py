@@ -49,7 +49,7 @@ EXPAND_PROMPT = (
 def rewrite(
     generator: Generator | None = None, *, context: Sequence[str] = (), short: int = SHORT_QUERY_WORDS
 ) -> Stage:
-    """The stage that makes more of a short query: of at most `short` content words.
+    """Return the stage that extends a short query: one of at most `short` content words.
 
     A generator writes it out as a question; without one the `context` of the user (product, place, role) is added to
     its words. Longer queries pass unchanged.
@@ -63,19 +63,19 @@ def rewrite(
         if len(set(split_content_words(query.text))) > short:
             return StageResult(query, hits)
         if generator is None:
-            made = " ".join([query.text, *context])
-            return StageResult(query if not context else replace(query, variants=(made,)), hits)
+            rewritten = " ".join([query.text, *context])
+            return StageResult(query if not context else replace(query, variants=(rewritten,)), hits)
         return StageResult(_generate_variants(query, generator, REWRITE_PROMPT, limit=1), hits)
 
     return stage
 
 
 def estimate_length_limit(queries: Sequence[str]) -> int:
-    """From how many words on a query is over-long, by the queries that users ask.
+    """Return the number of words from which a query is over-long, by the queries of users.
 
     The third quartile of their lengths and 1.5 times the distance between the quartiles.
 
-    >>> estimate_length_limit(["ferry times", "when does it open", "may dogs travel on the late ferry", "fares for two children"])
+    >>> estimate_length_limit(["ferry times", "when does it open", "may dogs travel on the late ferry", "a b c d"])
     6
     """
     from statistics import quantiles
@@ -87,7 +87,7 @@ def estimate_length_limit(queries: Sequence[str]) -> int:
 
 
 def shorten(threshold: int, generator: Generator | None = None) -> Stage:
-    """The stage that simplifies a query of more than `threshold` words (see `longest`).
+    """Return the stage that simplifies a query of more than `threshold` words (see `estimate_length_limit`).
 
     A generator writes the main question; without one its questions are kept, else its last sentence with content.
 
@@ -105,14 +105,14 @@ def shorten(threshold: int, generator: Generator | None = None) -> Stage:
             return StageResult(_generate_variants(query, generator, SHORTEN_PROMPT, limit=1), hits)
         spans = [query.text[start:end].strip() for start, end in split_sentences(query.text)]
         asking = [span for span in spans if span.endswith("?")]
-        kept = asking or [span for span in spans if split_content_words(span)][-1:]
-        return StageResult(replace(query, variants=(" ".join(kept),)) if kept else query, hits)
+        selected = asking or [span for span in spans if split_content_words(span)][-1:]
+        return StageResult(replace(query, variants=(" ".join(selected),)) if selected else query, hits)
 
     return stage
 
 
 def decompose(generator: Generator | None = None, *, limit: int = 4) -> Stage:
-    """The stage that takes a query apart: each question, and each part that asks by itself, is searched for.
+    """Return the stage that splits a query: it searches for each question and each part that asks by itself.
 
     Parts are fused by the search. The query as a whole is searched for, too.
 
@@ -137,7 +137,7 @@ def decompose(generator: Generator | None = None, *, limit: int = 4) -> Stage:
 def expand(
     search: Stage | None = None, generator: Generator | None = None, *, terms: int = 5, depth: int = 3
 ) -> Stage:
-    """The stage that adds words to a query.
+    """Return the stage that adds words to a query.
 
     A generator writes other wordings. A `search` gives them from the corpus itself, by pseudo relevance feedback: the
     `terms` words that are commonest in the first `depth` hits and not in the query, counted once a hit (Rocchio 1971).
@@ -161,7 +161,7 @@ def expand(
 
 
 def _select_feedback_terms(query: str, hits: Sequence[Chunk], terms: int) -> list[str]:
-    """The words that most of the hits have and the query has not, as they are spelled first."""
+    """Return the words that most hits share and the query lacks, in their first spelling."""
     asked = set(split_content_words(query))
     counts: Counter[str] = Counter()
     for hit in hits:
@@ -177,7 +177,7 @@ RouteRule = str | Collection[str] | Callable[[str], bool]
 def route(
     rules: Mapping[str, RouteRule], stages: Mapping[str, Stage] | None = None, *, default: str | None = None
 ) -> Stage:
-    """The stage that tells what a query is about, by the first rule that fits, and hands it to the stage of that route.
+    """Return the stage that classifies a query by the first matching rule and runs the stage of that route.
 
     Without `stages` the route is only written down. Raises UnknownName for a stage of a route without a rule.
 
@@ -205,23 +205,23 @@ def _compile_rule(rule: RouteRule) -> Callable[[str], bool]:
     if isinstance(rule, str):
         pattern = re.compile(rule, re.IGNORECASE)
         return lambda text: pattern.search(text) is not None
-    wanted = {stem for word in rule for stem in split_words(word)}
-    return lambda text: not wanted.isdisjoint(split_words(text))
+    stems = {stem for word in rule for stem in split_words(word)}
+    return lambda text: not stems.isdisjoint(split_words(text))
 
 
 def _generate_variants(
     query: Query, generator: Generator, instructions: str, *, limit: int, keep_original: bool = False
 ) -> Query:
-    """The query with the forms that a model writes; where it fails, as it was, with a note that says so."""
+    """Return the query with the variants that a model writes; where it fails, the query with a note."""
     try:
-        said = generator.generate(instructions, query.text)
+        reply = generator.generate(instructions, query.text)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - the door to models: a search without its rewrite is still a search
         note = f"the query was searched for as it stands: {type(error).__name__}: {error}"
         return query.with_failure(note)
     lines = [
-        re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in said.splitlines()[:MAX_REPLY_LINES]
+        re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in reply.splitlines()[:MAX_REPLY_LINES]
     ]
     forms = [line for line in dict.fromkeys(lines) if line][:limit]
     if not forms:

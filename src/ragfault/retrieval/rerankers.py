@@ -30,12 +30,12 @@ class JudgeReranker:
     def __init__(self, judge: str | Scorer = "embedded") -> None:
         from ragfault.judges import load_judge
 
-        made: Any = load_judge(judge) if isinstance(judge, str) else judge
-        if not hasattr(made, "open_session"):
+        scorer: Any = load_judge(judge) if isinstance(judge, str) else judge
+        if not hasattr(scorer, "open_session"):
             raise UsageError(
                 f'"{judge}" reads no passage by itself, so it cannot rerank. Take embedded, lexical or minilm.'
             )
-        self._scorer = cast("Scorer", made)
+        self._scorer = cast("Scorer", scorer)
 
     @property
     def fingerprint(self) -> str:
@@ -43,13 +43,13 @@ class JudgeReranker:
         return self._scorer.fingerprint
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The judge's relevance of each text, in [0, 1]."""
+        """Return the judge's relevance of each text, in [0, 1]."""
         passages = [Passage(str(place), text) for place, text in enumerate(texts)]
         return [seen.value for seen in self._scorer.open_session(query).score_relevance(query, passages)]
 
 
 def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stage:
-    """The stage that orders the first `depth` hits by what a reranker says, and keeps `k` of them.
+    """Return the stage that orders the first `depth` hits by what a reranker says, and keeps `k` of them.
 
     Scores become the reranker's. Hits beyond `depth` follow in their order with the lowest of them, unless `k` leaves
     them out; equal hits keep their order. A reranker that fails leaves the order as it was, and a note says so.
@@ -82,9 +82,9 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
                 f"the reranker {reranker.fingerprint} returned a score that is no finite number."
             )
         ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
-        made = [replace(hit, score=float(score)) for score, hit in ordered]
+        reranked = [replace(hit, score=float(score)) for score, hit in ordered]
         rest = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
-        return StageResult(query, tuple(made + rest)[:k])
+        return StageResult(query, tuple(reranked + rest)[:k])
 
     return stage
 
@@ -105,7 +105,7 @@ class CohereReranker:
         return f"cohere {self.model}"
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The relevance of each text, in [0, 1]. Raises UsageError without a key, ServiceFailed without an answer."""
+        """Return scores in [0, 1]. Raises UsageError without a key, ServiceFailed without a reply."""
         if not texts:
             return []
         body = {"model": self.model, "query": query, "documents": list(texts), "top_n": len(texts)}
@@ -129,7 +129,7 @@ class VoyageReranker:
         return f"voyage {self.model}"
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The relevance of each text, in [0, 1]. Raises UsageError without a key, ServiceFailed without an answer."""
+        """Return scores in [0, 1]. Raises UsageError without a key, ServiceFailed without a reply."""
         if not texts:
             return []
         body = {"model": self.model, "query": query, "documents": list(texts)}
@@ -167,7 +167,7 @@ class VertexReranker:
         return f"vertex {self.model}"
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The relevance of each text, in [0, 1]. Raises UsageError without a token, ServiceFailed without an answer."""
+        """Return scores in [0, 1]. Raises UsageError without a token, ServiceFailed without a reply."""
         if not texts:
             return []
         records = [{"id": str(place), "content": text} for place, text in enumerate(texts)]
@@ -182,18 +182,18 @@ class VertexReranker:
 def _order_scores(
     service: str, answer: Any, rows_key: str, place_key: str, score_key: str, count: int
 ) -> list[float]:
-    """The scores in the order of the texts; raises ServiceFailed where one is lacking, doubled or no number."""
-    found: dict[int, float] = {}
+    """Return the scores in the order of the texts; raise ServiceFailed for a missing, repeated or invalid one."""
+    scores: dict[int, float] = {}
     try:
         for row in answer[rows_key]:
             number = int(row[place_key])
-            if number in found:
+            if number in scores:
                 raise ServiceFailed(f"{service} ranked text {number} twice.")
-            found[number] = float(row[score_key])
+            scores[number] = float(row[score_key])
     except (KeyError, TypeError, ValueError):
         raise ServiceFailed(f"{service} answered in a shape that is not that of a ranking.") from None
-    if not all(map(math.isfinite, found.values())):
+    if not all(map(math.isfinite, scores.values())):
         raise ServiceFailed(f"{service} gave a relevance that is no finite number.")
-    if found.keys() != set(range(count)):
-        raise ServiceFailed(f"{service} ranked {len(found)} texts, and {count} were sent.")
-    return [found[number] for number in range(count)]
+    if scores.keys() != set(range(count)):
+        raise ServiceFailed(f"{service} ranked {len(scores)} texts, and {count} were sent.")
+    return [scores[number] for number in range(count)]

@@ -33,7 +33,7 @@ class RankPosition(NamedTuple):
 
 
 def _rescale(scores: Sequence[float], low: float, span: float, tied: float) -> list[float]:
-    """Scores less `low` over `span`; all `tied` where there is no span."""
+    """Return scores as (score - `low`) / `span`; all `tied` where the span is 0."""
     return [(score - low) / span if span > 0 else tied for score in scores]
 
 
@@ -89,7 +89,7 @@ def fuse_rankings(
     weights: Sequence[float] | None = None,
     norm: str = "minmax",
 ) -> dict[str, float]:
-    """The fused scores of all items, the best first.
+    """Return the fused scores of all items, the best first.
 
     For `rrf` an item gets 1 / (constant + rank) from each ranking that holds it, with ranks from `first`: 1 as in the
     paper, 0 as some implementations have it. The methods of scores add up what `norm` makes comparable. An item that a
@@ -107,17 +107,17 @@ def fuse_rankings(
     """
     check_fusion(method, norm, len(rankings), weights)
     shares = [1.0] * len(rankings) if weights is None else list(weights)
-    found: dict[str, list[tuple[RankPosition, float]]] = {}
+    ranks: dict[str, list[tuple[RankPosition, float]]] = {}
     for ranking, weight in zip(rankings, shares, strict=True):
         for name, place in _rank_items(ranking, norm).items():
-            found.setdefault(name, []).append((place, weight))
+            ranks.setdefault(name, []).append((place, weight))
     score = FUSION_METHODS[method]
     offset = constant + first - 1
     scores = {
-        name: score([place for place, _ in each], [weight for _, weight in each], offset)
-        for name, each in found.items()
+        name: score([place for place, _ in item_ranks], [weight for _, weight in item_ranks], offset)
+        for name, item_ranks in ranks.items()
     }
-    best = {name: min(place.rank for place, _ in each) for name, each in found.items()}
+    best = {name: min(place.rank for place, _ in item_ranks) for name, item_ranks in ranks.items()}
     return {name: scores[name] for name in sorted(scores, key=lambda name: (-scores[name], best[name]))}
 
 
@@ -134,7 +134,7 @@ def check_fusion(method: str, norm: str, rankings: int, weights: Sequence[float]
 
 
 def _rank_items(ranking: Ranking, norm: str) -> dict[str, RankPosition]:
-    """The place of each item; ties share the best of their ranks."""
+    """Return the rank of each item; ties share the best of their ranks."""
     if not ranking:
         return {}
     scores = dict(zip(ranking, SCORE_NORMS[norm](list(ranking.values())), strict=True))
@@ -158,7 +158,7 @@ def fuse_retrievers(
     norm: str = "minmax",
     top: int | None = None,
 ) -> Stage:
-    """The stage that asks several retrievers and fuses what they find (see `fused`); `top` keeps the first of them.
+    """Return the stage that fuses the hits of several retrievers (see `fuse_rankings`); `top` limits their number.
 
     Hits without scores count by their order. Raises what `fused` raises, and UnknownName for the weight of a retriever
     that is not there.
@@ -172,28 +172,28 @@ def fuse_retrievers(
     check_fusion(method, norm, len(retrievers), shares)
 
     def stage(query: Query, hits: Hits) -> StageResult:
-        each = [retriever(query, hits) for retriever in retrievers.values()]
-        notes = dict.fromkeys(note for found in each for note in found.query.notes)
-        rankings = [_read_scores(found.hits) for found in each]
+        results = [retriever(query, hits) for retriever in retrievers.values()]
+        notes = dict.fromkeys(note for result in results for note in result.query.notes)
+        rankings = [_read_scores(result.hits) for result in results]
         scores = fuse_rankings(rankings, method, constant=constant, first=first, weights=shares, norm=norm)
         chunks: dict[str, Chunk] = {}
-        for found in each:
-            for chunk in found.hits:
+        for result in results:
+            for chunk in result.hits:
                 chunks.setdefault(chunk.id, chunk)
-        made = tuple(replace(chunks[name], score=score) for name, score in scores.items())
-        failed = tuple(dict.fromkeys(note for found in each for note in found.query.failures))
-        return StageResult(replace(query, notes=tuple(notes), failures=failed), made[:top])
+        fused = tuple(replace(chunks[name], score=score) for name, score in scores.items())
+        failed = tuple(dict.fromkeys(note for result in results for note in result.query.failures))
+        return StageResult(replace(query, notes=tuple(notes), failures=failed), fused[:top])
 
     return stage
 
 
 def _read_scores(hits: Hits) -> dict[str, float]:
-    """The scores of hits, else their order from the last; of a chunk that is there twice, the first."""
+    """Return the scores of hits, else their descending ranks; of a repeated chunk, the first."""
     scored = all(hit.score is not None for hit in hits)
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for place, hit in enumerate(hits):
-        found.setdefault(hit.id, float(hit.score or 0.0) if scored else float(len(hits) - place))
-    return found
+        scores.setdefault(hit.id, float(hit.score or 0.0) if scored else float(len(hits) - place))
+    return scores
 
 
 SearchKind = Literal["sparse", "dense", "hybrid"]
@@ -209,16 +209,16 @@ class SearchableIndex(Protocol):
         ...
 
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:
-        """The best chunks for a text by one search, among those that meet the conditions of the query."""
+        """Return the best chunks for a text by one search, among those that meet the conditions of the query."""
         ...
 
     def count_matching(self, query: Query) -> int:
-        """How many chunks meet the conditions of a query."""
+        """Count the chunks that meet the conditions of a query."""
         ...
 
 
 def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
-    """The stage that finds the best `k` chunks of an index (see `Index.retrieve`)."""
+    """Return the stage that retrieves the best `k` chunks of an index (see `ChunkIndex.retrieve`)."""
     if kind not in SEARCH_KINDS:
         raise UnknownName("kind of search", kind, SEARCH_KINDS)
     if k < 1:
@@ -234,15 +234,15 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
     def stage(query: Query, hits: Hits) -> StageResult:  # noqa: ARG001
         texts = [text for text in query.search_texts if text.strip()]
         if not texts:
-            said = "the query is empty: nothing was searched for"
-            return StageResult(replace(query, notes=(*query.notes, said)), ())
+            note = "the query is empty: nothing was searched for"
+            return StageResult(replace(query, notes=(*query.notes, note)), ())
         try:
-            each = [index.search(kind, text, k, query) for text in texts]
+            hit_lists = [index.search(kind, text, k, query) for text in texts]
         except ServiceFailed as error:
             return StageResult(query.with_failure(f"the {kind} search failed and found nothing: {error}"), ())
-        found = each[0] if len(each) == 1 else _merge_variant_hits(each, k)
+        merged = hit_lists[0] if len(hit_lists) == 1 else _merge_variant_hits(hit_lists, k)
         bound = query.conditions or query.user is not None or query.time is not None
-        if not found and bound and not index.count_matching(query):
+        if not merged and bound and not index.count_matching(query):
             return StageResult(
                 replace(
                     query,
@@ -250,19 +250,19 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
                 ),
                 (),
             )
-        return StageResult(query, found)
+        return StageResult(query, merged)
 
     return stage
 
 
 def _merge_variant_hits(hit_lists: Sequence[Hits], k: int) -> Hits:
-    """What several forms of a query found, fused by reciprocal ranks."""
-    held = {hit.id: hit for hits in hit_lists for hit in hits}
+    """Fuse the hits of several variants of a query by reciprocal ranks."""
+    hits_by_id = {hit.id: hit for hits in hit_lists for hit in hits}
     scores = fuse_rankings([{hit.id: float(hit.score or 0.0) for hit in hits} for hits in hit_lists])
-    return tuple(replace(held[name], score=score) for name, score in list(scores.items())[:k])
+    return tuple(replace(hits_by_id[name], score=score) for name, score in list(scores.items())[:k])
 
 
 def _describe_conditions(query: Query) -> str:
-    said = [f"{one.field} {one.test} {one.value}" for one in query.conditions]
-    said += [f"groups {', '.join(query.user) or 'none'}"] if query.user is not None else []
-    return "; ".join(said + ([f"valid at {query.time:%Y-%m-%d}"] if query.time else []))
+    texts = [f"{condition.field} {condition.test} {condition.value}" for condition in query.conditions]
+    texts += [f"groups {', '.join(query.user) or 'none'}"] if query.user is not None else []
+    return "; ".join(texts + ([f"valid at {query.time:%Y-%m-%d}"] if query.time else []))

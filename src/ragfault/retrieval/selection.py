@@ -25,7 +25,7 @@ LONG_QUERY, WORD_WEIGHT, TERM_WEIGHT, MARK_WEIGHT = 100, 0.2, 0.1, 0.3
 
 
 def estimate_complexity(query: str) -> float:
-    """The complexity of a query, in [0, 1].
+    """Return the complexity of a query, in [0, 1].
 
     Its length over 100 characters (at most 1), 0.2 for each question word (what, how, why, when, where, which),
     0.1 for each technical term (a word with two capitals: API, JavaScript), and 0.3 for each question mark; at most 1.
@@ -49,7 +49,7 @@ COMPLEXITY_COUNTS = ((0.3, 3), (0.7, 5), (float("inf"), 7))
 
 
 def select_top(k: int) -> Stage:
-    """The stage that keeps the first `k` hits.
+    """Return the stage that keeps the first `k` hits.
 
     >>> hits = tuple(Chunk(id=name) for name in "abc")
     >>> [hit.id for hit in select_top(2)(Query(text="?"), hits).hits]
@@ -60,7 +60,7 @@ def select_top(k: int) -> Stage:
 
 
 def select_adaptive(threshold: float = 0.5, counts: Sequence[tuple[float, int]] = COMPLEXITY_COUNTS) -> Stage:
-    """The stage that keeps hits above a relevance, as many as the complexity of the query calls for.
+    """Return the stage that keeps relevant hits, as many as the complexity of the query requires.
 
     It reads scores as relevance in [0, 1], as a reranker gives them; raises UsageError where they are not.
 
@@ -77,16 +77,16 @@ def select_adaptive(threshold: float = 0.5, counts: Sequence[tuple[float, int]] 
                 "Put a stage before it that reranks."
             )
         many = next(count for limit, count in counts if estimate_complexity(query.text) < limit)
-        kept = sorted(
+        selected = sorted(
             (hit for hit in hits if _score_or_zero(hit) > threshold), key=_score_or_zero, reverse=True
         )
-        return StageResult(query, tuple(kept[:many]))
+        return StageResult(query, tuple(selected[:many]))
 
     return stage
 
 
 def select_within_budget(tokens: int, count: Callable[[str], int] | None = None) -> Stage:
-    """The stage that keeps hits, in order, as long as their texts together have at most so many tokens.
+    """Return the stage that keeps hits, in order, while their texts together have at most so many tokens.
 
     A hit that does not fit is passed over, and shorter ones behind it may still fit. Tokens are characters / 4, rounded
     up, where no `count` is given.
@@ -99,18 +99,18 @@ def select_within_budget(tokens: int, count: Callable[[str], int] | None = None)
     size = count or (lambda text: -(-len(text) // 4))
 
     def stage(query: Query, hits: Hits) -> StageResult:
-        kept, left = [], tokens
+        selected, left = [], tokens
         for hit in hits:
             if (need := size(hit.text)) <= left:
-                kept.append(hit)
+                selected.append(hit)
                 left -= need
-        return StageResult(query, tuple(kept))
+        return StageResult(query, tuple(selected))
 
     return stage
 
 
 def drop_duplicates(threshold: float = 0.8) -> Stage:
-    """The stage that drops hits that nearly repeat an earlier one: Jaccard similarity of their shingles ≥ `threshold`.
+    """Return the stage that drops near duplicates of earlier hits: Jaccard similarity of shingles ≥ `threshold`.
 
     >>> hits = (Chunk(id="a", text="The last ferry leaves at ten"), Chunk(id="b", text="The last ferry leaves at ten!"))
     >>> [hit.id for hit in drop_duplicates()(Query(text="?"), hits).hits]
@@ -118,20 +118,20 @@ def drop_duplicates(threshold: float = 0.8) -> Stage:
     """
 
     def stage(query: Query, hits: Hits) -> StageResult:
-        kept: list[Chunk] = []
+        selected: list[Chunk] = []
         seen: list[frozenset[str]] = []
         for hit in hits:
             runs = make_shingles(hit.text)
             if not any(runs and _compute_jaccard(runs, other) >= threshold for other in seen):
-                kept.append(hit)
+                selected.append(hit)
                 seen.append(runs)
-        return StageResult(query, tuple(kept))
+        return StageResult(query, tuple(selected))
 
     return stage
 
 
 def select_diverse(k: int, embedder: Embedder, weight: float = 0.7) -> Stage:
-    """The stage that keeps `k` hits by maximal marginal relevance (Carbonell & Goldstein 1998).
+    """Return the stage that keeps `k` hits by maximal marginal relevance (Carbonell & Goldstein 1998).
 
     Each next hit has the greatest `weight` × cosine with the query − (1 − `weight`) × greatest cosine with what is
     kept; ties go to the better rank.
@@ -153,7 +153,7 @@ def select_diverse(k: int, embedder: Embedder, weight: float = 0.7) -> Stage:
 def _rank_marginal(
     rows: np.ndarray[Any, Any], similarity: np.ndarray[Any, Any], k: int, weight: float
 ) -> list[int]:
-    """The places of the most relevant rows that repeat each other least."""
+    """Return the positions of the most relevant rows that repeat each other least."""
     import numpy as np
 
     chosen: list[int] = []
@@ -170,7 +170,7 @@ def _rank_marginal(
 
 
 def reorder(strategy: Literal["thirds", "ends"] = "thirds") -> Stage:
-    """The stage that puts the best hits where a generator looks: at the beginning and at the end.
+    """Return the stage that moves the best hits to the beginning and the end, where generators attend most.
 
     "thirds": the best third, then the worst, then the middle one (two hits stay as they are). "ends": alternately at
     the beginning and at the end, so that the worst stand in the middle. Hits are taken in the order of their scores,
@@ -225,17 +225,17 @@ RelevanceScorer = Callable[[str, Sequence[str]], Sequence[float]]
 
 
 def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighbors: int = 0) -> Stage:
-    """The stage that keeps of each hit the sentences that bear on the query, with `beside` neighbours on each side.
+    """Return the stage that keeps the relevant sentences of each hit, with `neighbors` on each side.
 
-    A sentence bears on it where the reranker says at least `bar`; without one, where it shares at least `bar` of the
-    content words of the best sentence among all hits. Of each hit the best sentence stays in any case, tables and
-    records stay whole. What is left out is marked by an ellipsis; `start` and `end` then span what is left. A reranker
-    that fails leaves the hits whole, and a note says so.
+    A sentence is relevant where its score by the reranker is at least `threshold`; without one, where it shares at
+    least this part of the content words of the best sentence among all hits. The best sentence of each hit always
+    stays; tables and records stay as they are. An ellipsis marks an omission; `start` and `end` span the rest. Where
+    the reranker fails, hits stay as they are, with a note.
 
     >>> text = "The museum was built in 1902. Dogs may enter the ferry on a lead. The cafe sells soup."
     >>> hit = Chunk(id="a", text=text, document="d", start=100, end=100 + len(text))
-    >>> kept = compress()(Query(text="May dogs enter the ferry?"), (hit,)).hits[0]
-    >>> kept.text, kept.start, kept.end
+    >>> compressed = compress()(Query(text="May dogs enter the ferry?"), (hit,)).hits[0]
+    >>> compressed.text, compressed.start, compressed.end
     ('Dogs may enter the ferry on a lead.', 130, 165)
     """
     if not 0 <= threshold <= 1 or neighbors < 0:
@@ -254,40 +254,42 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
         except Exception as error:  # noqa: BLE001 - the door to services: whole hits are still hits
             note = f"compression failed, the hits are whole: {type(error).__name__}: {error}"
             return StageResult(query.with_failure(note), hits)
-        made = []
+        compressed = []
         for hit in hits:
             spans = cut.get(hit.id, [])
             scores = [next(values) for _ in spans]
-            made.append(_keep_sentences(hit, spans, scores, threshold, neighbors) if len(spans) > 1 else hit)
-        return StageResult(query, tuple(made))
+            compressed.append(
+                _keep_sentences(hit, spans, scores, threshold, neighbors) if len(spans) > 1 else hit
+            )
+        return StageResult(query, tuple(compressed))
 
     return stage
 
 
 def _score_overlap(query: str, texts: Sequence[str]) -> list[float]:
-    """The share of the query's content words in each text, against the text that has most of them."""
+    """Return the share of the query's content words in each text, relative to the best text."""
     asked = frozenset(split_content_words(query))
-    found = [len(asked & frozenset(split_content_words(text))) for text in texts]
-    most = max(found, default=0)
-    return [each / most if most else 1.0 for each in found]
+    counts = [len(asked & frozenset(split_content_words(text))) for text in texts]
+    most = max(counts, default=0)
+    return [count / most if most else 1.0 for count in counts]
 
 
 def _keep_sentences(
     hit: Chunk, spans: Sequence[tuple[int, int]], scores: Sequence[float], threshold: float, neighbors: int
 ) -> Chunk:
-    """A hit with the sentences that bear on the query, and their neighbours."""
+    """Return a hit with its relevant sentences and their neighbors."""
     best = max(range(len(scores)), key=scores.__getitem__)
     bears = {place for place, score in enumerate(scores) if score >= threshold} | {best}
-    kept = sorted(
+    selected = sorted(
         {near for at in bears for near in range(at - neighbors, at + neighbors + 1)} & set(range(len(spans)))
     )
-    if len(kept) == len(spans):
+    if len(selected) == len(spans):
         return hit
-    text = hit.text[slice(*spans[kept[0]])]
-    for before, place in pairwise(kept):
+    text = hit.text[slice(*spans[selected[0]])]
+    for before, place in pairwise(selected):
         start, end = spans[place]
         text += hit.text[spans[before][1] : end] if place == before + 1 else ELLIPSIS + hit.text[start:end]
-    begin, end = spans[kept[0]][0], spans[kept[-1]][1]
+    begin, end = spans[selected[0]][0], spans[selected[-1]][1]
     if hit.start is None:
         return replace(hit, text=text)
     return replace(hit, text=text, start=hit.start + begin, end=hit.start + end)

@@ -37,7 +37,7 @@ URL_OPENER = urllib.request.build_opener(_NoRedirectHandler)
 
 
 def read_api_key(service: str, variables: Sequence[str]) -> str:
-    """The key of a service, from the environment alone. Raises UsageError where there is none."""
+    """Return the key of a service from the environment. Raises UsageError without one."""
     for name in variables:
         if os.environ.get(name):
             return os.environ[name]
@@ -53,7 +53,7 @@ def post_json(
     timeout: float = 30.0,
     attempts: int = 4,
 ) -> Any:
-    """What a service answers to a JSON body.
+    """Return the reply of a service to a JSON body.
 
     A try that meets a limit, a fault of the server or a broken line is made again, `tries` times in all, after the
     pause that the service asks for. Raises UsageError for an address that is none of http, ServiceFailed where no try
@@ -71,8 +71,8 @@ def post_json(
                 return _decode_response(url, answer.read(MAX_RESPONSE_BYTES + 1))
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read(500).decode("utf-8", "replace")
-            reason, wait = f"{error.code} {said}".strip(), error.headers.get("Retry-After")
+                detail = error.read(500).decode("utf-8", "replace")
+            reason, wait = f"{error.code} {detail}".strip(), error.headers.get("Retry-After")
             if error.code not in RETRY_STATUSES:
                 break
         except (urllib.error.URLError, HTTPException, OSError) as error:
@@ -98,7 +98,7 @@ def _compute_pause(attempt: int, retry_after: str | None) -> float:
 
 
 def _redact_url(url: str) -> str:
-    """The address without what may be secret in it."""
+    """Return the address without possible secrets."""
     parts = urllib.parse.urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 

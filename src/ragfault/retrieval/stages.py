@@ -56,8 +56,10 @@ class StageFactory(NamedTuple):
 
 @cache
 def load_reranker(name: str = "embedded", budget: float | None = None) -> Reranker:
-    """The reranker of a name: a judge ("embedded", "lexical", "minilm", "onnx:FOLDER"), a service ("cohere:MODEL"), or
-    a language model ("llm:MODEL"), which may spend a `budget` of US$.
+    """Return the reranker of a name.
+
+    A judge ("embedded", "lexical", "minilm", "onnx:FOLDER"), a service ("cohere:MODEL"), or a language model
+    ("llm:MODEL") with a `budget` in US$.
 
     Raises UnknownName for any other, UsageError for a budget of what costs nothing or keeps none.
 
@@ -81,7 +83,7 @@ def load_reranker(name: str = "embedded", budget: float | None = None) -> Rerank
 
 
 def load_generator(name: str | None, budget: float | None = None) -> Generator | None:
-    """The generator of a name, "llm:MODEL", which may spend a `budget` of US$; None for none.
+    """Return the generator of a name, "llm:MODEL", with a `budget` in US$; None for None.
 
     Raises UnknownName for any other, UsageError for a budget without a name.
 
@@ -101,7 +103,7 @@ def load_generator(name: str | None, budget: float | None = None) -> Generator |
 
 @cache
 def _load_language_model(model: str, budget: float | None) -> Any:
-    """One for each model and budget, so that all stages that ask it spend of the same."""
+    """Return one generator for each model and budget, so that all stages share its budget."""
     from ragfault.judges.llm.judge import LLMGenerator
 
     options: dict[str, Any] = {} if budget is None else {"budget": budget}
@@ -203,7 +205,7 @@ STAGES: dict[str, StageFactory] = {
 
 
 def get_stage_kind(expression: str) -> StageKind:
-    """What the stage of a call is for. Raises UnknownName for one that does not exist.
+    """Return the kind of the stage of an expression. Raises UnknownName for an unknown stage.
 
     >>> get_stage_kind("top(5)")
     'select'
@@ -212,7 +214,7 @@ def get_stage_kind(expression: str) -> StageKind:
 
 
 def make_stage(expression: str, index: ChunkIndex) -> Stage:
-    """The stage that a call names, over an index.
+    """Return the stage of an expression over an index.
 
     Raises UnknownName for a stage or an option that does not exist, UsageError for a value that is wrong.
 
@@ -230,7 +232,7 @@ def make_stage(expression: str, index: ChunkIndex) -> Stage:
 
 
 def check_stage(expression: str) -> Expression:
-    """The call of a stage, refused where the stage or an option does not exist, or a value is lacking or too many.
+    """Parse the expression of a stage and check its name, options and values.
 
     >>> check_stage("top(kk=5)")
     Traceback (most recent call last):
@@ -239,8 +241,8 @@ def check_stage(expression: str) -> Expression:
     call = parse_expression(expression)
     shape = inspect.signature(_get_factory(call.name).make)
     known = list(shape.parameters.values())[1:]
-    names = [each.name for each in known if each.kind is not each.VAR_POSITIONAL]
-    if not any(each.kind is each.VAR_KEYWORD for each in known):
+    names = [parameter.name for parameter in known if parameter.kind is not parameter.VAR_POSITIONAL]
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known):
         for name in call.options:
             if name not in names:
                 raise UnknownName(f"option of {call.name}", name, names)

@@ -41,7 +41,7 @@ class BuiltIndex(Struct, frozen=True):
 
 
 def digest_texts(*parts: str) -> str:
-    """A short name for texts.
+    """Return a short digest of texts.
 
     >>> digest_texts("a", "b") != digest_texts("ab")
     True
@@ -65,29 +65,31 @@ class TuningCache:
         if not documents:
             raise InputError("the corpus holds no document.")
         self.folder, self.documents = folder, tuple(documents)
-        whole = hashlib.sha256(__version__.encode())
+        digest = hashlib.sha256(__version__.encode())
         for document in documents:
-            whole.update(msgspec.json.encode(document))
-        self.corpus_digest = whole.hexdigest()[:16]
+            digest.update(msgspec.json.encode(document))
+        self.corpus_digest = digest.hexdigest()[:16]
         self._indexes: dict[str, BuiltIndex] = {}
         self._chunks: dict[str, tuple[tuple[Chunk, ...], float]] = {}
         self._steps: dict[str, dict[str, CachedStep]] = {}
         self._unsaved: set[str] = set()
 
     def compute_index_key(self, config: PipelineConfig) -> str:
-        """The name of the index of a recipe."""
-        made = load_config_embedder(config) if config.embedder != NO_EMBEDDER else None
-        return digest_texts(self.corpus_digest, config.chunker, made.fingerprint if made else NO_EMBEDDER)
+        """Return the key of the index of a configuration."""
+        embedder = load_config_embedder(config) if config.embedder != NO_EMBEDDER else None
+        return digest_texts(
+            self.corpus_digest, config.chunker, embedder.fingerprint if embedder else NO_EMBEDDER
+        )
 
     def get_index(self, config: PipelineConfig) -> BuiltIndex:
-        """The index of a recipe, made where it is not there yet."""
+        """Return the index of a configuration; build it where it is missing."""
         key = self.compute_index_key(config)
         if key not in self._indexes:
             self._indexes[key] = self._open_index(key, config) or self._build_index(key, config)
         return self._indexes[key]
 
     def has_index(self, config: PipelineConfig) -> bool:
-        """Whether the index of a recipe is there already."""
+        """Return True where the index of a configuration exists."""
         key = self.compute_index_key(config)
         return key in self._indexes or (self.folder is not None and (self.folder / "index" / key).is_dir())
 
@@ -119,16 +121,16 @@ class TuningCache:
         return BuiltIndex(index, seconds)
 
     def chunk_documents(self, chunker: str) -> tuple[tuple[Chunk, ...], float]:
-        """The chunks that a chunker cuts, and the seconds that it took."""
+        """Return the chunks by a chunker, and the seconds that it took."""
         if chunker not in self._chunks:
             cut = load_chunker(chunker)
             start = time.perf_counter()
-            made = tuple(chunk for document in self.documents for chunk in cut(document))
-            if not any(chunk.text.strip() for chunk in made):
+            chunks = tuple(chunk for document in self.documents for chunk in cut(document))
+            if not any(chunk.text.strip() for chunk in chunks):
                 raise InputError(
-                    f"no document of the corpus has any text: {chunker} cut {len(self.documents):,} documents to nothing."
+                    f"no document of the corpus has text: {chunker} made no chunk of {len(self.documents):,} documents."
                 )
-            self._chunks[chunker] = (made, time.perf_counter() - start)
+            self._chunks[chunker] = (chunks, time.perf_counter() - start)
         return self._chunks[chunker]
 
     def get_steps(self, key: str) -> dict[str, CachedStep]:
@@ -166,18 +168,19 @@ class TuningCache:
         """Make the indexes of recipes that are not there yet, on so many processes."""
         if workers < 2 or self.folder is None:
             return
-        wanted = {self.compute_index_key(recipe): recipe for recipe in configs if not self.has_index(recipe)}
-        if len(wanted) < 2:
+        missing = {self.compute_index_key(recipe): recipe for recipe in configs if not self.has_index(recipe)}
+        if len(missing) < 2:
             return
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
         from multiprocessing import get_context
 
         # A pool that breaks has made nothing that this process cannot make itself, or say why not.
-        size = min(workers, len(wanted))
+        size = min(workers, len(missing))
         with suppress(BrokenProcessPool), ProcessPoolExecutor(size, mp_context=get_context("spawn")) as pool:
             for done in [
-                pool.submit(_build_in_process, self.folder, self.documents, one) for one in wanted.values()
+                pool.submit(_build_in_process, self.folder, self.documents, config)
+                for config in missing.values()
             ]:
                 done.result()
 

@@ -51,7 +51,7 @@ class QuestionSplit(NamedTuple):
 
 
 def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> QuestionSet:
-    """The questions whose gold lies in the corpus.
+    """Return the questions whose gold lies in the corpus.
 
     Gold is spans of documents, or ids of documents with grades. Left out, and counted in a note: questions without
     gold, and those whose gold names documents that are not there. Raises InputError where two have one id or fewer than
@@ -63,7 +63,7 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
     ragfault.errors.InputError: 0 of 1 questions can be used, and at least 8 are needed. Without gold: 1.
     """
     sizes = {document.id: len(document.text) for document in documents}
-    held: list[Trace] = []
+    usable: list[Trace] = []
     lost: Counter[str] = Counter()
     seen: set[str] = set()
     for trace in traces:
@@ -72,25 +72,23 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
         seen.add(trace.id)
         why = _explain_unusable(trace, sizes)
         if why is None:
-            held.append(trace)
+            usable.append(trace)
         else:
             lost[why] += 1
-    told = "; ".join(f"{why}: {count:,}" for why, count in lost.items())
-    if len(held) < MIN_QUESTIONS:
-        short = (
-            f"{len(held):,} of {len(seen):,} questions can be used, and at least {MIN_QUESTIONS} are needed."
-        )
-        raise InputError(f"{short} {told[:1].upper()}{told[1:]}." if told else short)
-    groups, grouped_by = _group_questions(held)
+    reasons = "; ".join(f"{why}: {count:,}" for why, count in lost.items())
+    if len(usable) < MIN_QUESTIONS:
+        short = f"{len(usable):,} of {len(seen):,} questions can be used, and at least {MIN_QUESTIONS} are needed."
+        raise InputError(f"{short} {reasons[:1].upper()}{reasons[1:]}." if reasons else short)
+    groups, grouped_by = _group_questions(usable)
     questions = tuple(
-        TuningQuestion(id=one.id, query=one.query, gold=one.gold or Gold(), group=groups[one.id])
-        for one in held
+        TuningQuestion(id=trace.id, query=trace.query, gold=trace.gold or Gold(), group=groups[trace.id])
+        for trace in usable
     )
-    return QuestionSet(questions, grouped_by, (f"questions left out: {told}",) if told else ())
+    return QuestionSet(questions, grouped_by, (f"questions left out: {reasons}",) if reasons else ())
 
 
 def _explain_unusable(trace: Trace, sizes: Mapping[str, int]) -> str | None:
-    """Why a question cannot be used."""
+    """Return the reason why a question cannot be used."""
     gold = trace.gold
     if not trace.query.strip():
         return "without a query"
@@ -116,35 +114,35 @@ def _list_documents(trace: Trace) -> list[str]:
 
 
 def _group_questions(traces: Sequence[Trace]) -> tuple[dict[str, str], str]:
-    """Question → group: those that share a document, or where documents are too few, those whose gold overlaps."""
-    found = _join_groups({trace.id: _list_documents(trace) for trace in traces})
-    sizes = Counter(found.values())
+    """Map each question to its group: questions that share a document or, with few documents, overlapping gold."""
+    groups = _join_groups({trace.id: _list_documents(trace) for trace in traces})
+    sizes = Counter(groups.values())
     if len(sizes) >= MIN_GROUPS and max(sizes.values()) <= MAX_GROUP_SHARE * len(traces):
-        return found, f"document ({len(sizes):,} groups of questions that share one)"
+        return groups, f"document ({len(sizes):,} groups of questions that share one)"
     spans = sorted(
         ((span, trace.id) for trace in traces for span in (trace.gold.spans if trace.gold else ())),
         key=lambda pair: (pair[0].document, pair[0].start),
     )
-    found = _join_groups(_mark_overlaps(spans, traces))
-    return found, (
-        f"overlapping gold ({len(set(found.values())):,} groups): too few documents to divide the questions by"
+    groups = _join_groups(_mark_overlaps(spans, traces))
+    return groups, (
+        f"overlapping gold ({len(set(groups.values())):,} groups): too few documents to divide the questions by"
     )
 
 
 def _mark_overlaps(spans: Sequence[tuple[Span, str]], traces: Sequence[Trace]) -> dict[str, list[str]]:
-    """Question → the stretches of overlapping gold that it has a part in."""
-    found: dict[str, list[str]] = {trace.id: [f"question {trace.id}"] for trace in traces}
+    """Map each question to the clusters of overlapping gold spans that it belongs to."""
+    marks: dict[str, list[str]] = {trace.id: [f"question {trace.id}"] for trace in traces}
     at, document, end = 0, "", -1
     for span, name in spans:
         if span.document != document or span.start >= end:
             at, document, end = at + 1, span.document, span.end
         end = max(end, span.end)
-        found[name].append(f"stretch {at}")
-    return found
+        marks[name].append(f"stretch {at}")
+    return marks
 
 
 def _join_groups(marks: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Question → the name of its group: all that share a mark, directly or through others."""
+    """Map each question to its group: the questions that share a mark, directly or through others."""
     parent: dict[str, str] = {}
 
     def root(mark: str) -> str:
@@ -153,10 +151,10 @@ def _join_groups(marks: Mapping[str, Sequence[str]]) -> dict[str, str]:
             mark = parent[mark]
         return mark
 
-    for each in marks.values():
-        for other in each[1:]:
-            parent[root(other)] = root(each[0])
-    return {name: root(each[0]) for name, each in marks.items()}
+    for members in marks.values():
+        for other in members[1:]:
+            parent[root(other)] = root(members[0])
+    return {name: root(members[0]) for name, members in marks.items()}
 
 
 def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, seed: int = 0) -> QuestionSplit:
@@ -173,15 +171,15 @@ def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, see
     names = sorted(groups)
     random.Random(seed).shuffle(names)
     selection: list[TuningQuestion] = []
-    held_out: list[TuningQuestion] = []
+    holdout: list[TuningQuestion] = []
     for name in names:
-        side = held_out if len(held_out) < share * len(questions) and len(names) > 1 else selection
+        side = holdout if len(holdout) < share * len(questions) and len(names) > 1 else selection
         side.extend(groups[name])
-    if not selection or not held_out:
+    if not selection or not holdout:
         raise InputError(
             f"all {len(questions):,} questions hang together: none are left to measure on. Add questions about others."
         )
-    return QuestionSplit(tuple(selection), tuple(held_out))
+    return QuestionSplit(tuple(selection), tuple(holdout))
 
 
 ALPHA = 0.05
@@ -210,40 +208,40 @@ class HoldoutEvaluator:
     def __init__(self, runner: TrialRunner, questions: Sequence[TuningQuestion], seed: int = 0) -> None:
         self._runner, self._questions, self._seed = runner, tuple(questions), seed
         self._bounds = runner.metric.range
-        self._groups = [one.group for one in questions]
+        self._groups = [question.group for question in questions]
 
     def measure_outcomes(self, config: PipelineConfig) -> list[QuestionOutcome]:
-        """What a recipe makes of each question."""
+        """Return the outcome of a configuration on each question."""
         return self._runner.measure(config, self._questions)
 
     def measure_config(self, name: str, config: PipelineConfig) -> MeasuredPipeline:
-        """A recipe with its figures."""
-        found = self.measure_outcomes(config)
-        span = mean_interval([one.value for one in found], self._groups, bounds=self._bounds)
+        """Return a configuration with its figures."""
+        outcomes = self.measure_outcomes(config)
+        span = mean_interval([outcome.value for outcome in outcomes], self._groups, bounds=self._bounds)
         return MeasuredPipeline(
             name=name,
             config=config,
-            n=len(found),
+            n=len(outcomes),
             value=span.mean,
             low=span.low,
             high=span.high,
-            recall=compute_figure("recall", found),
-            precision=compute_figure("precision", found),
-            iou=compute_figure("iou", found),
-            ms=compute_figure("latency", found),
-            p95=compute_figure("latency_p95", found),
-            tokens=compute_figure("tokens", found),
+            recall=compute_figure("recall", outcomes),
+            precision=compute_figure("precision", outcomes),
+            iou=compute_figure("iou", outcomes),
+            ms=compute_figure("latency", outcomes),
+            p95=compute_figure("latency_p95", outcomes),
+            tokens=compute_figure("tokens", outcomes),
         )
 
     def compare_configs(
         self, pairs: Sequence[tuple[str, PipelineConfig, PipelineConfig, str, str]]
     ) -> tuple[Gain, ...]:
-        """One recipe less another, for each (what, ours, theirs, and how both are called), corrected by Holm."""
-        made = [self._compare_pair(*pair) for pair in pairs]
-        adjusted = holm_adjust([one.p for one in made]) if made else []
+        """Compare pairs of configurations, with p values corrected by Holm."""
+        gains = [self._compare_pair(*pair) for pair in pairs]
+        adjusted = holm_adjust([gain.p for gain in gains]) if gains else []
         return tuple(
-            Gain(**one._asdict(), adjusted_p=p, verdict=_judge_gain(one.difference.mean, p))
-            for one, p in zip(made, adjusted, strict=True)
+            Gain(**gain._asdict(), adjusted_p=p, verdict=_judge_gain(gain.difference.mean, p))
+            for gain, p in zip(gains, adjusted, strict=True)
         )
 
     def _compare_pair(
@@ -255,14 +253,14 @@ class HoldoutEvaluator:
         alternative_name: str,
     ) -> ConfigComparison:
         new, old = self.measure_outcomes(chosen), self.measure_outcomes(alternative)
-        before, after = [one.value for one in old], [one.value for one in new]
-        found = paired_difference(before, after, self._groups, bounds=self._bounds, seed=self._seed)
+        before, after = [outcome.value for outcome in old], [outcome.value for outcome in new]
+        difference = paired_difference(before, after, self._groups, bounds=self._bounds, seed=self._seed)
         p = sign_flip_test(before, after, self._groups, seed=self._seed).p
         ms, tokens = (
-            fmean(getattr(one, key) for one in new) - fmean(getattr(one, key) for one in old)
+            fmean(getattr(outcome, key) for outcome in new) - fmean(getattr(outcome, key) for outcome in old)
             for key in ("ms", "tokens")
         )
-        return ConfigComparison(component, chosen_name, alternative_name, found, p, ms, tokens)
+        return ConfigComparison(component, chosen_name, alternative_name, difference, p, ms, tokens)
 
 
 def _judge_gain(mean: float, p: float) -> GainVerdict:
@@ -274,25 +272,25 @@ def _judge_gain(mean: float, p: float) -> GainVerdict:
 def list_ablations(
     config: PipelineConfig, plain_bm25: PipelineConfig
 ) -> list[tuple[str, PipelineConfig, PipelineConfig, str, str]]:
-    """Each step of a recipe that plain BM25 has not, and the recipe with plain BM25's in its place.
+    """Return each step in which a configuration differs from plain BM25, with plain BM25's step in its place.
 
     >>> best = PipelineConfig(stages={"retrieve": "sparse", "rerank": "rerank(lexical)", "select": "top(10)"})
     >>> [(what, theirs) for what, _, _, _, theirs in list_ablations(best, PipelineConfig())]
     [('rerank', 'none')]
     """
-    found = []
+    pairs = []
     if config.chunker != plain_bm25.chunker:
         other = replace(config, chunker=plain_bm25.chunker)
-        found.append(("chunker", config, other, config.chunker, plain_bm25.chunker))
+        pairs.append(("chunker", config, other, config.chunker, plain_bm25.chunker))
     mine, theirs = config.get_stage("retrieve") or "", plain_bm25.get_stage("retrieve") or "sparse"
     if mine.partition("(")[0] != theirs.partition("(")[0]:
         needs = (config.get_stage("select") or "").startswith("diverse")
         other = replace(config, embedder=config.embedder if needs else NO_EMBEDDER)
         other = replace_stage(other, "retrieve", "sparse(k=50)")
         ours = mine if config.embedder == NO_EMBEDDER else f"{mine} with {config.embedder}"
-        found.append(("retrieve", config, other, ours, "sparse(k=50)"))
+        pairs.append(("retrieve", config, other, ours, "sparse(k=50)"))
     if mine.startswith("hybrid") and mine != "hybrid(k=50)":
-        found.append(
+        pairs.append(
             ("fusion", config, replace_stage(config, "retrieve", "hybrid(k=50)"), mine, "hybrid(k=50)")
         )
     for step in ABLATED_KINDS:
@@ -300,45 +298,45 @@ def list_ablations(
         if here is not None and here != there:
             if step == "rerank" and (config.get_stage("select") or "").startswith("adaptive"):
                 continue
-            found.append((step, config, replace_stage(config, step, there), here, there or "none"))
-    return found
+            pairs.append((step, config, replace_stage(config, step, there), here, there or "none"))
+    return pairs
 
 
 def list_rivals(
     config: PipelineConfig, known: Sequence[PipelineConfig]
 ) -> list[tuple[str, PipelineConfig, PipelineConfig, str, str]]:
-    """What was tried and not taken: the recipe against itself with one step as it was elsewhere, if that ran."""
-    found: dict[str, tuple[str, PipelineConfig, PipelineConfig, str, str]] = {}
-    kinds = dict.fromkeys(one.chunker for one in known)
+    """Return the rejected alternatives: the configuration with one step replaced, where that was measured."""
+    pairs: dict[str, tuple[str, PipelineConfig, PipelineConfig, str, str]] = {}
+    kinds = dict.fromkeys(measured.chunker for measured in known)
     for chunker in kinds:
         if chunker != config.chunker:
             other = replace(config, chunker=chunker)
-            found.setdefault(f"chunker {chunker}", ("chunker", config, other, config.chunker, chunker))
+            pairs.setdefault(f"chunker {chunker}", ("chunker", config, other, config.chunker, chunker))
     for step in RIVAL_KINDS:
-        for text in dict.fromkeys(one.get_stage(step) for one in known):
-            held = config.get_stage(step)
-            if text is not None and text != held:
+        for text in dict.fromkeys(measured.get_stage(step) for measured in known):
+            stage = config.get_stage(step)
+            if text is not None and text != stage:
                 other = replace_stage(config, step, text)
-                found.setdefault(f"{step} {text}", (step, config, other, held or "none", text))
-    return list(found.values())
+                pairs.setdefault(f"{step} {text}", (step, config, other, stage or "none", text))
+    return list(pairs.values())
 
 
 def select_undominated(figures: Sequence[tuple[float, ...]]) -> list[int]:
-    """The places of those that no other is at least as good as in everything, and better in something.
+    """Return the positions of the items that no other dominates: as good in everything and better in something.
 
     >>> select_undominated([(0.5, -10), (0.4, -5), (0.4, -20)])
     [0, 1]
     """
-    held = np.array(figures, float)
-    if not len(held):
+    figures_array = np.array(figures, float)
+    if not len(figures_array):
         return []
-    kept = []
-    for place, one in enumerate(held):
-        better = (held >= one).all(axis=1) & (held > one).any(axis=1)
-        same = (held[:place] == one).all(axis=1).any()
+    undominated = []
+    for place, figure in enumerate(figures_array):
+        better = (figures_array >= figure).all(axis=1) & (figures_array > figure).any(axis=1)
+        same = (figures_array[:place] == figure).all(axis=1).any()
         if not better.any() and not same:
-            kept.append(place)
-    return kept
+            undominated.append(place)
+    return undominated
 
 
 def measure_frontier(
@@ -347,25 +345,25 @@ def measure_frontier(
     selection: Sequence[TuningQuestion],
     measure: Callable[[str, PipelineConfig], MeasuredPipeline],
 ) -> tuple[FrontierPoint, ...]:
-    """The frontier of value, milliseconds and tokens by the questions that choose, with the figures of the others.
+    """Return the frontier of value, milliseconds and tokens on the selection questions, with holdout figures.
 
     Recipes that are `named`, the recommended one first, are among the points whether they are on it or not.
     """
     complete = [
-        (runner.configs[name], [held[one.id] for one in selection])
-        for name, held in runner.outcomes.items()
-        if all(one.id in held for one in selection)
+        (runner.configs[name], [outcomes[outcome.id] for outcome in selection])
+        for name, outcomes in runner.outcomes.items()
+        if all(outcome.id in outcomes for outcome in selection)
     ]
     figures = [
         tuple(
-            round(fmean(getattr(one, key) for one in each) * sign, 4)
+            round(fmean(getattr(outcome, key) for outcome in measured_outcomes) * sign, 4)
             for key, sign in (("value", 1), ("ms", -1), ("tokens", -1))
         )
-        for _, each in complete
+        for _, measured_outcomes in complete
     ]
     places = sorted(select_undominated(figures), key=lambda place: -figures[place][0])[:MAX_FRONTIER_POINTS]
-    recipes = {one.name: one for one in (*named, *(complete[place][0] for place in places))}
+    recipes = {outcome.name: outcome for outcome in (*named, *(complete[place][0] for place in places))}
     return tuple(
-        FrontierPoint(measured=measure(name, one), recommended=one == named[0])
-        for name, one in recipes.items()
+        FrontierPoint(measured=measure(name, outcome), recommended=outcome == named[0])
+        for name, outcome in recipes.items()
     )

@@ -62,7 +62,7 @@ PITFALL_REMEDIES: dict[PitfallName, str] = {
     "static chunk size": "cut at sentences, headings or changes of meaning, and let `ragfault tune` say at which size",
     "dense only": 'search for words, too: retrieve = "hybrid"',
     "filter after retrieval": "put the filter before the stage that retrieves, so that k chunks are left that meet it",
-    "nothing monitored": "set bars in ragfault.toml, and evaluate with metrics of retrieval",
+    "nothing monitored": "set thresholds in ragfault.toml, and evaluate with metrics of retrieval",
     "embedder changed": "index the corpus again with the embedder that queries are embedded with",
 }
 
@@ -109,10 +109,10 @@ def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | 
     ]
     late = [text for text, step in zip(texts, steps, strict=True) if step == "filter"]
     late = [text for text in late if texts.index(text) > steps.index("retrieve")]
-    said = f"at most {many} chunks are left, {'put in order by a stage' if ordered else 'best first'}"
+    evidence = f"at most {many} chunks are left, {'put in order by a stage' if ordered else 'best first'}"
     name = parse_expression(config.chunker).name
     return (
-        _make_pitfall("lost in the middle", many > MAX_CHUNKS and not ordered, said),
+        _make_pitfall("lost in the middle", many > MAX_CHUNKS and not ordered, evidence),
         _make_pitfall("static chunk size", name == "fixed", f'chunker = "{config.chunker}"'),
         _make_pitfall("dense only", kinds == ["dense"], f"the stages that retrieve: {', '.join(kinds)}"),
         _make_pitfall(
@@ -126,7 +126,7 @@ def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | 
 
 
 def _count_chunks_left(config: PipelineConfig) -> int:
-    """At most how many chunks a pipeline leaves."""
+    """Return the largest number of chunks that a pipeline returns."""
     many = 0
     for text in config.stages.values():
         name = parse_expression(text).name
@@ -143,51 +143,51 @@ def _count_chunks_left(config: PipelineConfig) -> int:
 
 
 def _read_number(text: str, place: int, key: str, default: int) -> int:
-    """A whole number among the values of a stage. Raises UsageError for anything else."""
+    """Return an integer among the values of a stage. Raises UsageError for any other value."""
     _, values, options, _ = parse_expression(text)
-    found = options.get(key, values[place] if len(values) > place else None)
-    if found is None:
+    number = options.get(key, values[place] if len(values) > place else None)
+    if number is None:
         return min(default, COUNT_DEFAULTS.get(parse_expression(text).name, default))
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise UsageError(f'the stage "{text}" cannot be made: {key} is a whole number, got {found}.')
-    return found
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise UsageError(f'the stage "{text}" cannot be made: {key} is a whole number, got {number}.')
+    return number
 
 
 def _check_monitored(path: Path | None) -> Pitfall:
-    """Whether a settings file beside the pipeline sets bars or targets."""
+    """Look for thresholds or targets in a settings file beside the pipeline."""
     if path is None:
         return _make_pitfall(
             "nothing monitored", False, "not seen: a recipe alone does not say what watches it"
         )
     beside = path.parent / "ragfault.toml"
     try:
-        held = tomllib.loads(beside.read_text(encoding="utf-8"))
+        settings = tomllib.loads(beside.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
         return _make_pitfall(
-            "nothing monitored", True, "no ragfault.toml with bars or targets lies beside it"
+            "nothing monitored", True, "no ragfault.toml with thresholds or targets lies beside it"
         )
-    bars = bool(held.get("gate", {}).get("thresholds") or held.get("targets"))
+    has_thresholds = bool(settings.get("gate", {}).get("thresholds") or settings.get("targets"))
     return _make_pitfall(
         "nothing monitored",
-        not bars,
-        f"{beside.name} sets {'bars or targets' if bars else 'no bar and no target'}",
+        not has_thresholds,
+        f"{beside.name} sets {'thresholds or targets' if has_thresholds else 'no thresholds and no targets'}",
     )
 
 
 def _check_index_embedder(config: PipelineConfig, index: str | Path | None) -> Pitfall:
-    """Whether an index was made with the embedder of the pipeline."""
-    wanted = load_config_embedder(config)
+    """Compare the embedder of an index with that of the pipeline."""
+    embedder = load_config_embedder(config)
     if index is None:
         return _make_pitfall("embedder changed", False, "not seen: name the index with --index")
     try:
-        made = msgspec.json.decode((Path(index) / "index.json").read_bytes(), type=IndexManifest)
+        manifest = msgspec.json.decode((Path(index) / "index.json").read_bytes(), type=IndexManifest)
     except (OSError, msgspec.MsgspecError) as error:
         raise RunError(f"no index at {index}: {error}.") from None
-    asked = wanted.fingerprint if wanted else ""
-    same = bool(made.embedder) and matches_embedder(asked, made.embedder or "")
+    asked = embedder.fingerprint if embedder else ""
+    same = bool(manifest.embedder) and matches_embedder(asked, manifest.embedder or "")
     named = asked.removesuffix(UNFITTED_SUFFIX) or "nothing"
-    said = f"the pipeline embeds with {named}, the index was made with {made.embedder or 'nothing'}"
-    return _make_pitfall("embedder changed", bool(asked) and not same, said)
+    evidence = f"the pipeline embeds with {named}, the index was made with {manifest.embedder or 'nothing'}"
+    return _make_pitfall("embedder changed", bool(asked) and not same, evidence)
 
 
 def _lint_run(run: Run) -> tuple[Pitfall, ...]:
@@ -212,12 +212,13 @@ def _check_middle(traces: Sequence[Trace]) -> Pitfall:
         for trace in traces
         if trace.chunks and len(trace.chunks) > MAX_CHUNKS and not _is_reordered(trace)
     ]
-    said = f"{median(counts):g} chunks a trace in the median; {len(bad):,} of {len(counts):,} have more than {MAX_CHUNKS}"
-    return _make_pitfall("lost in the middle", len(bad) > 0.1 * len(counts), f"{said}, best first")
+    share = f"{len(bad):,} of {len(counts):,} have more than {MAX_CHUNKS}"
+    evidence = f"{median(counts):g} chunks a trace in the median; {share}"
+    return _make_pitfall("lost in the middle", len(bad) > 0.1 * len(counts), f"{evidence}, best first")
 
 
 def _is_reordered(trace: Trace) -> bool:
-    """Whether a stage put the chunks in an order for the reader, or their scores are not falling."""
+    """Return True where a stage reordered the chunks, or their scores do not fall."""
     if any(mark in (step.name or step.id).casefold() for step in trace.steps or () for mark in REORDER_WORDS):
         return True
     scores = [chunk.score for chunk in trace.chunks or () if chunk.score is not None]
@@ -247,7 +248,7 @@ def _check_sizes(traces: Sequence[Trace]) -> Pitfall:
 
 
 def _check_dense_only(stage_names: Sequence[Sequence[str]]) -> Pitfall:
-    names = list(dict.fromkeys(name for each in stage_names for name in each))
+    names = list(dict.fromkeys(name for names_of_trace in stage_names for name in names_of_trace))
     if not any(mark in name for name in names for mark in DENSE_WORDS):
         return _make_pitfall("dense only", False, f"not seen: {_describe_stages(names)}")
     lexical = any(mark in name for name in names for mark in LEXICAL_WORDS)
@@ -282,22 +283,26 @@ def _check_late_filters(stage_names: Sequence[Sequence[str]]) -> Pitfall:
 
 
 def _check_metrics(run: Run) -> Pitfall:
-    held = [measure.name for measure in run.manifest.metrics if measure.layer == "retrieval"]
-    said = (
-        f"{len(held)} metrics of retrieval were computed" if held else "no metric of retrieval was computed"
+    retrieval_metrics = [measure.name for measure in run.manifest.metrics if measure.layer == "retrieval"]
+    evidence = (
+        f"{len(retrieval_metrics)} metrics of retrieval were computed"
+        if retrieval_metrics
+        else "no metric of retrieval was computed"
     )
-    return _make_pitfall("nothing monitored", not held, said)
+    return _make_pitfall("nothing monitored", not retrieval_metrics, evidence)
 
 
 def _check_embedders(traces: Sequence[Trace]) -> Pitfall:
-    """Whether queries and chunks name different embedders in their metadata."""
+    """Look for different embedders of queries and chunks in their metadata."""
     asked = Counter(_read_embedder(trace.metadata) for trace in traces)
-    held = Counter(_read_embedder(chunk.metadata) for trace in traces for chunk in trace.chunks or ())
-    names = {name for name in (*asked, *held) if name}
+    embedder_counts = Counter(
+        _read_embedder(chunk.metadata) for trace in traces for chunk in trace.chunks or ()
+    )
+    names = {name for name in (*asked, *embedder_counts) if name}
     if not names:
         return _make_pitfall("embedder changed", False, "not seen: no metadata names the embedder")
-    said = f"embedders named in the metadata: {', '.join(sorted(names))}"
-    return _make_pitfall("embedder changed", len(names) > 1, said)
+    evidence = f"embedders named in the metadata: {', '.join(sorted(names))}"
+    return _make_pitfall("embedder changed", len(names) > 1, evidence)
 
 
 def _read_embedder(metadata: dict[str, object]) -> str:

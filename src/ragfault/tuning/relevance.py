@@ -36,18 +36,20 @@ class RelevanceComparison(Struct, frozen=True, kw_only=True):
     @property
     def gaps(self) -> tuple[float, ...]:
         """For each chunk the greatest value less the least: how far the judges differ."""
-        columns = zip(*(one.values for one in self.scored), strict=True)
-        return tuple(max(each) - min(each) for each in columns)
+        columns = zip(*(scored_judge.values for scored_judge in self.scored), strict=True)
+        return tuple(max(column) - min(column) for column in columns)
 
     @property
     def documents(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
         """Each document with its best chunk's relevance by each judge, the best by the first judge first."""
         best: dict[str, list[float]] = {}
         for place, chunk in enumerate(self.chunks):
-            held = best.setdefault(chunk.document or chunk.id, [0.0] * len(self.scored))
-            for at, one in enumerate(self.scored):
-                held[at] = max(held[at], one.values[place])
-        return tuple((name, tuple(each)) for name, each in sorted(best.items(), key=lambda pair: -pair[1][0]))
+            best_values = best.setdefault(chunk.document or chunk.id, [0.0] * len(self.scored))
+            for at, judge_scores in enumerate(self.scored):
+                best_values[at] = max(best_values[at], judge_scores.values[place])
+        return tuple(
+            (name, tuple(values)) for name, values in sorted(best.items(), key=lambda pair: -pair[1][0])
+        )
 
 
 def compare_relevance(
@@ -73,12 +75,12 @@ def compare_relevance(
     if not chunks:
         raise InputError(f"none of {len(documents):,} documents has any text.")
     return RelevanceComparison(
-        query=query, chunks=chunks, scored=tuple(_score_by_judge(query, chunks, one) for one in judges)
+        query=query, chunks=chunks, scored=tuple(_score_by_judge(query, chunks, judge) for judge in judges)
     )
 
 
 def _score_by_judge(query: str, chunks: tuple[Chunk, ...], judge_or_name: str | Judge) -> JudgeRelevance:
-    """What one judge makes of all chunks."""
+    """Return the relevance of all chunks by one judge."""
     judge = load_judge(judge_or_name) if isinstance(judge_or_name, str) else judge_or_name
     name = judge_or_name if isinstance(judge_or_name, str) else judge.fingerprint.split()[0]
     if "chunk" not in judge.offers:
@@ -89,18 +91,18 @@ def _score_by_judge(query: str, chunks: tuple[Chunk, ...], judge_or_name: str | 
     before = metered.usage.cost if metered is not None else 0.0
     start = time.perf_counter()
     try:
-        found = judge.observe([Trace(id="relevance", query=query, chunks=chunks)])[0]
+        verdicts = judge.observe([Trace(id="relevance", query=query, chunks=chunks)])[0]
     finally:
         if metered is not None:
             metered.end()
-    if found.chunk is None or len(found.chunk) != len(chunks):
-        why = found.failures.get("chunk") or found.failures.get("*") or "it saw none of the chunks"
+    if verdicts.chunk is None or len(verdicts.chunk) != len(chunks):
+        why = verdicts.failures.get("chunk") or verdicts.failures.get("*") or "it saw none of the chunks"
         raise RagfaultError(f'the judge "{name}" could not judge them: {why}.')
     after = metered.usage.cost if metered is not None else 0.0
     return JudgeRelevance(
         judge=name,
         fingerprint=judge.fingerprint,
-        values=tuple(one.relevance for one in found.chunk),
+        values=tuple(chunk_verdict.relevance for chunk_verdict in verdicts.chunk),
         seconds=time.perf_counter() - start,
         cost=None if before is None or after is None else after - before,
     )

@@ -153,13 +153,13 @@ NEGLIGIBLE_TOKENS = 20
 
 
 def format_gain(gain: Gain) -> str:
-    """A gain with its interval: "0.06 [0.03, 0.09]"."""
-    found = gain.difference
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    """Return a gain with its interval: "0.06 [0.03, 0.09]"."""
+    difference = gain.difference
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 
 def describe_cost(gain: Gain) -> str:
-    """What a gain costs or saves; nothing where that is little.
+    """Return the cost or saving of a gain in words; an empty text where it is small.
 
     A cost is of the mean query.
     """
@@ -172,7 +172,7 @@ def describe_cost(gain: Gain) -> str:
 
 
 def describe_gain(gain: Gain, metric: str) -> str:
-    """A gain in a sentence: what, by how much, at what cost, and whether that is shown."""
+    """Return a gain as a sentence: component, size, cost and verdict."""
     subject = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.chosen}"
     if gain.alternative != "none":
         subject += f" instead of {gain.alternative}"
@@ -186,30 +186,30 @@ def describe_gain(gain: Gain, metric: str) -> str:
 
 
 def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
-    """What came of a tuning, the most important first."""
-    said = []
+    """Return the result of a tuning run as sentences, the most important first."""
+    sentences = []
     for gain in result.gains:
         verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
         paid = describe_cost(gain)
-        said.append(
+        sentences.append(
             f"Against {gain.component} the recommended pipeline {verb} {format_gain(gain)} {result.metric} on "
             f"{result.holdout_questions:,} held-out questions (p = {gain.adjusted_p:.3g})"
             + (f" and {paid}" if paid else "")
             + "."
         )
-    said += [_capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
-    said += [_describe_rejected(gain, result.metric) for gain in result.rejected]
+    sentences += [_capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
+    sentences += [_describe_rejected(gain, result.metric) for gain in result.rejected]
     if result.stopped_at:
-        said.append(
+        sentences.append(
             f"The budget was spent at the step {result.stopped_at}: what follows it was not searched."
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _describe_rejected(gain: Gain, metric: str) -> str:
-    """A candidate that was not taken: the gain is of what was taken, so that its own is the opposite."""
-    found = gain.difference
-    own = f"{0 - found.mean:+.3f} [{-found.high:+.3f}, {-found.low:+.3f}]"
+    """Describe a rejected alternative: the gain is of the chosen component, so that its own is the opposite."""
+    difference = gain.difference
+    own = f"{0 - difference.mean:+.3f} [{-difference.high:+.3f}, {-difference.low:+.3f}]"
     name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
     instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
     if gain.verdict == "no gain shown":

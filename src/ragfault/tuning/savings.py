@@ -50,7 +50,7 @@ def compute_savings(
     extra: float = 0.0,
     basis: tuple[str, ...] = (),
 ) -> Savings:
-    """What an improvement from a precision and recall to others is worth, at US$ `cost` a query and `queries` a month.
+    """Return the value of better precision and recall, at US$ `cost` a query and `queries` a month.
 
     Quality is the harmonic mean, with 1e-6 added to its denominator. Costs follow the tokens, whose factor is
     1 − 0.3 × the relative gain in precision, but not below 0, unless a measured `factor` is given; `extra` is what each
@@ -101,7 +101,7 @@ def compute_run_savings(
     model: str | None = None,
     extra: float = 0.0,
 ) -> Savings:
-    """The same, from what two runs measured: precision, recall, tokens, and the price of the model.
+    """Return the savings between two runs by their precision, recall, tokens and price of the model.
 
     Tokens are those recorded of the prompts, else characters of the chunks / 4. Without a `cost`, it is what the first
     run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Raises
@@ -113,13 +113,13 @@ def compute_run_savings(
         for choices, what in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
     ]
     precision, recall = ((means[0][name], means[1][name]) for name in names)
-    (before, told), (after, _) = _estimate_tokens(old), _estimate_tokens(new)
+    (before, token_source), (after, _) = _estimate_tokens(old), _estimate_tokens(new)
     if not before:
         raise UsageError(f"{old.path} records neither tokens nor chunks: there is nothing to save.")
     paid, source = (cost, "as given") if cost is not None else _estimate_price(old, model)
     basis = (
         f"precision: {names[0]}, recall: {names[1]}, as measured",
-        f"tokens a query: {before:,.0f} → {after:,.0f} ({told})",
+        f"tokens a query: {before:,.0f} → {after:,.0f} ({token_source})",
         f"cost a query before: US$ {paid:.6g} ({source})",
     )
     return compute_savings(
@@ -128,15 +128,15 @@ def compute_run_savings(
 
 
 def _compute_means(run: Run) -> dict[str, float]:
-    """Metric → its mean over the traces on which it is scored, under its name and its bare name."""
+    """Map each metric to its mean over the scored traces, under its full and its bare name."""
     values: dict[str, list[float]] = {}
     for row in run.scores():
         if row.value is not None:
             values.setdefault(row.metric, []).append(row.value)
-    found = {name: fmean(each) for name, each in values.items()}
-    for name in list(found):
-        found.setdefault(name.partition("@")[0].partition("(")[0], found[name])
-    return found
+    means = {name: fmean(metric_values) for name, metric_values in values.items()}
+    for name in list(means):
+        means.setdefault(name.partition("@")[0].partition("(")[0], means[name])
+    return means
 
 
 def _choose_metric(
@@ -151,7 +151,7 @@ def _choose_metric(
 
 
 def _estimate_tokens(run: Run) -> tuple[float, str]:
-    """Tokens of a query in the mean, and where they come from."""
+    """Return the mean number of tokens of a query, and its source."""
     recorded, counted = [], []
     for trace in run.traces():
         if trace.tokens is not None and trace.tokens.prompt is not None:
@@ -163,19 +163,19 @@ def _estimate_tokens(run: Run) -> tuple[float, str]:
 
 
 def _estimate_price(run: Run, model: str | None) -> tuple[float, str]:
-    """What a query of a run costs, by the metric `cost`."""
+    """Return the cost of a query of a run, by the metric `cost`."""
     from msgspec.structs import replace
 
     from ragfault.metrics import compute_score, parse_metric
     from ragfault.records import TokenCounts, Trace, Verdicts
 
     def filled(trace: Trace) -> Trace:
-        held = trace.tokens or TokenCounts()
+        tokens = trace.tokens or TokenCounts()
         letters = sum(len(chunk.text) for chunk in trace.chunks or ())
-        prompt = held.prompt if held.prompt is not None else letters // CHARACTERS_PER_TOKEN
+        prompt = tokens.prompt if tokens.prompt is not None else letters // CHARACTERS_PER_TOKEN
         completion = (
-            held.completion
-            if held.completion is not None
+            tokens.completion
+            if tokens.completion is not None
             else len(trace.answer or "") // CHARACTERS_PER_TOKEN
         )
         return replace(

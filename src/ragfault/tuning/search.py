@@ -40,7 +40,7 @@ def race_configs(
     measure: MeasureOutcomes,
     keep: int = 1,
 ) -> list[RaceResult]:
-    """The best candidates over all questions, the best first: at most `keep`.
+    """Return the best candidates over all questions, the best first: at most `keep`.
 
     Rounds of 32, 64, … questions, in their order. After each, candidates drop out that are worse than the leader beyond
     doubt (paired, one-sided, 98 %), and of the others the worse half, so far as more than twice `keep` are left:
@@ -50,24 +50,27 @@ def race_configs(
     field, sizes = list(candidates), plan_rounds(len(questions))
     runs: dict[str, list[QuestionOutcome]] = {}
     for size in sizes:
-        runs = {one.name: measure(one, questions[:size]) for one in field}
-        field.sort(key=lambda one: _make_rank_key(runs[one.name]))
+        runs = {config.name: measure(config, questions[:size]) for config in field}
+        field.sort(key=lambda config: _make_rank_key(runs[config.name]))
         if size == sizes[-1]:
             break
-        values = {one.name: _collect_values(runs[one.name]) for one in field}
+        values = {config.name: _collect_values(runs[config.name]) for config in field}
         leader = values[field[0].name]
-        field = [one for one in field if one is field[0] or may_match_leader(leader, values[one.name])]
+        field = [
+            config for config in field if config is field[0] or may_match_leader(leader, values[config.name])
+        ]
         field = field[: max(2 * keep, -(-len(field) // 2))]
         if len(field) <= 1 and len(candidates) > 1 and keep == 1:
-            runs = {one.name: measure(one, questions) for one in field}
+            runs = {config.name: measure(config, questions) for config in field}
             break
     return [
-        RaceResult(one, runs[one.name], float(_collect_values(runs[one.name]).mean())) for one in field[:keep]
+        RaceResult(config, runs[config.name], float(_collect_values(runs[config.name]).mean()))
+        for config in field[:keep]
     ]
 
 
 def plan_rounds(questions: int) -> list[int]:
-    """How many questions each round has.
+    """Return the number of questions in each round.
 
     >>> plan_rounds(150), plan_rounds(20)
     ([32, 64, 150], [20])
@@ -80,7 +83,7 @@ def plan_rounds(questions: int) -> list[int]:
 
 
 def may_match_leader(leader: Any, other: Any) -> bool:
-    """Whether another may still be as good as the leader, by the paired differences.
+    """Return True where a candidate may still equal the leader, by the paired differences.
 
     >>> import numpy as np
     >>> lead = np.linspace(0.5, 1, 40)
@@ -94,13 +97,13 @@ def may_match_leader(leader: Any, other: Any) -> bool:
 
 
 def _collect_values(outcomes: Sequence[QuestionOutcome]) -> np.ndarray[Any, Any]:
-    return np.array([one.value for one in outcomes])
+    return np.array([outcome.value for outcome in outcomes])
 
 
 def _make_rank_key(outcomes: Sequence[QuestionOutcome]) -> tuple[float, float, float]:
-    """The better value first; among equal ones the quicker, then the one of fewer tokens."""
-    found = np.array([(one.value, one.ms, one.tokens) for one in outcomes]).mean(axis=0)
-    return -round(float(found[0]), 9), float(found[1]), float(found[2])
+    """Return the sort key: the greater value, then the shorter time, then the fewer tokens."""
+    means = np.array([(outcome.value, outcome.ms, outcome.tokens) for outcome in outcomes]).mean(axis=0)
+    return -round(float(means[0]), 9), float(means[1]), float(means[2])
 
 
 BEAM_WIDTH = 3
@@ -176,7 +179,7 @@ class PipelineSearch:
     # --- the steps ---------------------------------------------------------------------------------
 
     def _search_chunkers(self) -> list[PipelineConfig]:
-        """Chunkers, searched by words: nothing has to be embedded for that."""
+        """Search chunkers with sparse retrieval, which needs no embeddings."""
         # All are held to the same amount of text: a larger chunk is not a better one.
         select = (list_budget_selections(self.bounds) or (self.start.get_stage("select"),))[0]
         lean = PipelineConfig(stages={"retrieve": "sparse(k=50)", **({"select": select} if select else {})})
@@ -186,89 +189,104 @@ class PipelineSearch:
         return [raced.config for raced in self._race_candidates("chunker", candidates, BEAM_WIDTH)]
 
     def _search_embedders(self) -> list[PipelineConfig]:
-        """Embedders with the best chunker; the other chunkers then with the best of them."""
+        """Search embedders with the best chunker, then the other chunkers with the best embedder."""
         first, *others = self.beam
         candidates = [first, *(self._add_embedder(first, name) for name in self.space.embedders)]
         self.runner.cache.prebuild_indexes(candidates, self.workers)
         winner = self._race_candidates("embedder", candidates, 2)[0].config
         if winner.embedder == NO_EMBEDDER:
             return [winner, *others]
-        more = [self._add_embedder(one, winner.embedder) for one in others]
-        return [one.config for one in self._race_candidates("embedder", [winner, *more], BEAM_WIDTH)]
+        more = [self._add_embedder(config, winner.embedder) for config in others]
+        return [config.config for config in self._race_candidates("embedder", [winner, *more], BEAM_WIDTH)]
 
     def _add_embedder(self, config: PipelineConfig, embedder: str) -> PipelineConfig:
-        """A recipe with an embedder, searched by a sum of scores: of all fusions it lost least by a weak embedder."""
+        """Return a configuration with an embedder and a fusion by scores, which suffers least from a weak embedder."""
         return replace_stage(replace(config, embedder=embedder), "retrieve", DEFAULT_FUSION)
 
     def _search_retrievals(self) -> list[PipelineConfig]:
-        """How the beam is searched and its rankings fused."""
+        """Search the retrieval stages and fusions for the beam."""
         candidates = [
             replace_stage(
-                replace(one, embedder=NO_EMBEDDER) if text.startswith("sparse") else one, "retrieve", text
+                replace(config, embedder=NO_EMBEDDER) if text.startswith("sparse") else config,
+                "retrieve",
+                text,
             )
-            for one in self.beam
+            for config in self.beam
             for text in self.space.retrievals
-            if one.embedder != NO_EMBEDDER or text.startswith("sparse")
+            if config.embedder != NO_EMBEDDER or text.startswith("sparse")
         ]
         return [
             raced.config for raced in self._race_candidates("retrieve", [*self.beam, *candidates], BEAM_WIDTH)
         ]
 
     def _search_added_stage(self, kind: StageKind, expressions: Sequence[str]) -> list[PipelineConfig]:
-        """A stage more, where it gains enough: each candidate on each of the beam."""
+        """Add a stage where it gains enough: each candidate to each configuration of the beam."""
         if not expressions:
             return self.beam
-        bare = list({one.name: one for one in (replace_stage(one, kind, None) for one in self.beam)}.values())
-        more = [replace_stage(one, kind, text) for one in bare for text in expressions]
-        raced = self._race_candidates(kind, [*more, *(one for one in self.beam if one not in bare)], 1)
+        bare = list(
+            {
+                config.name: config for config in (replace_stage(config, kind, None) for config in self.beam)
+            }.values()
+        )
+        more = [replace_stage(config, kind, text) for config in bare for text in expressions]
+        raced = self._race_candidates(
+            kind, [*more, *(config for config in self.beam if config not in bare)], 1
+        )
         plain = self._measure_all(bare)
-        kept = [one.config for one in raced if self._is_worthwhile(one, plain)]
+        worthwhile = [config.config for config in raced if self._is_worthwhile(config, plain)]
         rest = sorted(zip(plain, bare, strict=True), key=lambda pair: -_mean_value(pair[0]))
-        return [*kept, *(one for _, one in rest)][:BEAM_WIDTH]
+        return [*worthwhile, *(config for _, config in rest)][:BEAM_WIDTH]
 
     def _search_selections(self) -> list[PipelineConfig]:
-        """How many chunks are left, and which."""
+        """Search the selection stages: the number of chunks, and their choice."""
         beam, texts = self.beam, [*self.space.selections, *list_budget_selections(self.bounds)]
-        made = [
-            replace_stage(one, "select", text) for one in beam for text in texts if _selection_fits(one, text)
+        candidates = [
+            replace_stage(config, "select", text)
+            for config in beam
+            for text in texts
+            if _selection_fits(config, text)
         ]
-        if not made:
+        if not candidates:
             return beam
-        raced = self._race_candidates("select", [*beam, *made], len(beam) + len(made), halve=False)
-        raced.sort(key=lambda one: (round(compute_violation(self.bounds, one.outcomes), 6), -one.value))
+        raced = self._race_candidates(
+            "select", [*beam, *candidates], len(beam) + len(candidates), halve=False
+        )
+        raced.sort(
+            key=lambda config: (round(compute_violation(self.bounds, config.outcomes), 6), -config.value)
+        )
         first = raced[0]
         old = self._measure_all([beam[0]])[0]
         if not compute_violation(self.bounds, old) and not gains_enough(old, first.outcomes):
             return beam
-        return [one.config for one in raced[:BEAM_WIDTH]]
+        return [config.config for config in raced[:BEAM_WIDTH]]
 
     # --- how they choose ---------------------------------------------------------------------------
 
     def _race_candidates(
         self, step: str, candidates: Sequence[PipelineConfig], keep: int, *, halve: bool = True
     ) -> list[RaceResult]:
-        """The best of the candidates; a note of how many there were."""
-        field = list({one.name: one for one in candidates}.values())
+        """Return the best candidates; log their number."""
+        field = list({config.name: config for config in candidates}.values())
         self.steps.append(SearchStep(step=step, candidates=len(field), chosen="", seconds=0.0))
         total, done = len(field) * len(self.questions), 0
 
         def measure(recipe: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
             nonlocal done
-            found = self.runner.measure(recipe, questions)
+            outcomes = self.runner.measure(recipe, questions)
             done += len(questions)
             self.progress(step, min(done, total), total)
-            return found
+            return outcomes
 
         if halve:
             return race_configs(field, self.questions, measure, keep)
-        each = [(one, measure(one, self.questions)) for one in field]
-        return [RaceResult(one, outcomes, _mean_value(outcomes)) for one, outcomes in each]
+        measured = [(config, measure(config, self.questions)) for config in field]
+        return [RaceResult(config, outcomes, _mean_value(outcomes)) for config, outcomes in measured]
 
     def _measure_all(self, recipes: Sequence[PipelineConfig]) -> list[list[QuestionOutcome]]:
-        return [self.runner.measure(one, self.questions) for one in recipes]
+        return [self.runner.measure(config, self.questions) for config in recipes]
 
     def _is_worthwhile(self, raced: RaceResult, baselines: Sequence[Sequence[QuestionOutcome]]) -> bool:
-        """Whether a stage more gains enough over the best without it, or brings it within the bounds."""
+        """Return True where an added stage gains enough, or brings the configuration within the bounds."""
         within = min(compute_violation(self.bounds, outcomes) for outcomes in baselines)
         there = compute_violation(self.bounds, raced.outcomes)
         if there != within:
@@ -276,16 +294,16 @@ class PipelineSearch:
         return gains_enough(max(baselines, key=_mean_value), raced.outcomes)
 
     def _choose_config(self) -> PipelineConfig:
-        """The best that keeps to the bounds: of the beam, else of all that ran on every question."""
+        """Return the best configuration within the bounds: of the beam, else of all that ran on every question."""
         complete = [
-            (recipe, [self.runner.outcomes[name][one.id] for one in self.questions])
+            (recipe, [self.runner.outcomes[name][question.id] for question in self.questions])
             for name, recipe in self.runner.configs.items()
-            if all(one.id in self.runner.outcomes[name] for one in self.questions)
+            if all(question.id in self.runner.outcomes[name] for question in self.questions)
         ]
         known = {recipe.name: outcomes for recipe, outcomes in complete}
-        for one in self.beam:
-            if one.name in known and not compute_violation(self.bounds, known[one.name]):
-                return one
+        for question in self.beam:
+            if question.name in known and not compute_violation(self.bounds, known[question.name]):
+                return question
         if not complete:
             return self.beam[0]
         return min(
@@ -294,34 +312,34 @@ class PipelineSearch:
         )[0]
 
     def _describe_violation(self) -> tuple[str, ...]:
-        """What is to be said where nothing keeps to the bounds."""
-        held = self.runner.outcomes.get(self._choose_config().name, {})
-        known = [held[one.id] for one in self.questions if one.id in held]
+        """Return the message for the case that no configuration meets the bounds."""
+        outcomes = self.runner.outcomes.get(self._choose_config().name, {})
+        known = [outcomes[question.id] for question in self.questions if question.id in outcomes]
         if not known or not compute_violation(self.bounds, known):
             return ()
-        said = ", ".join(map(str, self.bounds))
-        return (f"nothing that was searched keeps to {said}; what is recommended is nearest to it",)
+        bounds = ", ".join(map(str, self.bounds))
+        return (f"nothing that was searched keeps to {bounds}; what is recommended is nearest to it",)
 
 
 def _selection_fits(config: PipelineConfig, expression: str) -> bool:
-    """Whether a selection can follow on the stages of a recipe."""
+    """Return True where a selection can follow the stages of a configuration."""
     if expression.startswith("adaptive"):
         return config.get_stage("rerank") is not None
     return not expression.startswith("diverse") or config.embedder != NO_EMBEDDER
 
 
 def gains_enough(baseline: Sequence[QuestionOutcome], extended: Sequence[QuestionOutcome]) -> bool:
-    """Whether a stage more gains at least 0.005, and at least the standard error of its gain: less may be nothing.
+    """Return True where an added stage gains at least 0.005 and at least the standard error of its gain.
 
     >>> plain = [QuestionOutcome(0.5, 1, 1, 1, 1, 1)] * 50
     >>> noisy = [QuestionOutcome(0.51 + 0.4 * (-1) ** at, 1, 1, 1, 1, 1) for at in range(50)]
     >>> gains_enough(plain, noisy), gains_enough(plain, [QuestionOutcome(0.52, 1, 1, 1, 1, 1)] * 50)
     (False, True)
     """
-    gaps = [one.value - other.value for one, other in zip(extended, baseline, strict=True)]
+    gaps = [outcome.value - other.value for outcome, other in zip(extended, baseline, strict=True)]
     error = stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
     return fmean(gaps) >= max(MIN_STAGE_GAIN, error)
 
 
 def _mean_value(outcomes: Sequence[QuestionOutcome]) -> float:
-    return sum(one.value for one in outcomes) / len(outcomes)
+    return sum(outcome.value for outcome in outcomes) / len(outcomes)

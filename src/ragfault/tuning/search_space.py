@@ -30,7 +30,7 @@ HIGHER_IS_BETTER = ("recall", "precision", "iou")
 
 
 def parse_bound(text: str) -> Bound:
-    """What a pipeline must keep to, of a text.
+    """Parse a bound that pipelines must meet.
 
     Raises UsageError where it does not follow the grammar or bounds the wrong side, UnknownName for a figure that does
     not exist.
@@ -57,20 +57,20 @@ def parse_bound(text: str) -> Bound:
 
 
 def compute_figure(name: str, outcomes: Sequence[QuestionOutcome]) -> float:
-    """A figure of some outcomes: the mean, or the 95th percentile of the milliseconds.
+    """Return a figure of outcomes: the mean, or the 95th percentile of the milliseconds.
 
     >>> one = QuestionOutcome(0.5, 1, 0.2, 0.2, 10, 400)
     >>> compute_figure("latency_p95", [one] * 4), compute_figure("tokens", [one])
     (10, 400.0)
     """
     if name == "latency_p95":
-        ordered = sorted(one.ms for one in outcomes)
+        ordered = sorted(outcome.ms for outcome in outcomes)
         return ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
-    return fmean(cast(float, getattr(one, "ms" if name == "latency" else name)) for one in outcomes)
+    return fmean(cast(float, getattr(outcome, "ms" if name == "latency" else name)) for outcome in outcomes)
 
 
 def compute_violation(bounds: Sequence[Bound], outcomes: Sequence[QuestionOutcome]) -> float:
-    """How far outcomes are beyond the bounds, as shares of them, added up; 0 where they keep to all.
+    """Return the sum of relative violations of the bounds; 0 where all are met.
 
     >>> compute_violation([parse_bound("tokens<=200")], [QuestionOutcome(0.5, 1, 0.2, 0.2, 10, 400)])
     1.0
@@ -84,7 +84,7 @@ def compute_violation(bounds: Sequence[Bound], outcomes: Sequence[QuestionOutcom
 
 
 def parse_budget(text: str | float) -> float:
-    """The seconds of a budget: "10m", "90s", "1h"; a bare number is minutes.
+    """Return the seconds of a budget: "10m", "90s", "1h"; a bare number is minutes.
 
     >>> parse_budget("90s"), parse_budget(2)
     (90.0, 120.0)
@@ -110,7 +110,7 @@ PHASES_BY_PROBLEM: dict[ProblemKind, tuple[TuningPhase, ...]] = {
     "uncovered_statement": ("pre-processing", "retrieval"),
     "irrelevant_chunk": ("selection",),
 }
-"""Kind of problem → the phases that can mend it; problems of the generator none of them can."""
+"""Phases that can fix each kind of problem; none fixes problems of the generator."""
 MIN_PROBLEM_SHARE = 0.1
 """A kind that fewer traces show than this share blames nothing."""
 
@@ -144,7 +144,7 @@ class SearchSpace(Struct, frozen=True, kw_only=True):
 
 
 def default_space(embedders: Iterable[str] | None = None) -> SearchSpace:
-    """The usual space, with embedders of the user's choice.
+    """Return the default search space with the user's embedders.
 
     >>> default_space(["latent", "minilm"]).embedders
     ('latent', 'minilm')
@@ -173,34 +173,34 @@ def check_space(space: SearchSpace) -> None:
 
 
 def enumerate_configs(space: SearchSpace, start: PipelineConfig) -> list[PipelineConfig]:
-    """Every combination of chunker, embedder, retrieval and reranking; the other steps as in a recipe to start from."""
-    found: dict[str, PipelineConfig] = {}
+    """Return every combination of chunker, embedder, retrieval and reranking; other steps unchanged."""
+    configs: dict[str, PipelineConfig] = {}
     for chunker in space.chunkers:
         for retrieval in space.retrievals:
             embedders = (NO_EMBEDDER,) if retrieval.startswith("sparse") else space.embedders
             for embedder in embedders:
-                made = replace_stage(
+                config = replace_stage(
                     replace(start, chunker=chunker, embedder=embedder), "retrieve", retrieval
                 )
                 for text in (None, *space.rerankers):
-                    one = replace_stage(made, "rerank", text)
-                    found[one.name] = one
-    return list(found.values())
+                    reranked = replace_stage(config, "rerank", text)
+                    configs[reranked.name] = reranked
+    return list(configs.values())
 
 
 def select_phases(remedies: Iterable[Remedy]) -> tuple[TuningPhase, ...]:
-    """The phases that could mend what most traces of a run suffer from; none where retrieval is not to blame."""
-    wanted = {
+    """Return the phases that may fix the failures of most traces of a run; none where retrieval is not to blame."""
+    phases = {
         phase
         for remedy in remedies
         if remedy.share.mean >= MIN_PROBLEM_SHARE
         for phase in PHASES_BY_PROBLEM.get(remedy.kind, ())
     }
-    return tuple(phase for phase in TUNING_PHASES if phase in wanted)
+    return tuple(phase for phase in TUNING_PHASES if phase in phases)
 
 
 def list_budget_selections(bounds: Iterable[Bound]) -> tuple[str, ...]:
-    """Selections that keep to a bound on tokens."""
+    """Return selections that meet a bound on tokens."""
     return tuple(
         f"budget({int(bound.value)})" for bound in bounds if bound.name == "tokens" and bound.value >= 1
     )

@@ -26,7 +26,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def parse_tuning_metric(text: str) -> Metric:
-    """A metric that can be tuned: of chunks and gold alone, higher is better.
+    """Parse a metric for tuning: computed from chunks and gold alone, higher is better.
 
     Raises UnknownName for one that does not exist, UsageError for one that needs an answer or a judge.
 
@@ -34,8 +34,8 @@ def parse_tuning_metric(text: str) -> Metric:
     'ndcg@10'
     """
     metric = parse_metric(text)
-    made = metric.definition
-    if made.verdicts or made.better != "higher" or not {*made.fields} <= {"chunks", "gold"}:
+    definition = metric.definition
+    if definition.verdicts or definition.better != "higher" or not {*definition.fields} <= {"chunks", "gold"}:
         raise UsageError(
             f"{text} cannot be tuned: retrieval is tuned by a metric of chunks and gold, such as ndcg@10, recall@5, "
             "reciprocal_rank, span_recall or span_iou."
@@ -44,31 +44,31 @@ def parse_tuning_metric(text: str) -> Metric:
 
 
 def grade_chunks(spans: Iterable[Span], chunks: Iterable[Chunk]) -> dict[str, float]:
-    """The grade of each chunk that holds gold: for each span its grade times the share of it that the chunk holds.
+    """Return the grade of each chunk with gold: the grade of each span times its share within the chunk.
 
     >>> spans = [Span(document="d", start=0, end=10), Span(document="d", start=20, end=30)]
     >>> cut = [Chunk(id="a", document="d", start=0, end=25), Chunk(id="b", document="d", start=25, end=50)]
     >>> grade_chunks(spans, cut)
     {'a': 1.5, 'b': 0.5}
     """
-    found: dict[str, float] = {}
-    held = list(spans)
+    grades: dict[str, float] = {}
+    remaining = list(spans)
     for chunk in chunks:
-        grade = sum(span.grade * _count_shared(chunk, span) / (span.end - span.start) for span in held)
+        grade = sum(span.grade * _count_shared(chunk, span) / (span.end - span.start) for span in remaining)
         if grade > 0:
-            found[chunk.id] = grade
-    return found
+            grades[chunk.id] = grade
+    return grades
 
 
 def _count_shared(chunk: Chunk, span: Span) -> int:
-    """Characters that a chunk and a span share."""
+    """Count the characters that a chunk and a span share."""
     if chunk.document != span.document or chunk.start is None or chunk.end is None:
         return 0
     return max(0, min(chunk.end, span.end) - max(chunk.start, span.start))
 
 
 def locate_compressed(compressed: Chunk, original: Chunk) -> tuple[Chunk, ...]:
-    """The stretches of a chunk that compression left, each at its place in the document.
+    """Return the spans of a chunk that remain after compression, as offsets in the document.
 
     >>> whole = Chunk(id="a", text="One. Two. Three.", document="d", start=100, end=116)
     >>> [(part.start, part.end) for part in locate_compressed(replace(whole, text="One. … Three."), whole)]
@@ -76,14 +76,14 @@ def locate_compressed(compressed: Chunk, original: Chunk) -> tuple[Chunk, ...]:
     """
     if compressed.text == original.text or original.start is None:
         return (original,)
-    found, at = [], 0
+    spans, at = [], 0
     for text in compressed.text.split(ELLIPSIS):
         place = original.text.find(text, at)
         if place < 0:
             return (compressed,)
         at = place + len(text)
-        found.append(replace(original, text=text, start=original.start + place, end=original.start + at))
-    return tuple(found)
+        spans.append(replace(original, text=text, start=original.start + place, end=original.start + at))
+    return tuple(spans)
 
 
 class HitGrader:
@@ -99,7 +99,7 @@ class HitGrader:
         self._gold: dict[str, Gold] = {}
 
     def grade_hits(self, question: TuningQuestion, hits: Sequence[Chunk], ms: float) -> QuestionOutcome:
-        """What hits are worth for a question. A metric that is undefined on a question with gold is at its least."""
+        """Return the outcome of hits for a question; a metric undefined despite gold counts as its least value."""
         tokens = sum(len(hit.text) for hit in hits) / CHARACTERS_PER_TOKEN
         if not question.gold.spans:
             return self._grade_documents(question, hits, ms, tokens)
@@ -108,8 +108,10 @@ class HitGrader:
         ranked = tuple(
             self._rename_cut_hit(hit, left, question) for hit, left in zip(hits, parts, strict=True)
         )
-        spread = Trace(id="", query="", gold=gold, chunks=tuple(part for each in parts for part in each))
-        found = {
+        spread = Trace(
+            id="", query="", gold=gold, chunks=tuple(part for hit_parts in parts for part in hit_parts)
+        )
+        retrieved = {
             name: _compute_value(parse_metric(f"span_{name}"), spread)
             for name in ("recall", "precision", "iou")
         }
@@ -117,22 +119,22 @@ class HitGrader:
         value = _compute_value(
             self._metric, spread if by_span else Trace(id="", query="", gold=gold, chunks=ranked)
         )
-        return QuestionOutcome(value=value, ms=ms, tokens=tokens, **found)
+        return QuestionOutcome(value=value, ms=ms, tokens=tokens, **retrieved)
 
     def resolve_gold(self, question: TuningQuestion) -> Gold:
-        """The gold of a question, with the grades of these chunks."""
+        """Return the gold of a question as grades of these chunks."""
         if question.id not in self._gold:
             near = [
                 chunk
                 for name in dict.fromkeys(span.document for span in question.gold.spans)
                 for chunk in self._chunks_by_document.get(name, ())
             ]
-            made = grade_chunks(question.gold.spans, near)
-            self._gold[question.id] = Gold(chunks=made, spans=question.gold.spans)
+            grades = grade_chunks(question.gold.spans, near)
+            self._gold[question.id] = Gold(chunks=grades, spans=question.gold.spans)
         return self._gold[question.id]
 
     def _rename_cut_hit(self, hit: Chunk, parts: Sequence[Chunk], question: TuningQuestion) -> Chunk:
-        """The hit, under another name where compression cut its gold away."""
+        """Return the hit, under another id where compression removed its gold."""
         before = self.resolve_gold(question).chunks.get(hit.id, 0.0)
         if not before or (len(parts) == 1 and parts[0] is self._chunks.get(hit.id)):
             return hit
@@ -142,7 +144,7 @@ class HitGrader:
     def _grade_documents(
         self, question: TuningQuestion, hits: Sequence[Chunk], ms: float, tokens: float
     ) -> QuestionOutcome:
-        """Where gold is documents: each document counts at its first chunk."""
+        """Grade hits by documents: each document counts at its first chunk."""
         names = dict.fromkeys(hit.document or hit.id for hit in hits)
         trace = Trace(id="", query="", gold=question.gold, chunks=tuple(Chunk(id=name) for name in names))
         recall, precision = (_compute_value(parse_metric(name), trace) for name in ("recall", "precision"))
@@ -152,7 +154,7 @@ class HitGrader:
 
 
 def _compute_value(metric: Metric, trace: Trace) -> float:
-    """The metric on a trace; where it is undefined, its least."""
+    """Return the metric on a trace; its least value where it is undefined."""
     row = compute_score(metric, trace, Verdicts(trace=trace.id))
     if row.value is not None:
         return row.value
@@ -193,11 +195,11 @@ class TrialRunner:
         return sum(self.computed_seconds.values())
 
     def measure(self, config: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
-        """The outcome of each question. Raises Spent where the time is over, StageFailed where a stage fails."""
-        held = self.outcomes.setdefault(config.name, {})
+        """Return the outcome of each question. Raises SearchBudgetSpent after the deadline, StageFailed."""
+        outcomes = self.outcomes.setdefault(config.name, {})
         self.configs[config.name] = config
-        if all(question.id in held for question in questions):
-            return [held[question.id] for question in questions]
+        if all(question.id in outcomes for question in questions):
+            return [outcomes[question.id] for question in questions]
         self._check_deadline()
         key = self.cache.compute_index_key(config)
         built = self.cache.get_index(config)
@@ -205,10 +207,10 @@ class TrialRunner:
         if key not in self._graders:
             self._graders[key] = HitGrader(self.metric, built.index.chunks)
         for question in questions:
-            if question.id not in held:
+            if question.id not in outcomes:
                 self._check_deadline()
-                held[question.id] = self._run_question(config, key, question)
-        return [held[question.id] for question in questions]
+                outcomes[question.id] = self._run_question(config, key, question)
+        return [outcomes[question.id] for question in questions]
 
     def _check_deadline(self) -> None:
         self.tick()
@@ -216,9 +218,9 @@ class TrialRunner:
             raise SearchBudgetSpent
 
     def _run_question(self, config: PipelineConfig, key: str, question: TuningQuestion) -> QuestionOutcome:
-        """One question through all stages, from what is known of the first of them."""
+        """Run one question through all stages, starting from the cached ones."""
         index = self.cache.get_index(config).index
-        found, ms, at = StageResult(Query(text=question.query)), 0.0, key
+        state, ms, at = StageResult(Query(text=question.query)), 0.0, key
         plain = True
         for text in config.stages.values():
             step = get_stage_kind(text)
@@ -226,43 +228,44 @@ class TrialRunner:
                 continue
             at = digest_texts(at, text)
             plain = plain and step not in REWRITING_KINDS
-            held = self.cache.get_steps(at).get(question.query) if plain else None
-            if held is not None:
+            cached = self.cache.get_steps(at).get(question.query) if plain else None
+            if cached is not None:
                 hits = tuple(
                     replace(index.chunks[place], score=score)
-                    for place, score in zip(held.places, held.scores, strict=True)
+                    for place, score in zip(cached.places, cached.scores, strict=True)
                 )
-                found, took = StageResult(held.query or found.query, hits), held.ms
+                state, took = StageResult(cached.query or state.query, hits), cached.ms
             else:
-                found, took = self._run_stage(at, text, index, found)
+                state, took = self._run_stage(at, text, index, state)
                 if plain:
-                    self._cache_step(at, question, found, took, key)
+                    self._cache_step(at, question, state, took, key)
             self.computed_seconds[f"{at} {question.id}"] = took / 1000
             ms += took
-        return self._graders[key].grade_hits(question, found.hits, ms)
+        return self._graders[key].grade_hits(question, state.hits, ms)
 
     def _run_stage(
         self, key: str, expression: str, index: ChunkIndex, state: StageResult
     ) -> tuple[StageResult, float]:
-        """One stage on one query, and its milliseconds."""
+        """Run one stage on one query; return its result and milliseconds."""
         if key not in self._stages:
             self._stages[key] = make_stage(expression, index)
         start = time.perf_counter()
         try:
-            made = self._stages[key](state.query, state.hits)
+            result = self._stages[key](state.query, state.hits)
         except RagfaultError:
             raise
         except Exception as error:
             raise StageFailed(
-                f'the stage "{expression}" failed on the query "{state.query.text[:80]}": {type(error).__name__}: {error}'
+                f'the stage "{expression}" failed on the query "{state.query.text[:80]}": '
+                f"{type(error).__name__}: {error}"
             ) from error
         took = 1000 * (time.perf_counter() - start)
-        if len(made[0].failures) > len(state.query.failures):
+        if len(result[0].failures) > len(state.query.failures):
             # What passes in a search would here be measured, and kept, as what the stage is worth.
             raise StageFailed(
-                f'the stage "{expression}" failed on the query "{state.query.text[:80]}": {made[0].failures[-1]}'
+                f'the stage "{expression}" failed on the query "{state.query.text[:80]}": {result[0].failures[-1]}'
             )
-        return StageResult(*made), took
+        return StageResult(*result), took
 
     def _cache_step(
         self, step_key: str, question: TuningQuestion, state: StageResult, ms: float, key: str

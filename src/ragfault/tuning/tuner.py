@@ -83,34 +83,34 @@ def tune(  # noqa: PLR0913 - the options of one verb
     metric that cannot be tuned or a bound that cannot be read.
     """
     begin = time.monotonic()
-    wanted, bounds = parse_tuning_metric(metric), tuple(parse_bound(text) for text in subject_to)
+    tuning_metric, bounds = parse_tuning_metric(metric), tuple(parse_bound(text) for text in subject_to)
     until = None if budget is None else begin + (1 - HOLDOUT_BUDGET_SHARE) * parse_budget(budget)
     start, notes = _load_baseline(baseline), NoticeLog(notice)
-    bench = TrialRunner(TuningCache(None if cache is None else Path(cache), tuple(corpus)), wanted)
+    bench = TrialRunner(TuningCache(None if cache is None else Path(cache), tuple(corpus)), tuning_metric)
     gathered = gather_questions(questions, bench.cache.documents)
     notes.add(*gathered.notes)
     space = _restrict_space(space or default_space(), run, notes)
     parts = split_questions(gathered.questions, holdout, seed)
     bounds = _add_token_bound(bounds, bench, start, parts.selection, notes)
     bench.deadline = until
-    found = PipelineSearch(
+    search_result = PipelineSearch(
         bench, space, start, parts.selection, bounds, workers=workers, progress=progress
     ).run()
-    notes.lines += found.notes
+    notes.lines += search_result.notes
     charged, bench.deadline = bench.uncached_seconds, None
-    made = replace(
-        _measure_holdout(bench, found, start, parts, bounds, seed),
+    result = replace(
+        _measure_holdout(bench, search_result, start, parts, bounds, seed),
         grouped_by=gathered.grouped_by,
         notes=tuple(notes.lines),
         seconds=time.monotonic() - begin,
         uncached_seconds=charged,
     )
     bench.cache.flush()
-    return replace(made, summary=summarize_tuning(made))
+    return replace(result, summary=summarize_tuning(result))
 
 
 class NoticeLog:
-    """What is worth telling: told at once, and kept."""
+    """The notices of a run: passed on at once, and collected."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self.notify, self.lines = notify, list[str]()
@@ -129,7 +129,7 @@ def _add_token_bound(
     questions: Sequence[TuningQuestion],
     notes: NoticeLog,
 ) -> tuple[Bound, ...]:
-    """The bounds, with one on tokens in any case."""
+    """Return the bounds with a bound on tokens."""
     if any(bound.name == "tokens" for bound in bounds):
         return bounds
     bound = _bound_present_tokens(runner, start, questions)
@@ -140,13 +140,13 @@ def _add_token_bound(
 def _bound_present_tokens(
     runner: TrialRunner, start: PipelineConfig, questions: Sequence[TuningQuestion]
 ) -> Bound:
-    """The tokens that the present configuration leaves, rounded up: with more text every chunking finds more."""
+    """Return the tokens of the present configuration, rounded up: with more text any chunking retrieves more."""
     tokens = compute_figure("tokens", runner.measure(start, questions))
     return Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))
 
 
 def _load_baseline(baseline: PipelineConfig | str | Path | None) -> PipelineConfig:
-    """The present configuration; where none is given, BM25 over pieces of 512 tokens."""
+    """Return the present configuration; by default BM25 over chunks of 512 tokens."""
     if baseline is None:
         return DEFAULT_BASELINE
     if isinstance(baseline, PipelineConfig):
@@ -156,7 +156,7 @@ def _load_baseline(baseline: PipelineConfig | str | Path | None) -> PipelineConf
 
 
 def make_plain_bm25(config: PipelineConfig) -> PipelineConfig:
-    """Plain BM25 over the same chunks.
+    """Return plain BM25 over the same chunks.
 
     >>> make_plain_bm25(PipelineConfig(embedder="latent", stages={"find": "hybrid", "select": "top(5)"})).stages
     {'retrieve': 'sparse(k=50)', 'select': 'top(5)'}
@@ -167,23 +167,25 @@ def make_plain_bm25(config: PipelineConfig) -> PipelineConfig:
 
 
 def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: NoticeLog) -> SearchSpace:
-    """The space, checked, as far as a run's diagnosis blames it."""
+    """Return the checked search space, restricted to the phases that a run's diagnosis blames."""
     check_space(space)
     if run is None:
         return space
-    held = run if isinstance(run, Run) else Run.open(run)
-    found = suggest_remedies(held)
-    phases: tuple[TuningPhase, ...] = select_phases(found)
-    said = ", ".join(f"{one.kind.replace('_', ' ')} on {one.share.mean:.0%} of traces" for one in found[:4])
+    opened = run if isinstance(run, Run) else Run.open(run)
+    remedies = suggest_remedies(opened)
+    phases: tuple[TuningPhase, ...] = select_phases(remedies)
+    summary = ", ".join(
+        f"{remedy.kind.replace('_', ' ')} on {remedy.share.mean:.0%} of traces" for remedy in remedies[:4]
+    )
     if not phases:
         notes.add(
-            f"the diagnosis of {held.path} blames nothing that retrieval could mend ({said or 'no problem'}): "
+            f"the diagnosis of {opened.path} blames nothing that retrieval could fix ({summary or 'no problem'}): "
             "every phase is searched"
         )
         return space
     left = [phase for phase in TUNING_PHASES if phase not in phases]
     rest = f"; left as they are: {', '.join(left)}" if left else ""
-    notes.add(f"searched, as the diagnosis of {held.path} has it ({said}): {', '.join(phases)}{rest}")
+    notes.add(f"searched, as the diagnosis of {opened.path} has it ({summary}): {', '.join(phases)}{rest}")
     return replace(space, phases=phases)
 
 
@@ -195,7 +197,7 @@ def _measure_holdout(
     bounds: tuple[Bound, ...],
     seed: int,
 ) -> TuningResult:
-    """The choice, measured on the held-out questions."""
+    """Measure the chosen configuration on the holdout questions."""
     recipe, plain = search_result.config, make_plain_bm25(start)
     if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain, parts.selection)):
         # What is held against it keeps to the bound; so does it.

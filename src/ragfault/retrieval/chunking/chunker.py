@@ -28,7 +28,7 @@ from ragfault.retrieval.embedders import load_embedder
 
 CHUNKER_KINDS: dict[str, Callable[[str, TextBlocks], PartBoundaries] | None] = {
     "fixed": None,
-    "sentences": lambda text, found: PartBoundaries([]),  # noqa: ARG005
+    "sentences": lambda text, blocks: PartBoundaries([]),  # noqa: ARG005
     "recursive": structure.locate_recursive,
     "semantic": None,
     "pairs": structure.locate_pairs,
@@ -103,7 +103,7 @@ class Chunker:
             raise UsageError(f"{self.kind} takes no embedder; semantic does.")
 
     def __call__(self, document: Document) -> tuple[Chunk, ...]:
-        """The chunks of a document."""
+        """Return the chunks of a document."""
         tokens = TokenOffsets(document.text)
         if not len(tokens):
             return ()
@@ -116,9 +116,9 @@ class Chunker:
         >>> Chunker("pairs", 384, 48).expression
         'pairs(384, overlap=48)'
         """
-        said = {"overlap": self.overlap, "apart": self.apart, "embedder": self.model}
+        options = {"overlap": self.overlap, "apart": self.apart, "embedder": self.model}
         return format_expression(
-            self.kind, [self.size], {name: value for name, value in said.items() if value}
+            self.kind, [self.size], {name: value for name, value in options.items() if value}
         )
 
     @property
@@ -132,7 +132,7 @@ class Chunker:
 
 
 def _build_chunks(document: Document, tokens: TokenOffsets, parts: Iterator[DocumentPart]) -> Iterator[Chunk]:
-    """The records of the chunks."""
+    """Return the chunk records."""
     seen: dict[str, int] = {}
     for piece, table in parts:
         start, end = tokens.starts[piece.start], tokens.ends[piece.end - 1]
@@ -151,16 +151,16 @@ def _build_chunks(document: Document, tokens: TokenOffsets, parts: Iterator[Docu
 
 
 def _split_document(chunker: Chunker, text: str, tokens: TokenOffsets) -> Iterator[DocumentPart]:
-    """The pieces of a text in their order."""
-    whole = TokenSpan(0, len(tokens))
+    """Return the spans of the chunks of a text, in order."""
+    span = TokenSpan(0, len(tokens))
     if chunker.kind == "fixed":
-        for piece in _slide_windows(whole.end, chunker.size, chunker.overlap):
+        for piece in _slide_windows(span.end, chunker.size, chunker.overlap):
             yield DocumentPart(piece, is_table=False)
         return
-    found = parse_blocks(text)
-    way, apart, level = _plan_division(chunker, text, tokens, found)
+    blocks = parse_blocks(text)
+    way, apart, level = _plan_division(chunker, text, tokens, blocks)
     for run, table in _separate_tables(
-        whole, [(tokens.token_at(start), tokens.token_at(end)) for start, end in found.tables]
+        span, [(tokens.token_at(start), tokens.token_at(end)) for start, end in blocks.tables]
     ):
         if table:
             yield from (
@@ -173,7 +173,7 @@ def _split_document(chunker: Chunker, text: str, tokens: TokenOffsets) -> Iterat
 
 
 def _slide_windows(end: int, size: int, overlap: int) -> Iterator[TokenSpan]:
-    """Windows of one size, each but the first beginning `overlap` tokens before the end of the one before it."""
+    """Return windows of one size; each begins `overlap` tokens before the end of the one before it."""
     start = 0
     while start + size < end:
         yield TokenSpan(start, start + size)
@@ -182,7 +182,7 @@ def _slide_windows(end: int, size: int, overlap: int) -> Iterator[TokenSpan]:
 
 
 def _separate_tables(span: TokenSpan, tables: list[tuple[int, int]]) -> Iterator[tuple[TokenSpan, bool]]:
-    """Tables and what lies between them."""
+    """Return tables and the text between them."""
     place = span.start
     for start, end in tables:
         if place < start:
@@ -195,7 +195,7 @@ def _separate_tables(span: TokenSpan, tables: list[tuple[int, int]]) -> Iterator
 
 
 def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -> list[TokenSpan]:
-    """A table as a whole, or rows of one that is much too long."""
+    """Return a table as one span, or spans of rows where it is much too long."""
     if table.end - table.start <= MAX_TABLE_FACTOR * size:
         return [table]
     first, last = tokens.starts[table.start], tokens.ends[table.end - 1]
@@ -206,7 +206,7 @@ def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -
 def _plan_division(
     chunker: Chunker, text: str, tokens: TokenOffsets, blocks: TextBlocks
 ) -> tuple[Callable[[TokenSpan], list[TokenSpan]], BreakFinder, BreakFinder]:
-    """How a chunker divides a run, which of its parts stay apart, and at what a piece may begin that reaches back."""
+    """Return how a chunker divides a run, which parts stay separate, and where an overlap may begin."""
     room = chunker.size - chunker.overlap
     read = make_sentence_finder(text, tokens)
     if chunker.kind == "semantic":
@@ -214,14 +214,14 @@ def _plan_division(
     parts = CHUNKER_KINDS[chunker.kind]
     assert parts is not None
     marked = parts(text, blocks)
-    held = set(tokens.tokens_at(_locate_line_end(text, place) for place in marked.titles))
+    title_tokens = set(tokens.tokens_at(_locate_line_end(text, place) for place in marked.titles))
     levels = [
-        make_break_finder([place for place in tokens.tokens_at(places) if place not in held])
+        make_break_finder([place for place in tokens.tokens_at(places) if place not in title_tokens])
         for places in marked.levels
         if places
     ]
     apart = levels[0] if chunker.apart and levels else make_break_finder([])
-    loose: BreakFinder = lambda start, end: [place for place in read(start, end) if place not in held]  # noqa: E731
+    loose: BreakFinder = lambda start, end: [place for place in read(start, end) if place not in title_tokens]  # noqa: E731
     return make_divider([*levels, loose], room), apart, read
 
 
@@ -233,15 +233,15 @@ def _locate_line_end(text: str, place: int) -> int:
 def _plan_semantic_division(
     chunker: Chunker, text: str, tokens: TokenOffsets, blocks: TextBlocks
 ) -> Callable[[TokenSpan], list[TokenSpan]]:
-    """The way of `semantic`: at a heading, else where the text turns to something else."""
+    """Return the divider of `semantic`: at headings, else where the topic shifts."""
     begun = [0, *make_sentence_finder(text, tokens)(0, len(tokens))]
     headings = set(tokens.tokens_at(place for place, _ in blocks.headings))
     begun = sorted({*begun, *(place for place in headings if place < len(tokens))})
     ends = [*begun[1:], len(tokens)]
     if len(tokens) <= chunker.size:
         return make_semantic_divider([], {}, chunker.size)
-    said = [text[tokens.starts[a] : tokens.ends[b - 1]] for a, b in zip(begun, ends, strict=True)]
-    strength = dict(zip(begun[1:], measure_topic_shifts(said, chunker.embedder), strict=True))
+    sentences = [text[tokens.starts[a] : tokens.ends[b - 1]] for a, b in zip(begun, ends, strict=True)]
+    strength = dict(zip(begun[1:], measure_topic_shifts(sentences, chunker.embedder), strict=True))
     strength |= {place: strength[place] + 1 for place in headings if place in strength}
     return make_semantic_divider(begun, strength, chunker.size - chunker.overlap)
 
@@ -262,7 +262,7 @@ CHUNKER_PARAMETERS = ("size", "overlap", "apart", "embedder")
 
 
 def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = None) -> Chunker:
-    """The chunker that a text describes: a kind or a type of document, then its parameters.
+    """Return the chunker of an expression: a kind or a type of document with its parameters.
 
     `KIND(size, overlap=…, apart=true, embedder=NAME)`. The size is in tokens (512 where it is left out); the overlap in
     tokens, or below 1 a share of the size. Of a type of document (technical, legal, faq, papers, chat) each parameter
@@ -270,7 +270,7 @@ def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = N
 
     Raises UnknownName for a kind or parameter that does not exist, UsageError for what cannot be read or cannot be.
 
-    >>> load_chunker("fixed(512, overlap=64)").expression, load_chunker("faq").expression, load_chunker("legal(800)").expression
+    >>> tuple(load_chunker(text).expression for text in ("fixed(512, overlap=64)", "faq", "legal(800)"))
     ('fixed(512, overlap=64)', 'pairs(384, overlap=48)', 'clauses(800, overlap=180)')
     >>> load_chunker("recursiv(800)")
     Traceback (most recent call last):

@@ -19,35 +19,35 @@ Array = np.ndarray[Any, Any]
 
 
 def measure_topic_shifts(texts: Sequence[str], embedder: Embedder | None = None) -> list[float]:
-    """For each sentence but the first how far it and the two after it are from the three before it, in [0, 1].
+    """Return the distance of each sentence but the first, with the two after it, from the three before, in [0, 1].
 
     Half of 1 less the cosine of the sums of their vectors; 0.5 where one side says nothing.
     """
     embed = embed_word_vectors if embedder is None else embedder.embed
-    found: list[float] = []
+    shifts: list[float] = []
     for first in range(1, len(texts), SENTENCE_BATCH):
         last = min(first + SENTENCE_BATCH, len(texts))
         low, high = max(first - CONTEXT_SENTENCES, 0), min(last - 1 + CONTEXT_SENTENCES, len(texts))
         rows = np.asarray(embed(texts[low:high]), np.float32)
-        found += _compute_distances(rows, np.arange(first - low, last - low))
-    return found
+        shifts += _compute_distances(rows, np.arange(first - low, last - low))
+    return shifts
 
 
 def _compute_distances(rows: Array, places: Array) -> list[float]:
-    """How far the rows from some places on are from those before."""
+    """Return the distance of the rows from each position on from the rows before."""
     sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0, dtype=np.float64)])
     left = sums[places] - sums[np.maximum(places - CONTEXT_SENTENCES, 0)]
     right = sums[np.minimum(places + CONTEXT_SENTENCES, len(rows))] - sums[places]
     scale = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     cosine = (left * right).sum(axis=1) / np.where(scale > 0, scale, 1)
-    found: list[float] = np.round((1 - np.where(scale > 0, cosine, 0)) / 2, 6).tolist()
-    return found
+    distances: list[float] = np.round((1 - np.where(scale > 0, cosine, 0)) / 2, 6).tolist()
+    return distances
 
 
 def make_semantic_divider(
     breaks: Sequence[int], strengths: dict[int, float], max_tokens: int
 ) -> Callable[[TokenSpan], list[TokenSpan]]:
-    """The way to divide a run of tokens into pieces of at most `room`, at the strongest break in their second half.
+    """Return the divider into spans of at most `max_tokens`, at the strongest break in their second half.
 
     Equal breaks: the later one; no break in the second half: the last before; none at all: when it is full.
 
@@ -56,10 +56,10 @@ def make_semantic_divider(
     """
     known = make_break_finder(breaks)
 
-    def way(whole: TokenSpan) -> list[TokenSpan]:
+    def way(span: TokenSpan) -> list[TokenSpan]:
         pieces: list[TokenSpan] = []
-        start = whole.start
-        while whole.end - start > max_tokens:
+        start = span.start
+        while span.end - start > max_tokens:
             open_ = known(start, start + max_tokens + 1)
             late = [place for place in open_ if place - start >= (max_tokens + 1) // 2]
             if late:
@@ -68,6 +68,6 @@ def make_semantic_divider(
                 end = open_[-1] if open_ else start + max_tokens
             pieces.append(TokenSpan(start, end))
             start = end
-        return [*pieces, TokenSpan(start, whole.end)]
+        return [*pieces, TokenSpan(start, span.end)]
 
     return way

@@ -30,7 +30,7 @@ class TextBlocks(NamedTuple):
 
 
 def iterate_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with the place where it begins."""
+    """Iterate over lines with their offsets."""
     place = 0
     for line in text.split("\n"):
         yield place, line
@@ -38,9 +38,9 @@ def iterate_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parse_blocks(text: str) -> TextBlocks:
-    """The blocks of a text, by the marks of Markdown (also `Title` over a rule, and `== Title ==`).
+    r"""Return the blocks of a text, by Markdown syntax (also `Title` over a rule, and `== Title ==`).
 
-    >>> parse_blocks("# Fares\\n\\nBy length.\\n\\n| Car | 20 |\\n|---|---|\\n| Van | 30 |\\n\\n- dogs\\n- cats\\n")
+    >>> parse_blocks("# Fares\n\nBy length.\n\n| Car | 20 |\n|---|---|\n| Van | 30 |\n\n- dogs\n- cats\n")
     TextBlocks(headings=[(0, 1)], paragraphs=[0, 21, 58], items=[58, 65], tables=[(21, 56)])
     """
     reader = _BlockReader()
@@ -92,7 +92,7 @@ class _BlockReader:
             self.after_blank = True
 
     def continue_table(self, place: int, line: str) -> bool:
-        """Whether the line still belongs to the table; ends the table where it does not."""
+        """Return True while the line belongs to the table; end the table otherwise."""
         if self.html_table:
             if "</table" in line.lower():
                 self.end_table(place + len(line))
@@ -139,7 +139,7 @@ class _BlockReader:
             self.begin_paragraph(place)
 
     def is_underline(self, stripped: str) -> bool:
-        """Whether a rule makes a heading of the line before it."""
+        """Return True for a rule that turns the line before it into a heading."""
         return (
             len(stripped) >= 3
             and not self.after_blank
@@ -166,7 +166,7 @@ class _BlockReader:
 
 
 def parse_json_levels(text: str) -> list[list[int]] | None:
-    """Where members of a JSON document begin that follow another one, by their depth; None where the text is no JSON.
+    """Return the offsets of members of a JSON document after the first, by depth; None for other texts.
 
     >>> parse_json_levels('{"a": [1, 2], "b": 3}')
     [[14], [10], [], [], [], []]
@@ -231,7 +231,7 @@ SPEAKER_ROLES = frozenset(
 
 
 def locate_recursive(text: str, blocks: TextBlocks) -> PartBoundaries:
-    """Headings from the highest on, paragraphs, list items; of a JSON document its members by their depth."""
+    """Return headings by level, paragraphs and list items; of a JSON document its members by depth."""
     levels = parse_json_levels(text) or [*_group_by_depth(blocks.headings), blocks.paragraphs, blocks.items]
     return PartBoundaries(levels, _list_headings(blocks))
 
@@ -241,12 +241,12 @@ def _list_headings(blocks: TextBlocks) -> list[int]:
 
 
 def _group_by_depth(headings: Sequence[tuple[int, int]]) -> BreakLevels:
-    """For each depth of a heading those at most so deep."""
+    """Return for each depth the headings of at most this depth."""
     return [[place for place, depth in headings if depth <= most] for most in range(1, MAX_DEPTH + 1)]
 
 
 def locate_sections(text: str, blocks: TextBlocks) -> PartBoundaries:
-    """Sections of a paper: by its headings, or by numbered and customary titles where it marks none as such.
+    """Return the sections of a paper: by headings, else by numbered and customary titles.
 
     The first level is the highest of which there are two.
     """
@@ -258,7 +258,7 @@ def locate_sections(text: str, blocks: TextBlocks) -> PartBoundaries:
 
 
 def _detect_titles(text: str) -> list[tuple[int, int]]:
-    """Titles of sections in plain text, with their depth: a short line by itself that is numbered or customary."""
+    """Return section titles in plain text with their depth: short lines that are numbered or customary."""
     titles: list[tuple[int, int]] = []
     fresh = True
     for place, line in iterate_lines(text):
@@ -274,7 +274,7 @@ def _detect_titles(text: str) -> list[tuple[int, int]]:
 
 
 def locate_pairs(text: str, blocks: TextBlocks) -> PartBoundaries:
-    """Questions with the answers below them, headings of groups of them before.
+    """Return questions with the answers below them, after the headings of their groups.
 
     Questions are lines that are labelled so; where there are no two of these, headings that end in a question mark;
     else any line after an empty one that does.
@@ -292,13 +292,13 @@ def locate_pairs(text: str, blocks: TextBlocks) -> PartBoundaries:
             if bare.endswith(("?", "？")):
                 (titled if place in headed else asked if fresh else []).append(place)
         fresh = not bare
-    questions = next((each for each in (labelled, titled) if len(each) > 1), sorted(titled + asked))
+    questions = next((places for places in (labelled, titled) if len(places) > 1), sorted(titled + asked))
     starts = sorted({*questions, *(headed.difference(titled) if questions else ())})
     return PartBoundaries([starts, blocks.paragraphs, blocks.items], [*_list_headings(blocks), *questions])
 
 
 def locate_clauses(text: str, blocks: TextBlocks) -> PartBoundaries:
-    """Articles and headings, then clauses by how deep they are numbered: 1., 1.1, 1.1.1, (a), (i)."""
+    """Return articles and headings, then clauses by the depth of their number: 1., 1.1, 1.1.1, (a), (i)."""
     levels: BreakLevels = [[] for _ in range(7)]
     levels[0] += _list_headings(blocks)
     for place, line in iterate_lines(text):
@@ -317,7 +317,7 @@ def locate_clauses(text: str, blocks: TextBlocks) -> PartBoundaries:
 
 
 def locate_turns(text: str, blocks: TextBlocks) -> PartBoundaries:
-    """Turns of a chat: lines that begin with who speaks, who is a customary role or speaks at least twice."""
+    """Return the turns of a chat: lines that begin with a speaker, by a customary role or a repeated name."""
     spoken: list[tuple[int, str]] = []
     for place, line in iterate_lines(text):
         bare = line.lstrip(LINE_DECORATION)

@@ -27,9 +27,9 @@ class TokenOffsets:
     """Where each token of a text begins and ends; every character but white space is in one."""
 
     def __init__(self, text: str) -> None:
-        found = TOKEN_PATTERN.findall(text.rstrip())
-        bare = np.fromiter((len(token.lstrip()) for token in found), np.int64, len(found))
-        ends = np.cumsum(np.fromiter(map(len, found), np.int64, len(found)))
+        lengths = TOKEN_PATTERN.findall(text.rstrip())
+        bare = np.fromiter((len(token.lstrip()) for token in lengths), np.int64, len(lengths))
+        ends = np.cumsum(np.fromiter(map(len, lengths), np.int64, len(lengths)))
         self.ends: list[int] = ends.tolist()
         self.starts: list[int] = (ends - bare).tolist()
 
@@ -37,16 +37,16 @@ class TokenOffsets:
         return len(self.starts)
 
     def token_at(self, place: int) -> int:
-        """The number of the first token that begins at a character or after it."""
+        """Return the number of the first token that begins at or after an offset."""
         return bisect_left(self.starts, place)
 
     def tokens_at(self, characters: Iterable[int]) -> list[int]:
-        """The numbers of the tokens that begin at some characters or after them, in order and each once."""
+        """Return the distinct numbers of the tokens that begin at or after some offsets, in order."""
         return sorted({self.token_at(place) for place in characters})
 
 
 def count_tokens(text: str) -> int:
-    """How many tokens a text has: its words and its signs.
+    """Return the number of tokens of a text: words and signs.
 
     English prose has 0.92 to 0.97 times as many of them as word pieces of MiniLM (three corpora: articles, a speech,
     reports), and 4.6 to 5.1 characters in each; to be sure not to pass the limit of a model, ask for a tenth less.
@@ -74,7 +74,7 @@ BreakFinder = Callable[[int, int], Sequence[int]]
 
 
 def make_break_finder(breaks: Sequence[int]) -> BreakFinder:
-    """The level of breaks that are known.
+    """Return the finder of known breaks.
 
     >>> make_break_finder([3, 5, 9])(3, 9)
     [5]
@@ -83,21 +83,21 @@ def make_break_finder(breaks: Sequence[int]) -> BreakFinder:
 
 
 def make_sentence_finder(text: str, tokens: TokenOffsets) -> BreakFinder:
-    """The level of sentences, which are looked for where they are asked for."""
+    """Return the finder of sentence breaks, which are computed on demand."""
 
     def level(start: int, end: int) -> Sequence[int]:
-        found = tokens.tokens_at(
+        breaks = tokens.tokens_at(
             begin + first
             for begin, stop in split_paragraphs(text, tokens.starts[start], tokens.ends[end - 1])
             for first, _ in split_sentences(text[begin:stop])
         )
-        return [place for place in found if start < place < end]
+        return [place for place in breaks if start < place < end]
 
     return level
 
 
 def split_paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Paragraphs, and of one longer than `STRETCH` parts that end at white space where there is any."""
+    """Iterate over paragraphs; one longer than `STRETCH` is split at white space where possible."""
     gaps = [match.start() for match in PARAGRAPH_GAP.finditer(text, start, end)]
     for left, right in pairwise([start, *gaps, end]):
         begin = left
@@ -110,7 +110,7 @@ def split_paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int
 
 
 def make_divider(finders: Sequence[BreakFinder], max_tokens: int) -> Callable[[TokenSpan], list[TokenSpan]]:
-    """The way to divide a run of tokens into pieces of at most `room`: at the breaks of the first level that has any.
+    """Return the divider into spans of at most `max_tokens`, at the breaks of the first finder with any.
 
     Neighbouring parts that fit into one piece stay together; a part that fits in none is divided at the next level, and
     after the last one anywhere.
@@ -126,23 +126,23 @@ def make_divider(finders: Sequence[BreakFinder], max_tokens: int) -> Callable[[T
         for below, level in enumerate(finders[depth:], depth + 1):
             breaks = level(start, end)
             if breaks:
-                each = map(TokenSpan._make, pairwise([start, *breaks, end]))
-                return [one for run in _merge_spans(each, max_tokens) for one in parts(run, below)]
+                spans = map(TokenSpan._make, pairwise([start, *breaks, end]))
+                return [part for run in _merge_spans(spans, max_tokens) for part in parts(run, below)]
         return [TokenSpan(place, min(place + max_tokens, end)) for place in range(start, end, max_tokens)]
 
     return lambda piece: parts(piece, 0)
 
 
 def _merge_spans(spans: Iterator[TokenSpan], max_tokens: int) -> Iterator[TokenSpan]:
-    """Parts, with those neighbours put together that fit into one piece."""
-    held = next(spans)
+    """Return spans, merging neighbors that fit into one."""
+    current = next(spans)
     for part in spans:
-        if part.end - held.start <= max_tokens:
-            held = TokenSpan(held.start, part.end)
+        if part.end - current.start <= max_tokens:
+            current = TokenSpan(current.start, part.end)
         else:
-            yield held
-            held = part
-    yield held
+            yield current
+            current = part
+    yield current
 
 
 def split_with_overlap(
@@ -152,7 +152,7 @@ def split_with_overlap(
     divider: Callable[[TokenSpan], list[TokenSpan]],
     overlap_breaks: BreakFinder,
 ) -> list[TokenSpan]:
-    """The pieces of a run of tokens, each but the first reaching back over the end of the one before it.
+    """Return the spans of a run of tokens, each but the first overlapping the end of the one before it.
 
     `way` divides into pieces of at most `size - overlap`. A piece reaches back to the first break of `level` among the
     `overlap` tokens before it, and over all of these where that would be less than half of them; but never
@@ -173,7 +173,7 @@ def split_with_overlap(
 
 
 def _extend_back(low: int, start: int, overlap_breaks: BreakFinder) -> int:
-    """Where a piece begins that may reach back as far as `low`."""
+    """Return the start of a span that may reach back to `low`."""
     if low <= 0:
         return low
     first = next(iter(overlap_breaks(low - 1, start)), low)

@@ -20,7 +20,7 @@ EMBEDDERS = {
 
 
 def load_embedder(name: str = "latent", **options: Any) -> Embedder:
-    """The embedder of a name, made with its options.
+    """Return the embedder of a name with its options.
 
     "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm stands on,
     "sentence:MODEL" one of sentence-transformers, "endpoint:MODEL" one behind an OpenAI-compatible address.
@@ -35,5 +35,5 @@ def load_embedder(name: str = "latent", **options: Any) -> Embedder:
     if kind not in EMBEDDERS:
         raise UnknownName("embedder", name, EMBEDDERS)
     room, _, maker = EMBEDDERS[kind].partition(":")
-    made: Embedder = getattr(import_module(room), maker)(*([model] if colon else []), **options)
-    return made
+    embedder: Embedder = getattr(import_module(room), maker)(*([model] if colon else []), **options)
+    return embedder

@@ -60,15 +60,15 @@ class EndpointEmbedder:
         return self._dimensions
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:
-        """A row of length 1 for each text. Raises ServiceFailed where the service does not give them all."""
+        """Return a row of length 1 for each text. Raises ServiceFailed for an incomplete reply."""
         before = self._prefix if query else self._passage
         rows: list[list[float]] = []
         for at in range(0, len(texts), REQUEST_BATCH):
             rows += self._embed_batch([before + text for text in texts[at : at + REQUEST_BATCH]])
-        made = np.array(rows, np.float32).reshape(len(texts), -1)
+        vectors = np.array(rows, np.float32).reshape(len(texts), -1)
         if len(texts):
-            self._dimensions = made.shape[1]
-        return normalize_rows(made)
+            self._dimensions = vectors.shape[1]
+        return normalize_rows(vectors)
 
     def _embed_batch(self, texts: list[str]) -> list[list[float]]:
         asked = [text if text.strip() else " " for text in texts]
@@ -77,12 +77,14 @@ class EndpointEmbedder:
             body["dimensions"] = self._requested_dimensions
         answer = post_json(f"{self._base_url}/embeddings", body, key=self._read_key())
         try:
-            found = {int(row["index"]): [float(one) for one in row["embedding"]] for row in answer["data"]}
+            vectors = {
+                int(row["index"]): [float(number) for number in row["embedding"]] for row in answer["data"]
+            }
         except (KeyError, TypeError, ValueError):
             raise ServiceFailed(f"{self.model} answered in a shape that is not that of embeddings.") from None
-        if found.keys() != set(range(len(texts))) or len({len(row) for row in found.values()}) != 1:
-            raise ServiceFailed(f"{self.model} embedded {len(found)} texts, and {len(texts)} were sent.")
-        return [found[place] for place in range(len(texts))]
+        if vectors.keys() != set(range(len(texts))) or len({len(row) for row in vectors.values()}) != 1:
+            raise ServiceFailed(f"{self.model} embedded {len(vectors)} texts, and {len(texts)} were sent.")
+        return [vectors[place] for place in range(len(texts))]
 
     def _read_key(self) -> str:
         import os

@@ -82,7 +82,7 @@ class LatentEmbedder:
         return self
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:  # noqa: ARG002
-        """A row of length 1 for each text, zeros for one without a known word. Raises UsageError before `fit`."""
+        """Return a row of length 1 for each text, zeros without a known word. Raises UsageError before `fit`."""
         if not self._digest:
             raise UsageError("the latent embedder has seen no corpus yet. Fit it first: embedder.fit(texts)")
         rows = self._build_rows([Counter(split_words(text)) for text in texts]) @ self._projection
@@ -101,30 +101,30 @@ class LatentEmbedder:
 
     @classmethod
     def open(cls, path: str | Path) -> LatentEmbedder:
-        """What was kept in a file."""
-        with np.load(Path(path), allow_pickle=False) as held:
-            made = cls(int(held["wanted"]), int(held["seed"]))
-            made._word_columns = {word: place for place, word in enumerate(held["words"].tolist())}
-            made._idf, made._projection = held["rarity"], held["turn"]
-        made._digest = made._compute_digest()
-        return made
+        """Load the embedder from a file."""
+        with np.load(Path(path), allow_pickle=False) as arrays:
+            embedder = cls(int(arrays["wanted"]), int(arrays["seed"]))
+            embedder._word_columns = {word: place for place, word in enumerate(arrays["words"].tolist())}
+            embedder._idf, embedder._projection = arrays["rarity"], arrays["turn"]
+        embedder._digest = embedder._compute_digest()
+        return embedder
 
     def _build_rows(self, counted: Sequence[Counter[str]]) -> csr_matrix:
-        """TF-IDF rows of length 1: (1 + log count) × rarity."""
+        """Return TF-IDF rows of length 1: (1 + log count) × IDF."""
         try:
             from scipy.sparse import csr_matrix
         except ImportError:
             raise MissingExtra("the embedder latent", "retrieval") from None
         places, values, ends = [], [], [0]
         for counts in counted:
-            held = [
+            word_counts = [
                 (self._word_columns[word], count)
                 for word, count in counts.items()
                 if word in self._word_columns
             ]
-            weights = [(1 + math.log(count)) * float(self._idf[place]) for place, count in held]
+            weights = [(1 + math.log(count)) * float(self._idf[place]) for place, count in word_counts]
             length = math.sqrt(sum(weight * weight for weight in weights)) or 1.0
-            places += [place for place, _ in held]
+            places += [place for place, _ in word_counts]
             values += [weight / length for weight in weights]
             ends.append(len(places))
         shape = (len(counted), len(self._word_columns))
@@ -133,14 +133,14 @@ class LatentEmbedder:
         )
 
     def _compute_digest(self) -> str:
-        """Of the words and their rarity, which are the same on every machine, unlike the last digits of the axes."""
-        whole = hashlib.sha256("\n".join(self._word_columns).encode())
-        whole.update(np.round(self._idf, 4).astype("<f4").tobytes())
-        return whole.hexdigest()[:8]
+        """Return a digest of the words and their IDF, which do not depend on the machine, unlike the axes."""
+        digest = hashlib.sha256("\n".join(self._word_columns).encode())
+        digest.update(np.round(self._idf, 4).astype("<f4").tobytes())
+        return digest.hexdigest()[:8]
 
 
 def _compute_axes(rows: csr_matrix, dimensions: int, seed: int) -> Array:
-    """The right singular vectors of the largest singular values, by a randomised range finder, with fixed signs."""
+    """Return the right singular vectors of the largest singular values, by a randomized range finder."""
     width = min(dimensions + EXTRA_DIMENSIONS, *rows.shape)
     turn = np.random.default_rng(seed).standard_normal((rows.shape[1], width)).astype(np.float32)
     for _ in range(POWER_ITERATIONS):

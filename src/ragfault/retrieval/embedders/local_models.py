@@ -39,17 +39,17 @@ class MiniLMEmbedder:
         return f"minilm/2 weights={load_delta().base_digest[:8]}"
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:  # noqa: ARG002
-        """A row of length 1 for each text, zeros for one without a token."""
-        each = [encode_text(self._tokenizer, text) for text in texts]
-        found = self._model.embed([row for rows in each for row in rows])
-        made = np.zeros((len(texts), self.dimensions), np.float32)
+        """Return a row of length 1 for each text, zeros for one without a token."""
+        encoded = [encode_text(self._tokenizer, text) for text in texts]
+        vectors = self._model.embed([row for rows in encoded for row in rows])
+        means = np.zeros((len(texts), self.dimensions), np.float32)
         at = 0
-        for place, rows in enumerate(each):
+        for place, rows in enumerate(encoded):
             if rows:
                 tokens = [len(row.ids) for row in rows]
-                made[place] = np.average(found[at : at + len(rows)], axis=0, weights=tokens)
+                means[place] = np.average(vectors[at : at + len(rows)], axis=0, weights=tokens)
             at += len(rows)
-        return normalize_rows(made)
+        return normalize_rows(means)
 
 
 class SentenceEmbedder:
@@ -81,7 +81,7 @@ class SentenceEmbedder:
         return int(self._encoder.get_sentence_embedding_dimension())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Array:
-        """A row of length 1 for each text."""
+        """Return a row of length 1 for each text."""
         before = self._prefix if query else self._passage
-        made = self._encoder.encode([before + text for text in texts], show_progress_bar=False)
-        return normalize_rows(np.asarray(made, np.float32).reshape(len(texts), -1))
+        vectors = self._encoder.encode([before + text for text in texts], show_progress_bar=False)
+        return normalize_rows(np.asarray(vectors, np.float32).reshape(len(texts), -1))

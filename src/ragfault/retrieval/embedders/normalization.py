@@ -8,7 +8,7 @@ import numpy as np
 
 
 def normalize_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Rows over their length; a row of nothing stays zeros."""
+    """Return rows divided by their length; rows of zeros stay zeros."""
     length = np.linalg.norm(rows, axis=1, keepdims=True)
-    made: np.ndarray[Any, Any] = np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-9)
-    return made
+    normalized: np.ndarray[Any, Any] = np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-9)
+    return normalized

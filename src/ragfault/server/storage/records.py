@@ -32,7 +32,7 @@ class StoredRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TraceOutcome(Protocol):
-    """A trace with what a judge saw in it and what metrics made of that; `ragfault.evaluation.online.ScoredTrace` is one."""
+    """A trace with its verdicts and scores, such as `ragfault.evaluation.online.ScoredTrace`."""
 
     @property
     def trace(self) -> Trace: ...
@@ -43,7 +43,7 @@ class TraceOutcome(Protocol):
 
 
 class SampleDraw(Protocol):
-    """What became of a trace in the draw for a better judge; `ragfault.evaluation.online.sampling.SamplingDraw` is one."""
+    """The draw of a trace for a stronger judge, such as `ragfault.evaluation.online.sampling.SamplingDraw`."""
 
     @property
     def trace(self) -> str: ...
@@ -188,7 +188,7 @@ class AccessToken(StoredRecord, frozen=True, kw_only=True):
 
 
 class EventCount(NamedTuple):
-    """How often something happened within a minute: "dropped", "rejected", "repeated" …"""
+    """A number of events within a minute, such as "dropped", "rejected" or "repeated"."""
 
     name: str
     minute: int
@@ -288,12 +288,12 @@ def check_page_limit(selection: TraceSelection) -> None:
 
 
 def encode_page_key(value: float, number: int) -> str:
-    """The key of a line, as text."""
+    """Return the page key of a row."""
     return base64.urlsafe_b64encode(msgspec.json.encode([value, number])).decode().rstrip("=")
 
 
 def decode_page_key(text: str) -> tuple[float, int]:
-    """The key that a text is."""
+    """Return the value and number of a page key. Raises UsageError for an invalid one."""
     try:
         packed = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
         value, number = msgspec.json.decode(packed, type=tuple[float, int])
@@ -307,7 +307,7 @@ def decode_page_key(text: str) -> tuple[float, int]:
 
 
 def build_summary(row: tuple[Any, ...], state: TraceState | None, values: dict[str, float]) -> TraceSummary:
-    """A line of a row of number, id, time, route, model, query, answer, error."""
+    """Return a summary of a row: number, id, time, route, model, query, answer, error."""
     _, id, time, route, model, query, answer, error = row
     return TraceSummary(
         id=id,

@@ -62,8 +62,8 @@ def export_run(
     """
     out = resolve_output(out)
     check_free(out, force=force)
-    found = _survey_selection(store, selection)
-    waiting = store.count_traces(msgspec.structs.replace(selection, judge=None)) - found.traces
+    survey = _survey_selection(store, selection)
+    waiting = store.count_traces(msgspec.structs.replace(selection, judge=None)) - survey.traces
     if waiting > 0:
         notice(f"{waiting:,} traces are left out: they wait to be judged, or another judge saw them")
     with convert_write_errors(out):
@@ -74,13 +74,13 @@ def export_run(
     ):
         draft = Path(folder, "run")
         draft.mkdir()
-        tables = _write_tables(store, selection, found, draft)
+        tables = _write_tables(store, selection, survey, draft)
         plan = RunPlan(
             ragfault=__version__,
-            judge=found.judge,
-            metrics=found.measures,
-            fingerprint=found.fingerprint,
-            traces=found.traces,
+            judge=survey.judge,
+            metrics=survey.measures,
+            fingerprint=survey.fingerprint,
+            traces=survey.traces,
             source=("store",),
         )
         write_manifest(draft, build_manifest(plan, tables))
@@ -104,12 +104,12 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
     digest, ids = TraceDigest(), IdSet()
-    for each in store.iterate_judged(selection):
-        assert each.verdicts is not None
-        judges[each.verdicts.judge] += 1
-        names.update((score.metric, score) for score in each.scores if score.metric not in names)
-        digest.add(each.trace)
-        ids.add(each.trace.id)
+    for stored in store.iterate_judged(selection):
+        assert stored.verdicts is not None
+        judges[stored.verdicts.judge] += 1
+        names.update((score.metric, score) for score in stored.scores if score.metric not in names)
+        digest.add(stored.trace)
+        ids.add(stored.trace.id)
     if not judges:
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
@@ -136,36 +136,36 @@ def _write_tables(
 def _iterate_again(
     store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey
 ) -> Iterator[StoredTrace]:
-    """The same traces once more. Raises OutputError where they are not all there any more."""
+    """Iterate over the same traces again. Raises OutputError where some were deleted."""
     n = 0
-    for each in store.iterate_judged(selection):
-        if each.trace.id in survey.ids:
+    for stored in store.iterate_judged(selection):
+        if stored.trace.id in survey.ids:
             n += 1
-            yield each
+            yield stored
     if n != survey.traces:
         raise OutputError("some of these traces were forgotten while they were written. Export them again.")
 
 
 def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list[str]) -> Iterator[pa.Table]:
-    """One table of a run, a bounded number of traces at a time."""
+    """Iterate over the tables of one file, a bounded number of traces at a time."""
     from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table
     from ragfault.io.formats.arrow import traces_to_table as trace_table
 
     while part := list(islice(stored_traces, TRACE_BATCH)):
         if name == "traces":
-            yield trace_table([each.trace for each in part])
+            yield trace_table([stored.trace for stored in part])
         elif name == "verdicts":
             yield records_to_table(
-                [each.verdicts for each in part if each.verdicts is not None], VERDICTS_SCHEMA
+                [stored.verdicts for stored in part if stored.verdicts is not None], VERDICTS_SCHEMA
             )
         else:
             yield records_to_table(
-                [score for each in part for score in _complete_scores(each, metrics)], SCORE_SCHEMA
+                [score for stored in part for score in _complete_scores(stored, metrics)], SCORE_SCHEMA
             )
 
 
 def _complete_scores(stored: StoredTrace, metrics: list[str]) -> Iterator[Score]:
-    """A score for every metric; one that was not asked for when the trace came is undefined, and says so."""
+    """Iterate over a score for every metric; one that was not computed for this trace is undefined with a reason."""
     there = {score.metric: score for score in stored.scores}
     for name in metrics:
         yield there.get(name) or Score(
@@ -197,14 +197,14 @@ def import_run(
     )
     taken = repeated = 0
     while part := list(islice(walked, TRACE_BATCH)):
-        found = store.append_traces([each.trace for each in part]).result()
+        appended = store.append_traces([imported.trace for imported in part]).result()
         store.add_outcomes(part, run.manifest.metrics, cohort_fields).result()
-        taken, repeated = taken + found.added, repeated + found.duplicates
+        taken, repeated = taken + appended.added, repeated + appended.duplicates
     return AppendResult(taken, repeated)
 
 
 def _prefix_id(imported: _ImportedTrace, prefix: str) -> _ImportedTrace:
-    """A judged trace under an id with a prefix."""
+    """Return a judged trace with a prefixed id."""
     if not prefix:
         return imported
     name = prefix + imported.trace.id

@@ -34,7 +34,7 @@ class ClickHouseAddress:
     """Of chdb, the same engine inside of this process: for trying out and for tests."""
 
     def __str__(self) -> str:
-        """The address without user and password."""
+        """Return the address without user and password."""
         if self.folder is not None:
             return f"chdb://{self.folder}?database={self.database}"
         return f"clickhouse{'s' if self.secure else ''}://{self.host}:{self.port}/{self.database}"
@@ -43,10 +43,10 @@ class ClickHouseAddress:
 
 
 def parse_address(text: str) -> ClickHouseAddress:
-    """An address from its text; the password also from RAGFAULT_CLICKHOUSE_PASSWORD.
+    """Parse an address; the password may be in RAGFAULT_CLICKHOUSE_PASSWORD instead.
 
     `clickhouses://` or `?secure=1` asks for TLS. `chdb:///FOLDER`, and `?database=`, is the engine in this process.
-    Raises UsageError for what is no such address, without telling the password.
+    Raises UsageError for an invalid address, without the password.
 
     >>> parse_address("clickhouse://ann:geheim@db.example:9123/watched?secure=1")
     clickhouses://db.example:9123/watched
@@ -83,7 +83,7 @@ def _check_folder(path: str) -> str:
 
 
 def _check_database(name: str) -> str:
-    """The name of a database, which stands in statements as it is and so must be plain."""
+    """Check the name of a database, which statements contain unquoted."""
     if not name:
         return "ragfault"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
@@ -94,7 +94,7 @@ def _check_database(name: str) -> str:
 
 
 def _read_secure(query: str) -> bool:
-    """Whether the query of an address asks for TLS."""
+    """Return True where the query of an address asks for TLS."""
     value = _read_options(query, "secure").get("secure", "0")
     if value not in ("0", "1"):
         raise UsageError("secure is 0 or 1 in the address of a store.")
@@ -102,7 +102,7 @@ def _read_secure(query: str) -> bool:
 
 
 def _read_options(query: str, known: str) -> dict[str, str]:
-    """The options of an address, of which there is one."""
+    """Return the options of an address, one at most."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(options) - {known})
     if unknown:
@@ -133,20 +133,20 @@ class ClickHouseConnection:
     def fetch_rows(
         self, query: str, *, as_bytes: Sequence[str] = (), **parameters: Any
     ) -> list[tuple[Any, ...]]:
-        """What a query finds; `given` are its parameters, `as_bytes` the columns that are no text."""
+        """Return the rows of a query; the columns named in `as_bytes` are bytes."""
         formats = dict.fromkeys(as_bytes, "bytes")
         with self._translate_errors():
-            found = self._client.query(query, parameters=parameters or None, column_formats=formats or None)
-        return list(map(tuple, found.result_rows))
+            result = self._client.query(query, parameters=parameters or None, column_formats=formats or None)
+        return list(map(tuple, result.result_rows))
 
     def fetch_value(self, query: str, **parameters: Any) -> Any:
-        """The first value of the first row."""
+        """Return the first value of the first row."""
         return self.fetch_rows(query, **parameters)[0][0]
 
     def fetch_among(
         self, query: str, values: Sequence[Any], *, as_bytes: Sequence[str] = (), **parameters: Any
     ) -> Iterator[tuple[Any, ...]]:
-        """What a query finds for the parameter `among`, asked in parts where it is long."""
+        """Iterate over the rows of a query on the parameter `among`, in parts where it has many values."""
         return chain.from_iterable(
             self.fetch_rows(query, as_bytes=as_bytes, among=part, **parameters)
             for part in split_parameters(values)
@@ -188,18 +188,18 @@ class ClickHouseConnection:
         self._client.database = name
 
     def _column_types(self, table: str, names: Sequence[str]) -> list[str]:
-        """The types of some columns, as the server has them."""
+        """Return the types of some columns."""
         if table not in self._types:
-            found = self._client.query(
+            result = self._client.query(
                 "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}",
                 parameters={"table": table},
             )
-            self._types[table] = dict(found.result_rows)
+            self._types[table] = dict(result.result_rows)
         return [self._types[table][name] for name in names]
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Errors of the client as ours: one line, no password."""
+        """Translate errors of the client: one line, without the password."""
         try:
             from clickhouse_connect.driver.exceptions import ClickHouseError
         except ImportError:
@@ -214,7 +214,7 @@ class ClickHouseConnection:
 
 
 def split_parameters(values: Sequence[Any]) -> Iterator[list[Any]]:
-    """Values in parts, each short enough for a parameter.
+    """Split values into parts, each short enough for a parameter.
 
     >>> [len(part) for part in split_parameters(["x" * 20_000, "y" * 20_000, "z"])]
     [1, 2]
@@ -233,7 +233,7 @@ def split_parameters(values: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _make_client(address: ClickHouseAddress) -> Any:
-    """A client without a session, so that threads may share it."""
+    """Return a client without a session, so that threads may share it."""
     import clickhouse_connect
 
     if address.folder is not None:

@@ -120,7 +120,7 @@ class ClickHouseStore(TraceStore):
 
     @contextlib.contextmanager
     def _restoring(self) -> Iterator[None]:
-        """Have the store restored before the next write where this one fails."""
+        """Restore the store before the next write where this one fails."""
         self._needs_restore = True
         yield
         self._needs_restore = False

@@ -32,7 +32,7 @@ class DuckDBConnection:
 
     @contextlib.contextmanager
     def cursor(self) -> Iterator[Any]:
-        """Lend a cursor for one query."""
+        """Provide a cursor for one query."""
         if not self._shared:
             yield self.raw
             return
