@@ -470,7 +470,7 @@ def test_unwritable(tmp_path):
     (tmp_path / "d.jsonl").mkdir()
     with pytest.raises(OutputError, match="is a directory"):
         write_traces(many, tmp_path / "d.jsonl")
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write to"):
         write_traces(many, "/proc/t.jsonl")
 
 
@@ -487,7 +487,7 @@ def test_full_disk(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout.count("cannot be written") == 3
+    assert done.stdout.count("cannot write to") == 3
     assert list(tmp_path.iterdir()) == []
 
 

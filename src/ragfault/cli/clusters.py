@@ -68,7 +68,7 @@ def clusters(
     RUNS are given in the order in which they were made. The registry remembers clusters with their history; a resolved
     one that a later run has is open again.
     """
-    from ragfault.analysis.clusters.atomic_files import lock_folder
+    from ragfault.io.atomic_files import lock_folder
     from ragfault.reports.output import check_output_path, write_report_file
 
     if out is not None:

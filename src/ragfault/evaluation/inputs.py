@@ -13,9 +13,9 @@ from typing import Any, Self, cast
 
 from ragfault.errors import InputError, InputFault, UsageError
 from ragfault.io import write_traces
+from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.formats.tables import TableLike, is_memory_table, write_memory_table
 from ragfault.io.remote_paths import AnyPath, is_remote
-from ragfault.io.runs.directory import convert_write_errors
 from ragfault.records import Trace
 
 TraceSource = str | Path | Sequence[str | Path]

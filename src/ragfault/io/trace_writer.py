@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import gzip
 import io
 import os
@@ -17,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from ragfault.errors import InputError, OutputError, UnknownName
+from ragfault.io.atomic_files import convert_write_errors, replace_on_success
 from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix
 from ragfault.io.formats.tables import escape_formula
 from ragfault.records import Trace
@@ -174,12 +174,13 @@ def write_traces(
             "qrels are written beside a TREC run only: name the output *.run, or ask for shape trec"
         )
     if name == "-":
-        with _convert_write_errors("standard output"):
+        with convert_write_errors("standard output"):
             return _write_json_lines(traces, sys.stdout.buffer, shape)
-    with _convert_write_errors(name), _replace_on_success([name], force) as [partial]:
+    outputs = _check_outputs([name], force)
+    with convert_write_errors(name), replace_on_success(outputs) as [part]:
         if form == "parquet":
-            return _write_parquet(traces, partial, shape)
-        with _open_compressed(partial, Path(name).suffix.lower()) as out:
+            return _write_parquet(traces, part, shape)
+        with _open_compressed(part, Path(name).suffix.lower()) as out:
             return FORMAT_WRITERS[form](traces, out, shape)
 
 
@@ -202,52 +203,23 @@ def _choose_output_format(name: str, shape: str) -> str:
     return form
 
 
-# --- whole or not at all ---------------------------------------------------------------------------
+def _check_outputs(names: list[str], force: bool) -> list[Path]:
+    """Return the paths of files that may be written. Raises `OutputError`."""
+    paths = [Path(name) for name in names]
+    for path in paths:
+        if path.is_dir():
+            raise OutputError(f"{path} is a directory: name a file in it")
+        if path.is_file() and not force:
+            raise OutputError(f"{path} exists already: name another file, or overwrite it with --force")
+        if not path.exists() and not path.parent.is_dir():
+            raise OutputError(f"there is no directory {path.parent} to write {path.name} into")
+    return paths
 
 
 @contextlib.contextmanager
-def _replace_on_success(names: list[str], force: bool) -> Iterator[list[str]]:
-    """Yield temporary names that replace the files on success and vanish on failure."""
-    partial = [_choose_temporary_path(Path(name), force) for name in names]
-    try:
-        yield partial
-        for temporary, name in zip(partial, names, strict=True):
-            if temporary != name:
-                os.replace(temporary, name)
-    finally:
-        for temporary, name in zip(partial, names, strict=True):
-            if temporary != name:
-                Path(temporary).unlink(missing_ok=True)
-
-
-def _choose_temporary_path(path: Path, force: bool) -> str:
-    """Choose a name beside the file; a device or pipe is written to directly."""
-    if path.is_dir():
-        raise OutputError(f"{path} is a directory: name a file in it")
-    if path.exists() and not path.is_file():
-        return str(path)
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already: name another file, or overwrite it with --force")
-    if not path.parent.is_dir():
-        raise OutputError(f"there is no directory {path.parent} to write {path.name} into")
-    return str(path.parent / f".{path.name}.{os.getpid()}.part")
-
-
-@contextlib.contextmanager
-def _convert_write_errors(name: str) -> Iterator[None]:
-    """Convert file system errors to `OutputError`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise OutputError(f"{name} cannot be written: the disk is full") from None
-        raise OutputError(f"{name} cannot be written: {error.strerror or error}") from None
-
-
-@contextlib.contextmanager
-def _open_compressed(name: str, suffix: str) -> Iterator[IO[bytes]]:
+def _open_compressed(path: Path, suffix: str) -> Iterator[IO[bytes]]:
     """Open a file, compressed by its suffix, and sync it to disk on close."""
-    with open(name, "wb") as file:
+    with path.open("wb") as file:
         if suffix == ".gz":
             with gzip.GzipFile("", "wb", 6, fileobj=file, mtime=0) as packed:
                 yield packed  # type: ignore[misc]
@@ -260,7 +232,7 @@ def _open_compressed(name: str, suffix: str) -> Iterator[IO[bytes]]:
         else:
             yield file
         file.flush()
-        if Path(name).is_file():
+        if path.is_file():
             os.fsync(file.fileno())
 
 
@@ -311,7 +283,7 @@ FORMAT_WRITERS: dict[str, Callable[[Iterable[Trace], IO[bytes], str], int]] = {
 }
 
 
-def _write_parquet(traces: Iterable[Trace], name: str, shape: str) -> int:
+def _write_parquet(traces: Iterable[Trace], path: Path, shape: str) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -324,7 +296,7 @@ def _write_parquet(traces: Iterable[Trace], name: str, shape: str) -> int:
     )
     traces = iter(traces)
     count = 0
-    with pq.ParquetWriter(name, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(traces, ROW_GROUP_TRACES)):
             table: Any = (
                 traces_to_table(part)
@@ -363,9 +335,7 @@ def _write_trec_files(traces: Iterable[Trace], run: str, qrels: str | None, forc
             count += 1
             yield trace
 
-    with (
-        _convert_write_errors(run),
-        _replace_on_success([run] if qrels is None else [run, qrels], force) as partial,
-    ):
-        write_trec(counted(), *partial)
+    outputs = _check_outputs([run] if qrels is None else [run, qrels], force)
+    with convert_write_errors(run), replace_on_success(outputs) as parts:
+        write_trec(counted(), parts[0], None if qrels is None else parts[1])
     return count

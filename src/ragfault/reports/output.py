@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 from ragfault.errors import OutputError
+from ragfault.io.atomic_files import write_atomically
 
 
 def write_report_file(path: str | Path, text: str, *, force: bool = False) -> Path:
@@ -14,17 +13,13 @@ def write_report_file(path: str | Path, text: str, *, force: bool = False) -> Pa
 
     Raises OutputError where something stands there already (unless `force`) or it cannot be written.
 
+    >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> write_report_file(f"{folder}/report.md", "# Report").read_text()
     '# Report'
     """
     path = check_output_path(path, force=force)
-    try:
-        _replace_file(path, text.encode("utf-8", "replace"))
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. Choose another place with -o."
-        ) from error
+    write_atomically(path, text.encode("utf-8", "replace"))
     return path
 
 
@@ -39,22 +34,3 @@ def check_output_path(path: str | Path, *, force: bool = False) -> Path:
     if path.exists() and not force:
         raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
     return path
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(draft).chmod(0o666 & ~_read_umask())
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-
-
-def _read_umask() -> int:
-    """The permissions that new files of this process lack."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from ragfault.errors import MissingExtra, OutputError
-from ragfault.io.runs.directory import convert_write_errors
+from ragfault.io.atomic_files import convert_write_errors
 from ragfault.server import problem_details
 from ragfault.server.alerts.delivery import build_receivers
 from ragfault.server.alerts.scheduler import AlertScheduler

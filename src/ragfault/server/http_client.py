@@ -19,11 +19,11 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 import msgspec
 
 from ragfault.errors import InputError, UsageError
+from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import Run
 from ragfault.io.runs.directory import (
     RUN_FILES,
     check_free,
-    convert_write_errors,
     publish_run,
     resolve_output,
 )

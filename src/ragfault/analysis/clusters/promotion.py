@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragfault.analysis.clusters.atomic_files import lock_folder, replace_file
 from ragfault.analysis.records import Diagnosis
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io import read_traces
+from ragfault.io.atomic_files import lock_folder, write_atomically
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import Run
 from ragfault.records import Trace
@@ -56,7 +56,7 @@ def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
             else:
                 doubles.append((case.metadata["provenance"]["trace"], double))
         if added:
-            replace_file(
+            write_atomically(
                 path, _read_bytes(path) + b"".join(msgspec.json.encode(case) + b"\n" for case in added)
             )
     return PromotionResult(tuple(case.id for case in added), tuple(doubles), len(known.ids))
@@ -86,7 +86,7 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
                 msgspec.json.encode(record) if other else line
                 for line, record, other in zip(lines, records, changed, strict=True)
             ]
-            replace_file(path, b"\n".join(new_lines) + b"\n")
+            write_atomically(path, b"\n".join(new_lines) + b"\n")
     return sum(changed)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ragfault.analysis.clusters.atomic_files import replace_file
 from ragfault.analysis.clusters.clustering import MERGE_SIMILARITY, cluster_failures, load_populations
 from ragfault.analysis.clusters.description import failure_key
 from ragfault.analysis.clusters.failures import TracePopulation, collect_failures, run_fingerprint
@@ -29,6 +28,7 @@ from ragfault.analysis.clusters.records import (
     KnownCluster,
 )
 from ragfault.errors import InputError, UnknownName
+from ragfault.io.atomic_files import write_atomically
 from ragfault.io.runs import Run
 from ragfault.stats import mean_interval
 
@@ -290,7 +290,7 @@ def load_registry(path: str | Path) -> ClusterRegistry:
 
 def save_registry(path: str | Path, registry: ClusterRegistry) -> None:
     """Write the registry to a file atomically. Raises OutputError where it cannot be written."""
-    replace_file(Path(path), msgspec.json.format(msgspec.json.encode(registry), indent=1) + b"\n")
+    write_atomically(Path(path), msgspec.json.format(msgspec.json.encode(registry), indent=1) + b"\n")
 
 
 def track_clusters(

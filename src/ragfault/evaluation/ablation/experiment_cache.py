@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from ragfault.analysis.comparison.compare import ANSWER_FREE_VERDICTS
 from ragfault.errors import OutputError, RunError
+from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import MetricInfo, Run
-from ragfault.io.runs.directory import convert_write_errors
 from ragfault.judges.observation import observe_traces
 from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts

@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import UsageError
+from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import make_content_id
 from ragfault.io.normalization import normalize_trace
-from ragfault.io.runs.directory import convert_write_errors
 from ragfault.records import Chunk, Trace
 
 SystemPart = Callable[[Trace], Trace]

@@ -21,9 +21,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ragfault.errors import MAX_FAULTS_SHOWN, InputError, InputFault
+from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
-from ragfault.io.runs.directory import convert_write_errors
 from ragfault.records import (
     Aspect,
     CitationVerdict,
@@ -202,10 +202,7 @@ def append_label(path: str | Path, label: HumanLabel) -> None:
 def write_labels(path: str | Path, labels: Iterable[HumanLabel]) -> None:
     """Replace the content of a file by labels, atomically."""
     path = Path(path)
-    draft = path.with_name(path.name + ".draft")
-    with convert_write_errors(path):
-        draft.write_bytes(b"".join(msgspec.json.encode(label) + b"\n" for label in labels))
-        os.replace(draft, path)
+    write_atomically(path, b"".join(msgspec.json.encode(label) + b"\n" for label in labels))
 
 
 # --- what they come to -----------------------------------------------------------------------------

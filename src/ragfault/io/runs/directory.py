@@ -6,8 +6,6 @@ Files of other programs are never touched. On a disk files appear by a rename, i
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +14,14 @@ from uuid import uuid4
 import msgspec
 
 from ragfault.errors import OutputError
+from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
 from ragfault.io.remote_paths import AnyPath, RemotePath, parse_path
 from ragfault.io.runs.run import Manifest
 
 RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
 """Files of a run; a folder with any other file is never replaced."""
 
-PARTIAL_FILES = frozenset(
-    {"lock", "plan.json", "plan.json.draft", "parts", "run", "old", "input", "bad.jsonl"}
-)
+PARTIAL_FILES = frozenset({"lock", "plan.json", "parts", "run", "old", "input", "bad.jsonl"})
 """Files of an unfinished run; a folder with any other file is never written to."""
 
 
@@ -113,9 +110,8 @@ def _check_partial_folder(folder: AnyPath) -> None:
     """Refuse a folder that holds what is not ragfault's."""
     if not folder.exists():
         return
-    foreign = (
-        sorted({path.name for path in folder.iterdir()} - PARTIAL_FILES) if folder.is_dir() else [folder.name]
-    )
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
+    foreign = sorted(name for name in names - PARTIAL_FILES if not name.endswith(PART_SUFFIX))
     if foreign:
         raise OutputError(
             f"{folder} is needed to make the run, and it holds something else ({', '.join(foreign[:3])}). "
@@ -152,8 +148,7 @@ def clear_partial_run(place: AnyPath) -> None:
     if isinstance(place, RemotePath):
         place.remove_tree()
         return
-    for name in PARTIAL_FILES:
-        path = place / name
+    for path in (*(place / name for name in PARTIAL_FILES), *place.glob(f".*{PART_SUFFIX}")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -168,16 +163,6 @@ def remove_folder(folder: AnyPath) -> None:
         folder.remove_tree()
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_atomically(path: AnyPath, content: bytes) -> None:
-    """Write a small file whole or not at all."""
-    if isinstance(path, RemotePath):
-        path.write_bytes(content)
-        return
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(content)
-    os.replace(draft, path)
 
 
 def publish_run(draft: Path, out: AnyPath, *, force: bool) -> None:
@@ -198,20 +183,3 @@ def publish_run(draft: Path, out: AnyPath, *, force: bool) -> None:
         shutil.rmtree(old, ignore_errors=True)
         out.rename(old)
     draft.rename(out)
-
-
-@contextlib.contextmanager
-def convert_write_errors(path: AnyPath) -> Iterator[None]:
-    """Turn what the operating system says while writing into an OutputError that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"cannot write to {path}: {_suggest_fix(error)}") from error
-
-
-def _suggest_fix(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return "the disk is full. What was written is kept: free some space and run the same command again."
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return f"{error.strerror}. Choose another place with -o."
-    return f"{error.strerror or error}."

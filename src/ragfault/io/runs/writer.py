@@ -18,17 +18,16 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
+from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
 from ragfault.io.runs.directory import (
     check_free,
     clear_partial_run,
-    convert_write_errors,
     get_partial_path,
     parse_output,
     publish_run,
     read_lock_token,
     remove_folder,
-    write_atomically,
 )
 from ragfault.io.runs.run import Manifest, MetricInfo, Run
 from ragfault.records import Score, Trace, Usage, Verdicts

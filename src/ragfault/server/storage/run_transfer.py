@@ -13,9 +13,10 @@ import msgspec
 
 from ragfault.errors import OutputError, UsageError
 from ragfault.io import TraceDigest
+from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.error_collector import IdSet
 from ragfault.io.runs import MetricInfo, Run, RunPlan
-from ragfault.io.runs.directory import check_free, convert_write_errors, publish_run, resolve_output
+from ragfault.io.runs.directory import check_free, publish_run, resolve_output
 from ragfault.io.runs.writer import (
     ROW_GROUP_SIZES,
     WrittenTable,
