@@ -76,17 +76,18 @@ def tables(run: Run) -> list[bytes]:
 
 
 def test_every_trace_and_metric_has_its_row(run: Run):
-    """The product traces × metrics, in order, none dropped and none doubled."""
+    """A run has one score for each trace and metric, in order."""
     ids = [trace.id for trace in run.traces()]
     assert [(score.trace, score.metric) for score in run.scores()] == [
         (i, m) for i in ids for m in DEFAULT_METRICS
     ]
-    made = run.manifest
-    assert made.scored + made.undefined + made.failed == len(ids) * len(DEFAULT_METRICS)
-    assert made.failed == 0
-    assert made.judge.startswith("embedded/")
+    manifest = run.manifest
+    assert manifest.scored + manifest.undefined + manifest.failed == len(ids) * len(DEFAULT_METRICS)
+    assert manifest.failed == 0
+    assert manifest.judge.startswith("embedded/")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workers", "batch"), [(1, 7), (2, 16)])
 def test_the_result_is_the_same_for_any_workers_and_batch(
     run: Run, handbook: Path, tmp_path: Path, workers: int, batch: int
@@ -96,23 +97,25 @@ def test_the_result_is_the_same_for_any_workers_and_batch(
     assert tables(other) == tables(run)
 
 
+@pytest.mark.long
 def test_the_order_of_the_traces_changes_no_score(run: Run, handbook: Path, tmp_path: Path):
-    """Metrics are blind to the order of the traces: read backwards, each trace scores the same."""
+    """Reading the traces backwards gives each trace the same scores."""
     backwards = evaluate(list(run.traces())[::-1], tmp_path / "run")
     assert sorted(map(repr, backwards.scores())) == sorted(map(repr, run.scores()))
 
 
 def inodes(parts: Path) -> dict[str, int]:
-    """The finished parts that are there, each with what tells it from a later one of the same name."""
-    found = {}
-    for place in parts.glob("*[0-9]"):
+    """Return the finished parts, each with its inode, which differs for a later part of the same name."""
+    numbers = {}
+    for path in parts.glob("*[0-9]"):
         with contextlib.suppress(FileNotFoundError):
-            found[place.name] = place.stat().st_ino
-    return found
+            numbers[path.name] = path.stat().st_ino
+    return numbers
 
 
-def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path: Path):
-    """After kill −9 the same command judges only what was not done, and gives the run of an unbroken one."""
+@pytest.mark.long
+def test_a_killed_evaluation_resumes(tmp_path: Path):
+    """After kill -9 the same command judges only the remaining traces, and gives the run of an uninterrupted one."""
     write_traces(some(4000), tmp_path / "t.jsonl")
     command = [
         sys.executable,
@@ -136,20 +139,20 @@ def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path: Path):
         process.stderr.close()
         assert len(list(parts.glob("*[0-9]"))) >= before + 3
         assert not (tmp_path / "run").exists()
-    kept = inodes(parts)
+    finished_parts = inodes(parts)
     process = subprocess.Popen(command)
     seen: dict[str, int] = {}
     while process.poll() is None:
         seen |= inodes(parts)
         time.sleep(0.01)
     assert process.returncode == 0
-    assert kept.items() <= seen.items()
-    whole = evaluate(tmp_path / "t.jsonl", tmp_path / "whole")
-    assert tables(Run.open(tmp_path / "run")) == tables(whole)
+    assert finished_parts.items() <= seen.items()
+    complete = evaluate(tmp_path / "t.jsonl", tmp_path / "whole")
+    assert tables(Run.open(tmp_path / "run")) == tables(complete)
 
 
 def test_no_part_is_judged_twice(tmp_path: Path):
-    """What a judge was paid for before an interruption is not asked again."""
+    """A resumed evaluation does not judge finished parts again."""
     log = tmp_path / "log"
     traces = some(10)
 
@@ -166,21 +169,22 @@ def test_no_part_is_judged_twice(tmp_path: Path):
             batch=2,
             on_progress=stop,
         )
-    told: list[str] = []
+    notices: list[str] = []
     evaluate(
         traces,
         tmp_path / "run",
         judge=Counting(log),
         metrics="context_relevance",
         batch=2,
-        on_notice=told.append,
+        on_notice=notices.append,
     )
     assert sorted(map(int, log.read_text().split())) == list(range(10))
-    assert "resuming: 3 parts of 2 traces are done already" in told
+    assert "resuming: 3 parts of 2 traces are done already" in notices
     assert not (tmp_path / "run.partial").exists()
 
 
-def test_ctrl_c_keeps_what_was_done(tmp_path: Path):
+@pytest.mark.long
+def test_ctrl_c_keeps_finished_parts(tmp_path: Path):
     """SIGINT ends the command with one line and code 130, and leaves the finished parts."""
     write_traces(some(4000), tmp_path / "t.jsonl")
     command = [
@@ -197,10 +201,10 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path):
     while process.poll() is None and len(list(parts.glob("*[0-9]"))) < 2:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    told = process.communicate()[1]
+    notices = process.communicate()[1]
     assert process.returncode == 130
-    assert "interrupted. What was done is kept" in told
-    assert "Traceback" not in told
+    assert "interrupted. What was done is kept" in notices
+    assert "Traceback" not in notices
     assert len(list(parts.glob("*[0-9]"))) >= 2
 
 
@@ -215,10 +219,10 @@ def test_a_judge_that_fails_on_a_trace_costs_that_trace_alone(tmp_path: Path):
     assert sum(score.status == "failed" for score in rows.values()) == run.manifest.failed == 1
 
 
-def test_verdicts_that_do_not_match_are_a_failure_never_a_shift(tmp_path: Path):
+def test_missing_verdicts_are_a_failure_never_a_shift(tmp_path: Path):
     """A judge that returns too few verdicts fails on the traces it left out; the others keep their own."""
-    found = observe_traces(Counting(tmp_path / "log", lie=True), some(1))
-    assert "or in another order" in found[0].failures["*"]
+    result = observe_traces(Counting(tmp_path / "log", lie=True), some(1))
+    assert "or in another order" in result[0].failures["*"]
 
     class Reversed(Counting):
         def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
@@ -231,13 +235,13 @@ def test_verdicts_that_do_not_match_are_a_failure_never_a_shift(tmp_path: Path):
     ]
 
 
-def test_nothing_is_judged_where_no_metric_asks(tmp_path: Path):
+def test_nothing_is_judged_if_no_metric_reads_a_verdict(tmp_path: Path):
     """Metrics that read no verdict need no judge: the run says `none`."""
     run = evaluate(some(2), tmp_path / "run", metrics=["redundancy", "operation", "error"][::2])
     assert run.manifest.judge == "none"
 
 
-def test_bad_lines_are_all_told_before_anything_is_judged(tmp_path: Path):
+def test_bad_lines_are_reported_before_judging(tmp_path: Path):
     """Without skip_bad the evaluation stops before the judge, with every fault; with it the rest is evaluated."""
     lines = [msgspec.json.encode(trace).decode() for trace in some(5)]
     lines[1] = '{"id": "1", "query": '
@@ -251,12 +255,12 @@ def test_bad_lines_are_all_told_before_anything_is_judged(tmp_path: Path):
     assert (caught.value.good, caught.value.count) == (3, 2)
     assert not log.exists()
     assert not list(tmp_path.glob("run*"))
-    told: list[str] = []
-    run = evaluate(path, tmp_path / "run", metrics="error", skip_bad=True, on_notice=told.append)
+    notices: list[str] = []
+    run = evaluate(path, tmp_path / "run", metrics="error", skip_bad=True, on_notice=notices.append)
     assert [trace.id for trace in run.traces()] == ["0", "2", "4"]
     assert run.manifest.skipped == 2
     assert (tmp_path / "run.bad.jsonl").read_text().splitlines() == [lines[1], lines[3]]
-    assert any("left out 2 bad lines" in line for line in told)
+    assert any("left out 2 bad lines" in line for line in notices)
 
 
 def test_wrong_requests_are_refused_before_any_work(tmp_path: Path, handbook: Path):
@@ -285,7 +289,7 @@ def test_wrong_requests_are_refused_before_any_work(tmp_path: Path, handbook: Pa
 
 
 def test_a_partial_run_of_other_traces_is_not_mixed_in(tmp_path: Path):
-    """An unfinished run of other traces, judge or metrics is named and left alone, unless forced away."""
+    """An unfinished run of other traces, judge or metrics is reported and kept, unless forced."""
 
     def stop(done: int, total: int) -> None:
         if done:
@@ -298,8 +302,8 @@ def test_a_partial_run_of_other_traces_is_not_mixed_in(tmp_path: Path):
     assert evaluate(some(5), tmp_path / "run", metrics="error", batch=2, force=True).manifest.traces == 5
 
 
-def test_nothing_of_the_users_is_touched(tmp_path: Path):
-    """Neighbours with names that ragfault might want stay as they are, also under force."""
+def test_other_files_are_not_touched(tmp_path: Path):
+    """Files beside the output are unchanged, also with force."""
     run = evaluate(some(2), tmp_path / "run", metrics="error")
     for name in ("run.old", "run.draft", "again.draft", "again.old"):
         (tmp_path / name).mkdir()
@@ -322,8 +326,8 @@ def test_nothing_of_the_users_is_touched(tmp_path: Path):
         evaluate(some(2), tmp_path / "extension", metrics="error", force=True)
 
 
-def test_a_side_file_takes_no_other_files_place(tmp_path: Path):
-    """Bad lines mended and fed back under the side file's own name are read, not overwritten."""
+def test_a_side_file_never_replaces_another_file(tmp_path: Path):
+    """Bad lines fixed and evaluated again under the side file's own name are read, not overwritten."""
     path = tmp_path / "run.bad.jsonl"
     lines = '{"id": "1", "query": "q"}\nnonsense\n'
     path.write_text(lines)
@@ -333,7 +337,7 @@ def test_a_side_file_takes_no_other_files_place(tmp_path: Path):
 
 
 def test_a_link_is_followed(tmp_path: Path):
-    """A link given as the place stays a link, and the run stands where it points."""
+    """A symbolic link given as output stays a link, and the run is written to its target."""
     evaluate(some(2), tmp_path / "real", metrics="error")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     evaluate(some(3), tmp_path / "link", metrics="error", force=True)
@@ -341,8 +345,8 @@ def test_a_link_is_followed(tmp_path: Path):
     assert Run.open(tmp_path / "real").manifest.traces == 3
 
 
-def test_two_evaluations_do_not_share_a_desk(tmp_path: Path):
-    """While one evaluation is at work a second one to the same place is refused by name."""
+def test_two_evaluations_do_not_share_an_output(tmp_path: Path):
+    """While one evaluation is running a second one to the same output raises OutputError."""
 
     def again(done: int, total: int) -> None:
         with pytest.raises(OutputError, match="another evaluation is writing"):
@@ -351,8 +355,8 @@ def test_two_evaluations_do_not_share_a_desk(tmp_path: Path):
     assert evaluate(some(4), tmp_path / "run", metrics="error", on_progress=again).manifest.traces == 4
 
 
-def test_input_that_changes_meanwhile_is_noticed(tmp_path: Path):
-    """Lines added between the survey and the work end in an error, not in a run that does not add up."""
+def test_changed_input_raises(tmp_path: Path):
+    """Lines added between the survey and the work raise InputError; no run is written."""
     path = tmp_path / "t.jsonl"
     write_traces(some(4), path)
 
@@ -376,7 +380,7 @@ def test_a_pipe_is_read_once(tmp_path: Path):
 
 
 def test_a_refused_input_leaves_nothing_behind(tmp_path: Path):
-    """After an input that is refused no half-made folder stands beside the place."""
+    """After a refused input there is no partial folder beside the output."""
     with pytest.raises(InputError):
         evaluate(tmp_path / "nope.jsonl", tmp_path / "run")
     with pytest.raises(InputError):
@@ -384,11 +388,12 @@ def test_a_refused_input_leaves_nothing_behind(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     shutil.which("mount") is None or os.geteuid() != 0,
-    reason="a full disk is made with a small tmpfs, which needs root",
+    reason="a full disk is manifest with a small tmpfs, which needs root",
 )
-def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path):
+def test_a_full_disk_loses_nothing(tmp_path: Path):
     """ENOSPC ends the evaluation with advice; after making room the same call finishes the run."""
     small = tmp_path / "small"
     small.mkdir()
@@ -416,12 +421,12 @@ def write_some(folder: Path) -> Path:
 
 
 def test_rescoring_with_the_same_metrics_changes_nothing(run: Run, tmp_path: Path):
-    """The stored verdicts give the very same tables again."""
+    """Rescoring the stored verdicts gives identical tables."""
     assert tables(rescore(run, tmp_path / "again")) == tables(run)
 
 
 def test_rescoring_asks_no_judge(tmp_path: Path):
-    """Other weights come from the stored verdicts; verdicts that the judge never made leave metrics undefined."""
+    """Other weights come from the stored verdicts; verdicts that the judge never manifest leave metrics undefined."""
     log = tmp_path / "log"
     run = evaluate(some(3), tmp_path / "run", judge=Counting(log), metrics="context_relevance")
     asked = log.read_text()

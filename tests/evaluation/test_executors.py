@@ -1,4 +1,4 @@
-"""Scale-out: wherever the work is done and whatever is lost on the way, the run is the same, byte for byte."""
+"""Tests of executors: the run is identical byte by byte, wherever it is evaluated and whatever workers are lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tables(run: Run) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of 600 traces by one process."""
     return evaluate(some(600), tmp_path_factory.mktemp("whole") / "run", judge=Watched(), metrics=METRICS)
 
@@ -57,7 +57,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def inputs(folder: Path) -> dict[str, list[Path]]:
-    """The same 2,500 traces in files that can be cut."""
+    """Write the same 2,500 traces to files that can be sliced."""
     traces = some(2500)
     write_traces(traces, folder / "a.jsonl")
     write_traces(traces, folder / "a.parquet")
@@ -71,7 +71,7 @@ def inputs(folder: Path) -> dict[str, list[Path]]:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "mixed"])
-def test_a_slice_is_what_the_whole_reading_gives(kind: str, tmp_path: Path):
+def test_slices_equal_the_full_input(kind: str, tmp_path: Path):
     """From any trace to any other, over the borders of files and row groups, with blank lines and a byte order mark."""
     where = inputs(tmp_path)[kind]
     traces = list(read_traces(where))
@@ -81,7 +81,7 @@ def test_a_slice_is_what_the_whole_reading_gives(kind: str, tmp_path: Path):
         assert list(places.slice(first, count).traces()) == traces[first : first + count]
 
 
-def test_what_depends_on_the_lines_before_it_is_not_cut(tmp_path: Path):
+def test_inputs_without_index_are_not_sliced(tmp_path: Path):
     """Compressed files, arrays, other shapes, tables of text, and counts that do not agree are read in order."""
     write_traces(some(5), tmp_path / "t.jsonl")
     packed = tmp_path / "packed.jsonl"
@@ -97,23 +97,23 @@ def test_what_depends_on_the_lines_before_it_is_not_cut(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("batch", "done"), [(64, set()), (1, {3}), (7, {0, 1, 50, 357}), (5000, set())])
-def test_shares_hold_every_part_that_is_not_done_once(batch: int, done: set[int], tmp_path: Path):
-    """The parts of all shares are those that are missing, each once, and their traces the right ones."""
+def test_shards_hold_every_unfinished_batch_once(batch: int, done: set[int], tmp_path: Path):
+    """Shards hold every unfinished batch exactly once, with the right traces."""
     write_traces(some(2500), tmp_path / "t.jsonl")
     places = index_traces(tmp_path / "t.jsonl", 2500)
     plan = RunPlan(ragfault="1", judge="j", metrics=(), fingerprint="f", traces=2500, batch=batch)
-    found = []
+    numbers = []
     for share in plan_shards(places, plan, frozenset(done)):
         assert share.slice.first == share.number * batch
-        found += range(share.number, share.number + -(-share.slice.count // batch))
-    assert found == [number for number in range(-(-2500 // batch)) if number not in done]
+        numbers += range(share.number, share.number + -(-share.slice.count // batch))
+    assert numbers == [number for number in range(-(-2500 // batch)) if number not in done]
 
 
 # --- executors -------------------------------------------------------------------------------------
 
 
-class Elsewhere:
-    """A worker process in a folder of its own, which sees no file that is named from here."""
+class RemoteExecutor:
+    """A worker process in another folder, which cannot see relative paths of this one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -127,20 +127,21 @@ class Elsewhere:
                 yield pool.submit(task_function, item).result()
 
 
-def test_the_executors_have_the_shape_of_the_port():
-    """Processes and Ray are executors, and so is whatever spreads."""
-    for made in (ProcessExecutor(2), RayExecutor("local"), Elsewhere(Path())):
-        assert isinstance(made, Executor)
+def test_executors_implement_the_protocol():
+    """ProcessExecutor, RayExecutor and any class with `map_unordered` are executors."""
+    for executor in (ProcessExecutor(2), RayExecutor("local"), RemoteExecutor(Path())):
+        assert isinstance(executor, Executor)
     for kind in (ProcessExecutor, lambda workers: RayExecutor("local", workers)):
         with pytest.raises(UsageError, match="at least 1"):
             kind(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["t.parquet", "t.jsonl.gz", "ragas.jsonl"])
-def test_workers_give_what_one_process_gives(name: str, tmp_path: Path):
-    """Whether the workers read the input themselves or are sent it, the run is the same."""
+def test_workers_give_the_run_of_one_process(name: str, tmp_path: Path):
+    """The run is the same whether workers read the input or receive it."""
     write_traces(some(300), tmp_path / name, shape="ragas" if name.startswith("ragas") else "ragfault")
-    one, two = (
+    first, two = (
         evaluate(
             tmp_path / name,
             tmp_path / str(workers),
@@ -151,33 +152,34 @@ def test_workers_give_what_one_process_gives(name: str, tmp_path: Path):
         )
         for workers in (1, 2)
     )
-    assert tables(one) == tables(two)
+    assert tables(first) == tables(two)
 
 
-def test_workers_that_see_no_file_are_sent_the_traces(
-    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.long
+def test_workers_without_the_files_receive_the_traces(
+    complete_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """On machines with other disks the traces travel there and the parts back; a run is rescored here then."""
+    """Workers with other disks receive traces and return batches; runs are rescored here."""
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     write_traces(some(600), "t.jsonl")
-    other = Elsewhere(tmp_path / "there")
+    other = RemoteExecutor(tmp_path / "there")
     run = evaluate("t.jsonl", "run", judge=Watched(), metrics=METRICS, executor=other)
-    assert tables(run) == tables(whole)
-    assert tables(rescore("run", "again", executor=other)) == tables(whole)
+    assert tables(run) == tables(complete_run)
+    assert tables(rescore("run", "again", executor=other)) == tables(complete_run)
     assert not list((tmp_path / "there").iterdir())
 
 
-def test_rescoring_on_workers_changes_nothing(whole: Run, tmp_path: Path):
+def test_rescoring_on_workers_changes_nothing(complete_run: Run, tmp_path: Path):
     """Two workers give the tables of one."""
     metrics = ["context_relevance(high=0.5)", "redundancy"]
-    one, two = (rescore(whole, tmp_path / f"{n}", metrics=metrics, workers=n) for n in (1, 2))
-    assert tables(one) == tables(two)
+    first, two = (rescore(complete_run, tmp_path / f"{n}", metrics=metrics, workers=n) for n in (1, 2))
+    assert tables(first) == tables(two)
 
 
-def test_a_part_that_is_done_twice_is_there_once(tmp_path: Path):
-    """A worker that was thought lost and comes back finds its part written, and leaves nothing beside it."""
+def test_a_repeated_part_is_written_once(tmp_path: Path):
+    """A second worker that finishes a written part leaves nothing behind."""
     plan = RunPlan(ragfault="1", judge="j", metrics=(), fingerprint="f", traces=1, batch=1)
     partial = PartialRun.begin(tmp_path / "run", plan)
     blobs = dict.fromkeys(("traces", "verdicts", "scores"), b"first")
@@ -188,8 +190,8 @@ def test_a_part_that_is_done_twice_is_there_once(tmp_path: Path):
     assert (partial.path / "parts" / "0000000" / "scores.parquet").read_bytes() == b"first"
 
 
-def test_input_that_changes_under_the_workers_is_noticed(tmp_path: Path):
-    """A file that is written to while workers read it ends in an error, not in a run of something else."""
+def test_changed_input_raises(tmp_path: Path):
+    """Writing to a file while workers read it raises InputError; no run is written."""
     path = tmp_path / "t.jsonl"
     write_traces(some(400), path)
 
@@ -207,9 +209,10 @@ def test_input_that_changes_under_the_workers_is_noticed(tmp_path: Path):
 # --- Ray -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_ray
-def test_a_lost_worker_and_a_lost_node_leave_no_mark(whole: Run, tmp_path: Path):
-    """On two nodes, one worker killed and one node removed: every trace scored once, and no statistics told."""
+def test_lost_workers_and_nodes_change_nothing(complete_run: Run, tmp_path: Path):
+    """On two nodes, one worker killed and one node removed: all traces are scored once, no statistics are sent."""
     write_traces(some(600), tmp_path / "t.jsonl")
     command = [
         sys.executable,
@@ -227,16 +230,17 @@ def test_a_lost_worker_and_a_lost_node_leave_no_mark(whole: Run, tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["lost"] == ["worker", "node"]
-    assert told["nodes"] == 2
-    assert told["asked"] > told["traces"] == 600, "something that was begun was lost, and done again"
-    assert told["telemetry"] == "0"
-    assert tables(Run.open(tmp_path / "run")) == tables(whole)
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["lost"] == ["worker", "node"]
+    assert report["nodes"] == 2
+    assert report["asked"] > report["traces"] == 600, "something that was begun was lost, and done again"
+    assert report["telemetry"] == "0"
+    assert tables(Run.open(tmp_path / "run")) == tables(complete_run)
 
 
+@pytest.mark.long
 @needs_ray
-def test_no_cluster_where_one_is_named_is_said(tmp_path: Path):
+def test_an_unreachable_cluster_is_a_usage_error(tmp_path: Path):
     """An address at which nothing answers is a usage error, with what to give instead."""
     write_traces(some(3), tmp_path / "t.jsonl")
     command = [
@@ -256,7 +260,7 @@ def test_no_cluster_where_one_is_named_is_said(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
-def test_without_ray_the_extra_is_named(tmp_path: Path):
+def test_missing_ray_names_the_extra(tmp_path: Path):
     """--ray where Ray is not installed names the extra that brings it."""
     write_traces(some(3), tmp_path / "t.jsonl")
     code = "import sys; sys.modules['ray'] = None; from ragfault.cli import main; main()"
@@ -301,26 +305,30 @@ def uploaded(bucket: str, path: Path) -> str:
     return f"{bucket}/in/{path.name}"
 
 
+@pytest.mark.long
 @needs_s3
 @pytest.mark.parametrize(("name", "workers"), [("t.jsonl.gz", 1), ("t.parquet", 2)])
-def test_from_a_bucket_into_a_bucket(bucket: str, whole: Run, tmp_path: Path, name: str, workers: int):
-    """Traces read from a store and a run written into one are those of the disk; nothing else is left there."""
+def test_object_store_input_and_output(
+    bucket: str, complete_run: Run, tmp_path: Path, name: str, workers: int
+):
+    """Input and output in an object store give the run of the disk; nothing else is written there."""
     write_traces(some(600), tmp_path / name)
     out = f"{bucket}/{name}/run"
     run = evaluate(uploaded(bucket, tmp_path / name), out, judge=Watched(), metrics=METRICS, workers=workers)
-    assert tables(run) == tables(whole)
+    assert tables(run) == tables(complete_run)
     assert str(Run.open(out).path) == out
-    assert list(Run.open(out).scores()) == list(whole.scores())
+    assert list(Run.open(out).scores()) == list(complete_run.scores())
     there = {place.name for place in run.path.parent.iterdir()}
     assert there == {"run"}
     with pytest.raises(OutputError, match="exists already"):
         evaluate(some(3), out, metrics="error")
-    assert tables(rescore(out, f"{bucket}/{name}/again", metrics=METRICS)) == tables(whole)
+    assert tables(rescore(out, f"{bucket}/{name}/again", metrics=METRICS)) == tables(complete_run)
 
 
+@pytest.mark.long
 @needs_s3
-def test_a_run_in_a_bucket_goes_on_where_it_stopped(bucket: str, whole: Run, tmp_path: Path):
-    """What was put before an evaluation was broken off is not judged again; until its manifest there is no run."""
+def test_a_run_in_an_object_store_resumes(bucket: str, complete_run: Run, tmp_path: Path):
+    """An interrupted evaluation does not judge written parts again; without a manifest there is no run."""
 
     def stop(done: int, total: int) -> None:
         if done >= 300:
@@ -332,17 +340,17 @@ def test_a_run_in_a_bucket_goes_on_where_it_stopped(bucket: str, whole: Run, tmp
         evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_progress=stop)
     with pytest.raises(RunError, match="was never finished"):
         Run.open(out)
-    told: list[str] = []
-    run = evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_notice=told.append)
-    assert "resuming: 3 parts of 100 traces are done already" in told
-    assert tables(run) == tables(whole)
+    notices: list[str] = []
+    run = evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_notice=notices.append)
+    assert "resuming: 3 parts of 100 traces are done already" in notices
+    assert tables(run) == tables(complete_run)
     other = evaluate([Trace(id="1", query="q")], out, metrics="error", force=True)
     assert other.manifest.traces == 1
 
 
 @needs_s3
-def test_what_a_store_says_is_told(bucket: str, tmp_path: Path):
-    """Names at which nothing is, buckets that do not exist, and stores whose package is missing end in one line."""
+def test_object_store_errors_are_reported(bucket: str, tmp_path: Path):
+    """Missing files, missing buckets and stores without a package raise errors of one line."""
     with pytest.raises(InputError, match="there is no file s3://ragfault/nope"):
         evaluate(f"{bucket}/nope.jsonl", tmp_path / "run")
     with pytest.raises(InputError, match="cannot be read"):
@@ -364,7 +372,7 @@ MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
 
 
 def commands(node: Any) -> Iterator[str]:
-    """The lines of a manifest that call ragfault."""
+    """Return the lines of a manifest that call ragfault."""
     if isinstance(node, dict | list):
         for part in node.values() if isinstance(node, dict) else node:
             yield from commands(part)
@@ -374,12 +382,12 @@ def commands(node: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_manifests_call_commands_that_exist(path: Path):
-    """Each is YAML, its commands are those of the command line, and no pod tells statistics of Ray."""
+    """Each is YAML, its commands are those of the command line, and Ray's usage statistics are off in every pod."""
     yaml = pytest.importorskip("yaml", reason="PyYAML, which reads manifests, is not installed")
     manifest = yaml.safe_load(path.read_text())
-    found = list(commands(manifest))
-    assert found
-    for line in found:
+    lines = list(commands(manifest))
+    assert lines
+    for line in lines:
         verb, *rest = shlex.split(line.split(" || ")[0])[1:]
         command = cli.get_command(click.Context(cli), verb)
         command.make_context(verb, rest)

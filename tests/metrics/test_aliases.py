@@ -41,7 +41,7 @@ def test_an_alias_is_answered_by_a_metric_that_there_is(alias):
         )
 
 
-def test_what_stands_behind_an_alias_is_kept():
+def test_parameters_after_an_alias_remain():
     """Parameters and cut-off go to the metric that answers it."""
     assert [
         str(metric) for metric in select_metrics(["faithfulness(strict=true)", "MRR@10", "HitRate@3"])
@@ -63,16 +63,16 @@ def test_a_class_that_is_called_as_a_metric_here_is_answered_by_it():
 def test_a_run_names_what_was_computed(tmp_path: Path):
     """Scores bear the name of the metric here, and each alias is told once for each tool that has it."""
     lines: list[str] = []
-    made = evaluate(
+    run = evaluate(
         [TRACE],
         tmp_path / "run",
         judge="lexical",
         metrics=["faithfulness", "exact_match"],
         on_notice=lines.append,
     )
-    assert [measure.name for measure in made.manifest.metrics] == ["groundedness", "exact_match"]
-    found = [line.split(" is ")[0] for line in lines if "answered by" in line]
-    assert found == ["faithfulness of Ragas", "faithfulness of DeepEval", "faithfulness of RAGChecker"]
+    assert [measure.name for measure in run.manifest.metrics] == ["groundedness", "exact_match"]
+    metrics = [line.split(" is ")[0] for line in lines if "answered by" in line]
+    assert metrics == ["faithfulness of Ragas", "faithfulness of DeepEval", "faithfulness of RAGChecker"]
 
 
 def test_an_unknown_name_stays_unknown():

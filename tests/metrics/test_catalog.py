@@ -87,8 +87,8 @@ def test_every_metric_round_trips_through_its_text(name: str, k: int, data: st.D
         if type(default) in kinds and key not in definition.positive
     }
     changed = tuple(sorted((key, v) for key, v in given_.items() if v != definition.parameters[key]))
-    made = Metric(name, k if definition.has_cutoff else None, changed)
-    assert parse_metric(str(made)) == made
+    metric = Metric(name, k if definition.has_cutoff else None, changed)
+    assert parse_metric(str(metric)) == metric
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_metric_of_ones_own_stands_beside_the_others():
 
 def _shouting():
     def shouting(trace: Trace, verdicts: Verdicts) -> float:
-        """Another of the same name."""
+        """Return nothing."""
         return 0.0
 
     shouting.__qualname__ = "elsewhere.shouting"
@@ -162,6 +162,7 @@ def test_a_metric_without_its_packages_says_what_to_install(monkeypatch: pytest.
 # --- laws over the whole catalogue -----------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CATALOGUE)
 @given(pair=observed())
 def test_every_metric_stays_in_its_range_or_says_why_not(name: str, pair: tuple[Trace, Verdicts]):
@@ -268,6 +269,7 @@ def test_chunks_without_text_are_not_judged():
         assert reason(name, trace) == "the chunks hold no text"
 
 
+@pytest.mark.long
 @given(observed(), st.data())
 def test_a_better_chunk_never_lowers_context_relevance(pair: tuple[Trace, Verdicts], data: st.DataObject):
     """Raising the level of one chunk raises context_relevance or leaves it, and never hurts context_utility's base."""
@@ -281,6 +283,7 @@ def test_a_better_chunk_never_lowers_context_relevance(pair: tuple[Trace, Verdic
     assert value("context_relevance", trace, better) >= value("context_relevance", trace, verdicts)
 
 
+@pytest.mark.long
 @given(observed(), st.data())
 def test_a_supported_claim_never_lowers_groundedness(pair: tuple[Trace, Verdicts], data: st.DataObject):
     """Turning one claim into a supported one never lowers groundedness or adherence, never raises contradiction."""
@@ -338,7 +341,7 @@ def test_nothing_relevant_is_zero_by_a_named_convention():
             assert (row.value, row.reason) == (0.0, "nothing relevant retrieved counts as 0")
 
 
-def test_the_ranking_penalty_counts_what_is_buried():
+def test_the_ranking_penalty_counts_low_positions():
     """0.05 for each place below the third of each highly relevant chunk, at most 0.3."""
     assert value("ranking_penalty", *levels("high", "high", "high")) == 0
     assert value("ranking_penalty", *levels("none", "none", "none", "high", "medium")) == pytest.approx(0.05)
@@ -470,7 +473,7 @@ def test_groundedness_counts_inferred_unless_strict():
     ) == ("the answer makes no claim")
 
 
-def test_adherence_counts_words_said_outright():
+def test_adherence_counts_words_of_supported_sentences():
     """Only the words of directly supported sentences count: inference lowers it, and so does what is no claim."""
     assert value("context_adherence", *claims("supported", "inferred")) == 0.5
     trace, verdicts = claims("supported")
@@ -613,7 +616,7 @@ def test_noise_sensitivity_splits_by_the_relevance_of_the_source():
     """Wrong claims drawn from relevant and from irrelevant chunks; strict counts the unproven as wrong."""
     # golden: amazon-science/RAGChecker examples/checking_outputs.json: 2 of 11 in relevant, 0 in irrelevant
     answer2response = "NEEEEEEEENC"
-    drawn = {0: (1,), 6: (1,), 8: (0, 3), 9: (3,)}  # claim → chunks that entail it
+    cited = {0: (1,), 6: (1,), 8: (0, 3), 9: (3,)}  # claim → chunks that entail it
     relevant = {0, 1, 3}
     chunks = tuple(
         ChunkVerdict(
@@ -621,13 +624,13 @@ def test_noise_sensitivity_splits_by_the_relevance_of_the_source():
         )
         for i in range(4)
     )
-    found = tuple(
+    verdicts = tuple(
         ClaimVerdict(
             claim="c",
             start=i,
             end=i + 1,
-            support="supported" if i in drawn else "unsupported",
-            evidence=tuple(Evidence(chunk=str(c), start=0, end=1) for c in drawn.get(i, ())),
+            support="supported" if i in cited else "unsupported",
+            evidence=tuple(Evidence(chunk=str(c), start=0, end=1) for c in cited.get(i, ())),
         )
         for i in range(11)
     )
@@ -636,7 +639,7 @@ def test_noise_sensitivity_splits_by_the_relevance_of_the_source():
     trace = Trace(
         id="1", query="q", answer="x", reference="r", chunks=tuple(Chunk(id=str(i)) for i in range(4))
     )
-    seen = Verdicts(trace="1", chunk=chunks, claim=found, truth=truth)
+    seen = Verdicts(trace="1", chunk=chunks, claim=verdicts, truth=truth)
     assert value("noise_sensitivity(chunks=relevant, strict=true)", trace, seen) == pytest.approx(
         0.18181818181818182
     )

@@ -48,7 +48,7 @@ def score(kind, rng):
 
 
 def draw(seed, queries=150):
-    """A random run and its qrels: graded and negative labels, ties, queries missing on either side."""
+    """Return a random run and its qrels: graded and negative labels, ties, queries missing on either side."""
     rng = random.Random(seed)
     run, qrels = {}, {}
     for query in range(queries):
@@ -66,7 +66,7 @@ def draw(seed, queries=150):
 
 
 def columns(nested, name, seed=0):
-    """The same as shuffled columns."""
+    """Return the same as shuffled columns."""
     rows = [(query, chunk, float(number)) for query, row in nested.items() for chunk, number in row.items()]
     random.Random(seed).shuffle(rows)
     query, chunk, numbers = zip(*rows, strict=True)
@@ -75,8 +75,8 @@ def columns(nested, name, seed=0):
 
 def values(ranking, name, k=None, **parameters):
     """Query → value, None where undefined."""
-    found, defined = compute_rank_metric(name, ranking, k, **parameters)
-    every = zip(ranking.queries, found.tolist(), defined.tolist(), strict=True)
+    result, defined = compute_rank_metric(name, ranking, k, **parameters)
+    every = zip(ranking.queries, result.tolist(), defined.tolist(), strict=True)
     return {query: value if known else None for query, value, known in every}
 
 
@@ -107,12 +107,12 @@ def test_equals_one_by_one(seed):
     """A run judged at once gives what its traces give one by one, in trec_eval's order."""
     run, qrels = draw(seed)
     ranking = ranking_from_dicts(run, qrels)
-    for query, found in values(ranking, "ndcg", 10).items():
+    for query, result in values(ranking, "ndcg", 10).items():
         scores = run.get(query, {})
         with np.errstate(over="ignore"):
             ids = sorted(scores, key=lambda id: (np.float32(scores[id]), id), reverse=True)
         alone, defined = compute_rank_metric("ndcg", ranking_from_lists(ids, qrels.get(query, {})), 10)
-        assert found == (alone[0] if defined[0] else None)
+        assert result == (alone[0] if defined[0] else None)
 
 
 # --- order -----------------------------------------------------------------------------------------
@@ -246,8 +246,8 @@ def reshape(table, kind):
             return pa.concat_tables([table.slice(0, 100), table.slice(100, 0), table.slice(100)])
         case "dictionary":
             encoded = [query.dictionary_encode(), chunk.dictionary_encode()]
-            whole = pa.table([*encoded, number], table.column_names)
-            return pa.concat_tables([whole.slice(0, 7), whole.slice(7)])
+            full = pa.table([*encoded, number], table.column_names)
+            return pa.concat_tables([full.slice(0, 7), full.slice(7)])
         case "large":
             return pa.table(
                 [query.cast(pa.large_string()), chunk.cast(pa.large_string()), number], table.column_names
@@ -263,12 +263,12 @@ def reshape(table, kind):
             )
         case "filtered":
             more = pa.table({"query": ["gone"], "chunk": ["gone"], "score": [1.0]})
-            whole = pa.concat_tables([table, more]).combine_chunks()
+            full = pa.concat_tables([table, more]).combine_chunks()
             encoded = pa.table(
-                [whole["query"].dictionary_encode(), whole["chunk"].dictionary_encode(), whole["score"]],
-                whole.column_names,
+                [full["query"].dictionary_encode(), full["chunk"].dictionary_encode(), full["score"]],
+                full.column_names,
             )
-            return encoded.filter(pa.compute.not_equal(whole["query"], "gone"))
+            return encoded.filter(pa.compute.not_equal(full["query"], "gone"))
         case _:
             return pa.table([query.cast(pa.int64()), chunk.cast(pa.int32()), number], table.column_names)
 
@@ -280,9 +280,9 @@ def test_encoded_columns_need_no_second_look(monkeypatch):
         pa.table(columns({"q": {"a": 2.0, "b": 1.0}}, "score")),
         pa.table(columns({"q": {"b": 1}}, "grade")),
     )
-    for one in (run, reshape(run, "dictionary")):
+    for encoded in (run, reshape(run, "dictionary")):
         for other in (qrels, reshape(qrels, "dictionary"), reshape(qrels, "large")):
-            assert ranking_from_columns(one, other).retrieved.rank.tolist() == [2]
+            assert ranking_from_columns(encoded, other).retrieved.rank.tolist() == [2]
 
 
 # --- errors ----------------------------------------------------------------------------------------

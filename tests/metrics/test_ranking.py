@@ -14,7 +14,7 @@ NAMES = sorted(RANK_METRICS)
 
 
 def value(name, ids, gold, k=None, **parameters):
-    """The value for one trace; None where it is undefined."""
+    """Return the value for one trace; None if undefined."""
     values, defined = compute_rank_metric(name, ranking_from_lists(ids, gold), k, **parameters)
     return float(values[0]) if defined[0] else None
 
@@ -43,15 +43,17 @@ SECOND = ["D1", "D0", "D2", "D3"]
 )
 def test_values_of_ir_measures(name, k, relevant, gold, expected):
     """The values that ir_measures asserts of trec_eval hold here."""
-    found = [value(name, ids, judged, k, relevant=relevant) for ids, judged in zip(RUNS, gold, strict=True)]
-    assert found == pytest.approx(expected, abs=1e-4)
+    values = [value(name, ids, judged, k, relevant=relevant) for ids, judged in zip(RUNS, gold, strict=True)]
+    assert values == pytest.approx(expected, abs=1e-4)
 
 
 def test_precision_of_ir_measures():
     """The values that ir_measures asserts of P@4 hold here."""
     # terrierteam/ir_measures, tests/test_pytrec_eval.py::test_P
-    found = [value("precision", ids, gold, 4) for ids, gold in zip((RUNS[0], SECOND), PRECISION, strict=True)]
-    assert found == [0.5, 0.25]
+    values = [
+        value("precision", ids, gold, 4) for ids, gold in zip((RUNS[0], SECOND), PRECISION, strict=True)
+    ]
+    assert values == [0.5, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_undefined_without_relevant_gold(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("k", [None, 1, 10])
-def test_nothing_found_is_zero(name, k):
+def test_nothing_retrieved_is_zero(name, k):
     """With relevant gold and nothing retrieved the value is 0, not undefined."""
     assert value(name, [], {"a": 1}, k) == 0.0
     assert value(name, ["x"], {"a": 1}, k) == 0.0

@@ -31,7 +31,7 @@ UNITS = st.lists(st.lists(st.none() | st.integers(0, 3), min_size=3, max_size=3)
 
 
 def spread(table: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """A table of counts as the words of two raters."""
+    """Return the ratings of two raters that give a table of counts."""
     cells = [(a, b) for a, row in enumerate(table) for b, count in enumerate(row) for _ in range(count)]
     return [a for a, _ in cells], [b for _, b in cells]
 
@@ -49,27 +49,29 @@ def test_kappa_is_that_of_the_literature():
 
 def test_weighted_kappa_is_that_counted_by_hand():
     """Of 3 × 3 categories: the costs seen over those of the margins, by distance and by its square."""
-    one, other = spread([[4, 1, 0], [1, 2, 1], [0, 1, 2]])
+    first, other = spread([[4, 1, 0], [1, 2, 1], [0, 1, 2]])
     # margins 5, 4, 3 and 5, 4, 3 of 12; four misses by one place, none by two
     linear = (5 * 4 + 4 * 5 + 4 * 3 + 3 * 4 + 2 * (5 * 3 + 3 * 5)) / 12
     quadratic = (5 * 4 + 4 * 5 + 4 * 3 + 3 * 4 + 4 * (5 * 3 + 3 * 5)) / 12
-    assert cohen_kappa(one, other, "linear").value == pytest.approx(1 - 4 / linear)
-    assert cohen_kappa(one, other, "quadratic").value == pytest.approx(1 - 4 / quadratic)
+    assert cohen_kappa(first, other, "linear").value == pytest.approx(1 - 4 / linear)
+    assert cohen_kappa(first, other, "quadratic").value == pytest.approx(1 - 4 / quadratic)
 
 
 @given(PAIRS)
 def test_kappa_is_one_less_the_cost_over_that_of_strangers(pairs: list[tuple[int, int]]):
     """Any kappa is 1 less the mean cost of pairs over the mean cost of every word of one with every of the other."""
-    one, other = [a for a, _ in pairs], [b for _, b in pairs]
+    first, other = [a for a, _ in pairs], [b for _, b in pairs]
     for weighting, power in (("none", 0), ("linear", 1), ("quadratic", 2)):
         cost = lambda a, b, power=power: float(a != b) * abs(a - b) ** power  # noqa: E731
         seen = sum(cost(a, b) for a, b in pairs) / len(pairs)
-        chance = sum(cost(a, b) for a, b in product(one, other)) / len(pairs) ** 2
-        found = cohen_kappa(one, other, weighting, order=range(4))
-        assert (found.value is None) == (chance == 0)
+        chance = sum(cost(a, b) for a, b in product(first, other)) / len(pairs) ** 2
+        coefficient = cohen_kappa(first, other, weighting, order=range(4))
+        assert (coefficient.value is None) == (chance == 0)
         if chance:
-            assert found.value == pytest.approx(1 - seen / chance)
-            assert cohen_kappa(other, one, weighting, order=range(4)).value == pytest.approx(found.value)
+            assert coefficient.value == pytest.approx(1 - seen / chance)
+            assert cohen_kappa(other, first, weighting, order=range(4)).value == pytest.approx(
+                coefficient.value
+            )
 
 
 def test_weights_follow_the_order_that_is_given():
@@ -128,18 +130,18 @@ def test_alpha_of_small_tables_is_the_published_one(units: list[list[int]], valu
 @given(UNITS)
 def test_alpha_is_one_less_the_distance_within_over_that_of_any_two(units: list[list[Any]]):
     """By its definition: pairs within units, each unit counted by its ratings, over pairs of all ratings."""
-    units = [[one for one in unit if one is not None] for unit in units]
-    told = [unit for unit in units if len(unit) > 1]
-    every = [one for unit in told for one in unit]
+    units = [[first for first in unit if first is not None] for unit in units]
+    rated = [unit for unit in units if len(unit) > 1]
+    every = [first for unit in rated for first in unit]
     ranks = {v: sum(o < v for o in every) + sum(o == v for o in every) / 2 for v in every}
     for scale, place in (("nominal", None), ("ordinal", ranks.get), ("interval", float)):
         apart = lambda a, b, p=place: float(a != b) if p is None else (p(a) - p(b)) ** 2  # noqa: E731
-        within = sum(sum(apart(a, b) for a, b in permutations(unit, 2)) / (len(unit) - 1) for unit in told)
+        within = sum(sum(apart(a, b) for a, b in permutations(unit, 2)) / (len(unit) - 1) for unit in rated)
         total = sum(apart(a, b) for a, b in permutations(every, 2))
-        found = krippendorff_alpha(units, scale)
-        assert (found.value is None) == (not total)
+        coefficient = krippendorff_alpha(units, scale)
+        assert (coefficient.value is None) == (not total)
         if total:
-            assert found.value == pytest.approx(
+            assert coefficient.value == pytest.approx(
                 1 - within / len(every) * len(every) * (len(every) - 1) / total
             )
 
@@ -154,15 +156,15 @@ def test_alpha_that_is_undefined_says_why():
 
 def test_weights_count_units_as_often_as_they_say():
     """A unit of weight two is a unit that stands there twice, for two raters and for many."""
-    one, other = [0, 1, 2, 1], [0, 1, 1, 2]
-    crossed, twice = TwoRaterRatings(one, other), TwoRaterRatings([*one, 2, 2], [*other, 1, 1])
+    first, other = [0, 1, 2, 1], [0, 1, 1, 2]
+    crossed, twice = TwoRaterRatings(first, other), TwoRaterRatings([*first, 2, 2], [*other, 1, 1])
     weights = np.array([[1.0, 1.0, 3.0, 1.0]])
     assert crossed.kappa(crossed.confusion_matrices(weights), "linear") == pytest.approx(
         twice.kappa(twice.confusion_matrices(np.ones((1, 6))), "linear")
     )
     rated, more = MultiRaterRatings(FOUR), MultiRaterRatings([*FOUR, FOUR[5]])
-    drawn = np.ones((1, 12))
-    drawn[0, 5] = 2
-    assert rated.alpha(rated.coincidences(drawn), "ordinal") == pytest.approx(
+    sample = np.ones((1, 12))
+    sample[0, 5] = 2
+    assert rated.alpha(rated.coincidences(sample), "ordinal") == pytest.approx(
         more.alpha(more.coincidences(np.ones((1, 13))), "ordinal")
     )

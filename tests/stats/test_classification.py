@@ -22,7 +22,7 @@ SCORES = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.7, 1.0]), st.boole
 
 
 def pairs(scores: list[float], labels: list[bool]) -> float | None:
-    """The area by its definition: over all pairs of a positive and a negative."""
+    """Return the area by its definition: over all pairs of a positive and a negative."""
     good = [s for s, y in zip(scores, labels, strict=True) if y]
     bad = [s for s, y in zip(scores, labels, strict=True) if not y]
     wins = [(a > b) + (a == b) / 2 for a in good for b in bad]
@@ -30,7 +30,7 @@ def pairs(scores: list[float], labels: list[bool]) -> float | None:
 
 
 def f1(scores: list[float], labels: list[bool], cut: float) -> float:
-    """F1 by counting."""
+    """Return F1 by counting."""
     called = [s >= cut for s in scores]
     hits = sum(c and y for c, y in zip(called, labels, strict=True))
     return 2 * hits / (sum(called) + sum(labels))
@@ -40,10 +40,10 @@ def f1(scores: list[float], labels: list[bool], cut: float) -> float:
 def test_the_area_is_the_share_of_pairs_in_order(values: list[tuple[float, bool]]):
     """AUROC counts the pairs in which the positive is above, ties half; without pairs there is none."""
     scores, labels = [s for s, _ in values], [y for _, y in values]
-    found, truth = auroc(scores, labels), pairs(scores, labels)
-    assert (found is None) == (truth is None)
+    result, truth = auroc(scores, labels), pairs(scores, labels)
+    assert (result is None) == (truth is None)
     if truth is not None:
-        assert found == pytest.approx(truth)
+        assert result == pytest.approx(truth)
         assert auroc([-s for s in scores], labels) == pytest.approx(1 - truth)
 
 
@@ -58,20 +58,20 @@ def test_average_precision_is_summed_over_positives():
 def test_no_threshold_is_better_than_the_best(values: list[tuple[float, bool]]):
     """The best F1 is reached with the cut that is given, and no other cut reaches more."""
     scores, labels = [s for s, _ in values], [y for _, y in values]
-    found = choose_threshold(scores, labels)
-    if found is None:
+    best = choose_threshold(scores, labels)
+    if best is None:
         assert sum(labels) in (0, len(labels))
         return
-    assert f1(scores, labels, found.threshold) == pytest.approx(found.value)
-    assert found.value == pytest.approx(max(f1(scores, labels, cut) for cut in scores))
+    assert f1(scores, labels, best.threshold) == pytest.approx(best.value)
+    assert best.value == pytest.approx(max(f1(scores, labels, cut) for cut in scores))
 
 
 def test_the_best_balanced_accuracy_is_the_best_mean_of_both_shares():
     """With 3 of 4 positives above 2 of 2 negatives the cut that parts them has balanced accuracy 7/8."""
-    found = choose_threshold([0.1, 0.6, 0.7, 0.8, 0.2, 0.3], [1, 1, 1, 1, 0, 0], "balanced_accuracy")
-    assert found is not None
-    assert found.value == pytest.approx(7 / 8)
-    assert 0.3 < found.threshold <= 0.6
+    best = choose_threshold([0.1, 0.6, 0.7, 0.8, 0.2, 0.3], [1, 1, 1, 1, 0, 0], "balanced_accuracy")
+    assert best is not None
+    assert best.value == pytest.approx(7 / 8)
+    assert 0.3 < best.threshold <= 0.6
 
 
 def test_of_equal_thresholds_the_highest_is_taken():
@@ -81,21 +81,21 @@ def test_of_equal_thresholds_the_highest_is_taken():
     )
 
 
-def test_within_groups_nothing_is_gained_by_telling_groups_apart():
+def test_separating_groups_gains_nothing_within_groups():
     """Scores that only name the group have AUROC 0.5 within; a group of one class does not count."""
     scores, labels = [0.9] * 4 + [0.1] * 4 + [0.5], [1, 1, 1, 0, 0, 0, 0, 1, 1]
     groups = ["a"] * 4 + ["b"] * 4 + ["c"]
-    found = auroc_within_groups(scores, labels, groups)
-    assert found is not None
-    assert (found.value, found.groups, found.n) == (0.5, 2, 8)
+    result = auroc_within_groups(scores, labels, groups)
+    assert result is not None
+    assert (result.value, result.groups, result.n) == (0.5, 2, 8)
     assert auroc(scores[:8], labels[:8]) == pytest.approx(0.75)
 
 
 def test_larger_groups_count_for_more():
     """A perfect group of four and a reversed one of two have the mean 2/3."""
-    found = auroc_within_groups([1, 1, 0, 0, 0, 1], [1, 1, 0, 0, 1, 0], ["a"] * 4 + ["b"] * 2)
-    assert found is not None
-    assert found.value == pytest.approx(2 / 3)
+    result = auroc_within_groups([1, 1, 0, 0, 0, 1], [1, 1, 0, 0, 1, 0], ["a"] * 4 + ["b"] * 2)
+    assert result is not None
+    assert result.value == pytest.approx(2 / 3)
 
 
 def test_weights_are_repetitions():
@@ -108,22 +108,22 @@ def test_weights_are_repetitions():
     repeated = np.repeat(scores, weights), np.repeat(labels, weights)
     assert ranked.auroc(*tallies)[0] == pytest.approx(auroc(*repeated))
     assert ranked.average_precision(*tallies)[0] == pytest.approx(average_precision(*repeated))
-    found = choose_threshold(*repeated)
-    assert found is not None
-    assert np.nanmax(ranked.evaluate_thresholds("f1", *tallies)[0]) == pytest.approx(found.value)
+    result = choose_threshold(*repeated)
+    assert result is not None
+    assert np.nanmax(ranked.evaluate_thresholds("f1", *tallies)[0]) == pytest.approx(result.value)
 
 
 def test_the_calibration_error_is_the_mean_distance_of_the_bins():
     """Bins of 0.2 with 1 in 2 and 0.8 with 2 in 2 are off by 0.3 and 0.2: 0.25 on average."""
     scores, labels = [0.2, 0.2, 0.8, 0.8], [1, 0, 1, 1]
-    assert [tuple(each) for each in calibration_bins(scores, labels, 2)] == [(0.2, 0.5, 2), (0.8, 1.0, 2)]
+    assert [tuple(bin_) for bin_ in calibration_bins(scores, labels, 2)] == [(0.2, 0.5, 2), (0.8, 1.0, 2)]
     assert calibration_error(scores, labels, 2) == pytest.approx(0.25)
     assert calibration_error([], []) is None
 
 
 def test_equal_scores_are_never_parted():
     """However many bins are asked for, scores that are all alike are one."""
-    assert [each.n for each in calibration_bins([0.3] * 50, [0, 1] * 25, 10)] == [50]
+    assert [bin_.n for bin_ in calibration_bins([0.3] * 50, [0, 1] * 25, 10)] == [50]
 
 
 def test_the_bootstrap_covers_the_area():
@@ -134,12 +134,12 @@ def test_the_bootstrap_covers_the_area():
         labels = rng.integers(0, 2, 120)
         scores = rng.normal(size=120) + labels
         ranked = RankedScores(scores, labels)
-        [found] = bootstrap_estimates(
+        [result] = bootstrap_estimates(
             lambda w, r=ranked: r.auroc(*r.class_weights(w))[:, None], np.arange(120) // 2, resamples=300
         )
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= truth <= found.high
+        assert result.low is not None
+        assert result.high is not None
+        hits += result.low <= truth <= result.high
     assert hits / 200 >= 0.9
 
 

@@ -37,7 +37,7 @@ def test_the_paired_interval_equals_scipys_bca(n: int):
     """With the same seed and the expanded confidence it is scipy's BCa, digit for digit; below 200, or t if wider."""
     before, after = np.resize(BEFORE, n), np.resize(AFTER, n)
     change = after - before
-    found = paired_difference(before, after, resamples=1999, seed=3)
+    difference = paired_difference(before, after, resamples=1999, seed=3)
     theirs = scipy.stats.bootstrap(
         (change,),
         np.mean,
@@ -48,28 +48,28 @@ def test_the_paired_interval_equals_scipys_bca(n: int):
     ).confidence_interval
     t = scipy.stats.ttest_1samp(change, 0).confidence_interval()
     ends = (theirs.low, theirs.high) if n >= 200 else (min(theirs.low, t.low), max(theirs.high, t.high))
-    assert (found.low, found.high) == pytest.approx(ends, abs=1e-12)
-    assert found.method == "bca"
+    assert (difference.low, difference.high) == pytest.approx(ends, abs=1e-12)
+    assert difference.method == "bca"
 
 
 @pytest.mark.parametrize(("m", "n"), [(30, 40), (210, 260)])
 def test_the_unpaired_interval_equals_scipys_bca(m: int, n: int):
     """The same for two samples of unequal size: both are resampled, candidate first."""
     before, after = np.resize(BEFORE, m), np.resize(AFTER, n) ** 3
-    found = unpaired_difference(before, after, resamples=1999, seed=5)
+    difference = unpaired_difference(before, after, resamples=1999, seed=5)
     welch = scipy.stats.ttest_ind(after, before, equal_var=False)
-    assert found.df == pytest.approx(welch.df)
+    assert difference.df == pytest.approx(welch.df)
     theirs = scipy.stats.bootstrap(
         (after, before),
         lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis),
         n_resamples=1999,
-        confidence_level=expand_confidence(0.95, found.df),
+        confidence_level=expand_confidence(0.95, difference.df),
         method="BCa",
         rng=np.random.default_rng(5),
     ).confidence_interval
     t = welch.confidence_interval()
     ends = (theirs.low, theirs.high) if m >= 200 else (min(theirs.low, t.low), max(theirs.high, t.high))
-    assert (found.low, found.high) == pytest.approx(ends, abs=1e-12)
+    assert (difference.low, difference.high) == pytest.approx(ends, abs=1e-12)
 
 
 def test_without_resamples_the_interval_is_scipys_t():
@@ -87,19 +87,19 @@ def test_the_published_mean_difference():
     # golden: mlflow/mlflow tests/genai/evaluate/test_comparison.py::test_compare_evaluations_dispatches_on_value_type
     baseline = [0.1, 0.3, 0.4, 0.2, 0.6, 0.7, 0.3, 0.2]
     candidate = [0.6, 0.7, 0.9, 0.8, 0.7, 0.9, 0.6, 0.4]
-    found = paired_difference(baseline, candidate, resamples=0, confidence=1 - 0.0008296808246244138)
-    assert found.mean == pytest.approx(0.35, abs=1e-9)
-    assert found.low == pytest.approx(0, abs=1e-9)
+    difference = paired_difference(baseline, candidate, resamples=0, confidence=1 - 0.0008296808246244138)
+    assert difference.mean == pytest.approx(0.35, abs=1e-9)
+    assert difference.low == pytest.approx(0, abs=1e-9)
 
 
 def test_errors_are_those_of_a_single_mean():
     """The error of a paired difference is the (clustered) standard error of the differences."""
     names = [f"c{i % 7}" for i in range(40)]
     assert paired_difference(BEFORE, AFTER).error == pytest.approx(standard_error(AFTER - BEFORE))
-    found = paired_difference(BEFORE, AFTER, names)
-    assert found.error == pytest.approx(clustered_standard_error(AFTER - BEFORE, names))
-    assert (found.n, found.clusters, found.df, found.cluster_size) == (40, 7, 6, 40 / 7)
-    assert found.deviation == pytest.approx(found.error * math.sqrt(40))
+    difference = paired_difference(BEFORE, AFTER, names)
+    assert difference.error == pytest.approx(clustered_standard_error(AFTER - BEFORE, names))
+    assert (difference.n, difference.clusters, difference.df, difference.cluster_size) == (40, 7, 6, 40 / 7)
+    assert difference.deviation == pytest.approx(difference.error * math.sqrt(40))
 
 
 def test_many_metrics_equal_each_alone():
@@ -111,28 +111,30 @@ def test_many_metrics_equal_each_alone():
     defined = RNG.uniform(size=(25, 4)) < 0.7
     defined[:, 3] = False
     before[~defined] = math.nan
-    found = paired_differences(before, after, defined=defined, resamples=0)
+    difference = paired_differences(before, after, defined=defined, resamples=0)
     for i in range(3):
         there = defined[:, i]
         alone = paired_difference(before[there, i], after[there, i], resamples=0)
-        assert found[i] is not None
-        assert (found[i].mean, found[i].low, found[i].n) == pytest.approx((alone.mean, alone.low, alone.n))
-    assert found[3] is None
+        assert difference[i] is not None
+        assert (difference[i].mean, difference[i].low, difference[i].n) == pytest.approx(
+            (alone.mean, alone.low, alone.n)
+        )
+    assert difference[3] is None
 
 
 def test_missing_pairs_widen_the_bootstrap_as_they_should():
     """With a third of the pairs missing, BCa of the table is near BCa of the pairs that are there."""
     before, after = RNG.uniform(size=(300, 1)), RNG.uniform(size=(300, 1))
     there = RNG.uniform(size=(300, 1)) < 0.66
-    found = paired_differences(before, after, defined=there, resamples=5000)[0]
+    difference = paired_differences(before, after, defined=there, resamples=5000)[0]
     alone = paired_difference(before[there], after[there], resamples=5000)
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx(
+    assert difference is not None
+    assert (difference.low, difference.high) == pytest.approx(
         (alone.low, alone.high), abs=0.05 * (alone.high - alone.low)
     )
 
 
-def test_blocks_draw_what_whole_resamples_draw():
+def test_blocked_resamples_have_the_same_distribution():
     """Above 65,536 clusters resamples are drawn block by block: counts add up, and their variance is multinomial."""
     g = MAX_UNBLOCKED_CLUSTERS + 5000
     ones = ClusterTable(np.ones((g, 1)), np.ones((g, 1)))
@@ -166,10 +168,10 @@ def test_no_difference_in_few_pairs_is_not_certain():
     assert equivalence_test(paired_difference([1.0] * 400, [1.0] * 400, names, bounds=(0, 1)), 0.02).p > 0.3
 
 
-def test_what_cannot_be_told_has_no_end():
+def test_unknown_spread_has_an_infinite_interval():
     """One cluster, or unbounded differences all alike, say nothing about spread: the interval is all there can be."""
-    one = paired_difference([0.1, 0.2], [0.3, 0.9], ["c", "c"], bounds=(0, 1))
-    assert (one.low, one.high, one.method) == (-1, 1, "none")
+    first = paired_difference([0.1, 0.2], [0.3, 0.9], ["c", "c"], bounds=(0, 1))
+    assert (first.low, first.high, first.method) == (-1, 1, "none")
     alike = paired_difference([10.0, 20.0, 30.0], [11.0, 21.0, 31.0])
     assert (alike.low, alike.high, alike.error) == (-math.inf, math.inf, math.inf)
     assert equivalence_test(alike, 100).p == 1
@@ -179,7 +181,7 @@ def test_what_cannot_be_told_has_no_end():
         unpaired_difference([1.0], [])
 
 
-def test_wrong_shapes_and_values_are_said():
+def test_wrong_shapes_and_values_raise():
     """Shapes that differ, missing bounds and values that are not finite raise with what to do."""
     with pytest.raises(ValueError, match="same shape"):
         paired_difference([1, 2], [1])
@@ -199,8 +201,8 @@ def test_wrong_shapes_and_values_are_said():
         paired_differences(np.ones((2, 2, 2)), np.ones((2, 2, 2)))
 
 
-def _ends(found: Difference) -> tuple[float, ...]:
-    return found.mean, found.low, found.high
+def _ends(difference: Difference) -> tuple[float, ...]:
+    return difference.mean, difference.low, difference.high
 
 
 @settings(deadline=None, max_examples=60)
@@ -208,20 +210,20 @@ def _ends(found: Difference) -> tuple[float, ...]:
 def test_swapping_the_runs_mirrors_the_t_interval(rows: list[tuple[float, float]]):
     """Candidate against baseline is the mirror image of baseline against candidate."""
     before, after = zip(*rows, strict=True)
-    one = paired_difference(before, after, bounds=(0, 1), resamples=0)
+    first = paired_difference(before, after, bounds=(0, 1), resamples=0)
     two = paired_difference(after, before, bounds=(0, 1), resamples=0)
-    assert _ends(one) == pytest.approx((-two.mean, -two.high, -two.low))
+    assert _ends(first) == pytest.approx((-two.mean, -two.high, -two.low))
 
 
 @settings(deadline=None, max_examples=60)
 @given(scores, st.randoms(use_true_random=False))
-def test_order_of_the_traces_does_not_matter(rows: list[tuple[float, float]], random: object):
+def test_order_of_the_traces_changes_nothing(rows: list[tuple[float, float]], random: object):
     """Shuffling the pairs leaves mean, error and t interval as they were."""
-    one = paired_difference(*zip(*rows, strict=True), bounds=(0, 1), resamples=0)
+    first = paired_difference(*zip(*rows, strict=True), bounds=(0, 1), resamples=0)
     random.shuffle(rows)
     two = paired_difference(*zip(*rows, strict=True), bounds=(0, 1), resamples=0)
-    assert one.method == two.method
-    assert _ends(one) == pytest.approx(_ends(two), abs=1e-9)
+    assert first.method == two.method
+    assert _ends(first) == pytest.approx(_ends(two), abs=1e-9)
 
 
 @settings(deadline=None, max_examples=40)
@@ -230,9 +232,9 @@ def test_a_change_of_unit_changes_only_the_unit(n: int, seed: int, unit: float):
     """Scaling the values and their bounds scales mean, interval and error, bootstrap included."""
     rng = np.random.default_rng(seed)
     before, after = rng.uniform(size=n), rng.uniform(size=n)
-    one = paired_difference(before, after, bounds=(0, 1), resamples=300)
+    first = paired_difference(before, after, bounds=(0, 1), resamples=300)
     two = paired_difference(unit * before, unit * after, bounds=(0, unit), resamples=300)
-    assert [unit * end for end in _ends(one)] == pytest.approx(list(_ends(two)))
+    assert [unit * end for end in _ends(first)] == pytest.approx(list(_ends(two)))
 
 
 @settings(deadline=None, max_examples=60)
@@ -240,9 +242,9 @@ def test_a_change_of_unit_changes_only_the_unit(n: int, seed: int, unit: float):
 def test_the_interval_holds_the_mean_and_stays_within_reach(rows: list[tuple[float, float]], seed: int):
     """low ≤ mean ≤ high between -1 and 1, and the same seed gives the same interval."""
     before, after = zip(*rows, strict=True)
-    found = paired_difference(before, after, bounds=(0, 1), resamples=200, seed=seed)
-    assert -1 <= found.low <= found.mean <= found.high <= 1
-    assert found == paired_difference(before, after, bounds=(0, 1), resamples=200, seed=seed)
+    difference = paired_difference(before, after, bounds=(0, 1), resamples=200, seed=seed)
+    assert -1 <= difference.low <= difference.mean <= difference.high <= 1
+    assert difference == paired_difference(before, after, bounds=(0, 1), resamples=200, seed=seed)
 
 
 def test_clusters_may_be_named_by_anything():
@@ -266,9 +268,9 @@ def test_clusters_may_be_named_by_anything():
 
 def test_equivalence_is_inclusion_of_the_ninety_percent_interval():
     """p < 0.05 exactly where the 90 % t interval lies within the margin; the two sides are scipy's one-sided tests."""
-    found = paired_difference(BEFORE, AFTER)
+    difference = paired_difference(BEFORE, AFTER)
     for margin in np.linspace(0.005, 0.3, 60):
-        shown = equivalence_test(found, float(margin))
+        shown = equivalence_test(difference, float(margin))
         assert (shown.p < 0.05) == (-margin < shown.low and shown.high < margin)
         change = AFTER - BEFORE
         drop = scipy.stats.ttest_1samp(change, -margin, alternative="greater").pvalue
@@ -276,21 +278,21 @@ def test_equivalence_is_inclusion_of_the_ninety_percent_interval():
         assert (shown.p_drop, shown.p_rise) == pytest.approx((drop, rise))
         assert shown.p == max(shown.p_drop, shown.p_rise)
     t = t_quantile(0.95, 39)
-    assert shown.high - shown.low == pytest.approx(2 * t * found.error)
+    assert shown.high - shown.low == pytest.approx(2 * t * difference.error)
     with pytest.raises(ValueError, match="margin"):
-        equivalence_test(found, 0)
+        equivalence_test(difference, 0)
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_is_the_closure_by_bonferroni(p: list[float]):
     """The adjusted p is the largest of (m - rank) times p so far; it keeps the order and never falls below p."""
-    found = holm_adjust(p)
+    adjusted = holm_adjust(p)
     order = sorted(range(len(p)), key=lambda i: p[i])
-    bar = 0.0
+    threshold = 0.0
     for rank, i in enumerate(order):
-        bar = max(bar, min(1.0, (len(p) - rank) * p[i]))
-        assert found[i] == pytest.approx(bar)
-    assert all(a >= b for a, b in zip(found, p, strict=True))
+        threshold = max(threshold, min(1.0, (len(p) - rank) * p[i]))
+        assert adjusted[i] == pytest.approx(threshold)
+    assert all(a >= b for a, b in zip(adjusted, p, strict=True))
 
 
 def test_holm_equals_published_values():

@@ -97,15 +97,15 @@ def test_all_perfect_is_not_certain():
     assert perfect.high == 1.0
     assert 0.6 < perfect.low < 0.75
     assert (mean_interval([0.7], bounds=(0, 1)).low, mean_interval([0.7], bounds=(0, 1)).high) == (0.0, 1.0)
-    one = mean_interval([0.2, 0.9, 0.4], ["c", "c", "c"], bounds=(0, 1))
-    assert (one.low, one.high, one.clusters) == (0.0, 1.0, 1)
+    first = mean_interval([0.2, 0.9, 0.4], ["c", "c", "c"], bounds=(0, 1))
+    assert (first.low, first.high, first.clusters) == (0.0, 1.0, 1)
     assert mean_interval([5.0]).high == math.inf
 
 
 def test_values_that_are_alike_are_not_certain():
     """A few values that are all alike leave room for others, between bounds and without."""
-    found = mean_interval([0.9, 0.9], bounds=(0, 1))
-    assert found.low < 0.3
+    interval = mean_interval([0.9, 0.9], bounds=(0, 1))
+    assert interval.low < 0.3
     assert mean_interval([0.5] * 200, bounds=(0, 1)).high < 0.52
     assert mean_interval([0.0, 0.0], bounds=(0, math.inf)).high == math.inf
     assert mean_interval([0.0] * 50, bounds=(0, math.inf)).high == 0.0
@@ -115,10 +115,10 @@ def test_values_that_are_alike_are_not_certain():
 def test_rare_low_values_are_covered(n: int):
     """Of values that are 0.9 in 85 % of cases and else 0.2 the interval holds the mean in at least 92 %."""
     rng = np.random.default_rng(n)
-    drawn = np.where(rng.uniform(size=(2000, n)) < 0.85, 0.9, 0.2)
+    sample = np.where(rng.uniform(size=(2000, n)) < 0.85, 0.9, 0.2)
     truth = 0.85 * 0.9 + 0.15 * 0.2
-    found = [mean_interval(row, bounds=(0, 1)) for row in drawn]
-    assert np.mean([each.low <= truth <= each.high for each in found]) >= 0.92
+    interval = [mean_interval(row, bounds=(0, 1)) for row in sample]
+    assert np.mean([values.low <= truth <= values.high for values in interval]) >= 0.92
 
 
 @pytest.mark.parametrize("groups", [3, 5, 10])
@@ -129,8 +129,8 @@ def test_few_clusters_of_binary_values_are_covered(groups: int):
     for _ in range(1500):
         chances = rng.beta(2, 2, size=groups)
         values = (rng.uniform(size=(groups, 8)) < chances[:, None]).astype(float).ravel()
-        found = mean_interval(values, np.repeat(np.arange(groups), 8), bounds=(0, 1))
-        hits += found.low <= 0.5 <= found.high
+        interval = mean_interval(values, np.repeat(np.arange(groups), 8), bounds=(0, 1))
+        hits += interval.low <= 0.5 <= interval.high
     assert hits / 1500 >= 0.92
 
 
@@ -143,11 +143,11 @@ def test_no_values_have_no_mean():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.data())
 def test_the_interval_holds_the_mean_and_stays_in_bounds(values: list[float], data: st.DataObject):
     """low ≤ mean ≤ high inside the bounds, whatever the order of the values."""
-    found = mean_interval(values, bounds=(0, 1))
-    assert 0 <= found.low <= found.mean + 1e-12
-    assert found.mean - 1e-12 <= found.high <= 1
+    interval = mean_interval(values, bounds=(0, 1))
+    assert 0 <= interval.low <= interval.mean + 1e-12
+    assert interval.mean - 1e-12 <= interval.high <= 1
     shuffled = mean_interval(data.draw(st.permutations(values)), bounds=(0, 1))
-    assert (shuffled.low, shuffled.high) == pytest.approx((found.low, found.high))
+    assert (shuffled.low, shuffled.high) == pytest.approx((interval.low, interval.high))
 
 
 @pytest.mark.parametrize("n", [8, 30, 200])
@@ -167,6 +167,6 @@ def test_the_interval_covers_the_truth(n: int, kind: str):
             clusters = list(np.repeat(np.arange(n), 3))
             shift = np.repeat(rng.uniform(-0.3, 0.3, size=n), 3)
             values, truth = 0.5 + shift + rng.uniform(-0.2, 0.2, size=3 * n), 0.5
-        found = mean_interval(values, clusters, bounds=(0, 1))
-        hits += found.low <= truth <= found.high
+        interval = mean_interval(values, clusters, bounds=(0, 1))
+        hits += interval.low <= truth <= interval.high
     assert hits / 1500 >= 0.92

@@ -94,15 +94,15 @@ def test_what_no_number_can_tell():
         compute_power(0.1, 0, 10)
 
 
-def test_promised_power_is_kept():
+def test_simulated_power_is_the_planned_one():
     """Simulated runs of the required size find the effect, and show steadiness, about as often as planned."""
     rng = np.random.default_rng(11)
     n, steady = required_pairs(0.1, 0.2), required_equivalence_pairs(0.1, 0.2)
-    found = shown = 0
+    rate = shown = 0
     for _ in range(400):
         before, noise = rng.uniform(size=max(n, steady)), rng.normal(0, 0.2, size=max(n, steady))
-        found += sign_flip_test(before[:n], before[:n] + 0.1 + noise[:n], resamples=399).p <= 0.05
+        rate += sign_flip_test(before[:n], before[:n] + 0.1 + noise[:n], resamples=399).p <= 0.05
         same = paired_difference(before[:steady], before[:steady] + noise[:steady], resamples=0)
         shown += equivalence_test(same, 0.1).p < 0.05
-    assert found / 400 == pytest.approx(0.8, abs=0.06)
+    assert rate / 400 == pytest.approx(0.8, abs=0.06)
     assert shown / 400 == pytest.approx(0.8, abs=0.06)

@@ -15,17 +15,17 @@ from ragfault.stats.sequences import MAX_BETTING_VALUES, _compute_bernstein_band
 units = st.lists(st.floats(0, 1), min_size=1, max_size=60)
 
 
-def test_a_change_is_found_where_it_is():
+def test_a_change_is_detected_at_its_step():
     """A fall of two deviations after step 30 is found there, with the means on both sides."""
     rng = np.random.default_rng(1)
     values = rng.normal(0.8, 0.1, size=50)
     values[30:] -= 0.2
-    found = detect_change_point(values)
-    assert abs(found.step - 30) <= 1
-    assert found.low <= 30 <= found.high
-    assert found.p == 1 / 2000
-    assert (found.before, found.after) == pytest.approx(
-        (values[: found.step].mean(), values[found.step :].mean())
+    change = detect_change_point(values)
+    assert abs(change.step - 30) <= 1
+    assert change.low <= 30 <= change.high
+    assert change.p == 1 / 2000
+    assert (change.before, change.after) == pytest.approx(
+        (values[: change.step].mean(), values[change.step :].mean())
     )
 
 
@@ -34,10 +34,10 @@ def test_few_steps_of_many_traces_show_a_change():
     rng = np.random.default_rng(2)
     table = rng.uniform(size=(100, 1)) + rng.normal(0, 0.1, size=(100, 5))
     table[:, 4] -= 0.05
-    found = detect_change_point(table, resamples=499)
-    assert (found.step, found.low, found.high) == (4, 4, 4)
-    assert found.p == 1 / 500
-    assert (found.steps, found.rows) == (5, 100)
+    change = detect_change_point(table, resamples=499)
+    assert (change.step, change.low, change.high) == (4, 4, 4)
+    assert change.p == 1 / 500
+    assert (change.steps, change.rows) == (5, 100)
     assert detect_change_point(table.mean(axis=0), resamples=499).p > 0.05
 
 
@@ -49,6 +49,7 @@ def test_clusters_make_a_change_less_certain():
     assert detect_change_point(table, np.repeat(np.arange(3), 50), resamples=199).p > 0.05
 
 
+@pytest.mark.long
 def test_changes_in_nothing_are_rare():
     """Sequences that do not change have p at most 0.05 in about a twentieth of cases."""
     rng = np.random.default_rng(4)
@@ -61,20 +62,20 @@ def test_changes_in_nothing_are_rare():
 def test_a_change_knows_neither_unit_nor_direction(seed: int, unit: float, shift: float):
     """Scaling, shifting and negating a sequence keep the step, its interval and p."""
     values = np.random.default_rng(seed).uniform(size=12)
-    one, two = (
+    first, two = (
         detect_change_point(values, resamples=99),
         detect_change_point(shift - unit * values, resamples=99),
     )
-    assert (one.step, one.low, one.high, one.p) == (two.step, two.low, two.high, two.p)
+    assert (first.step, first.low, first.high, first.p) == (two.step, two.low, two.high, two.p)
 
 
 def test_rows_beyond_two_thousand_are_summed():
     """Many rows give the same step and means, and a small p, with their sums permuted in batches."""
     table = np.random.default_rng(5).uniform(size=(9000, 4))
     table[:, 2:] -= 0.05
-    found = detect_change_point(table, resamples=99)
-    assert (found.step, found.p) == (2, 0.01)
-    assert found.after == pytest.approx(table[:, 2:].mean())
+    change = detect_change_point(table, resamples=99)
+    assert (change.step, change.p) == (2, 0.01)
+    assert change.after == pytest.approx(table[:, 2:].mean())
 
 
 def test_a_constant_sequence_has_not_changed():
@@ -88,7 +89,7 @@ def test_a_constant_sequence_has_not_changed():
 
 
 def _capital(values: np.ndarray, mean: float, alpha: float) -> float:
-    """The hedged capital against one mean, value by value, as Waudby-Smith & Ramdas (2024) write it."""
+    """Return the hedged capital against one mean, value by value, as in Waudby-Smith & Ramdas (2024)."""
     up = down = 1.0
     total, squares, variance = 0.5, 0.25, 0.25
     best = 0.0
@@ -137,6 +138,7 @@ def test_empirical_bernstein_is_that_of_the_paper():
     )
 
 
+@pytest.mark.long
 def test_looking_after_every_value_stays_valid():
     """Over 400 sequences of 300 values the band ever misses the true mean in far fewer than 5 %."""
     rng = np.random.default_rng(8)
@@ -168,9 +170,9 @@ def test_differences_and_other_bounds_are_shifted_units():
     assert wide.low == pytest.approx(10 + 5 * unit.low)
     assert wide.mean == pytest.approx(10 + 5 * unit.mean)
     other = np.random.default_rng(10).uniform(size=80)
-    found = difference_sequence(values, other)
+    change = difference_sequence(values, other)
     expected = confidence_sequence((other - values + 1) / 2)
-    assert found.low == pytest.approx(2 * expected.low - 1)
+    assert change.low == pytest.approx(2 * expected.low - 1)
 
 
 def test_long_sequences_go_on_in_closed_form():

@@ -47,9 +47,9 @@ def test_signs_equal_published_values():
     # golden: mlflow/mlflow tests/genai/evaluate/test_comparison.py::test_compare_evaluations_dispatches_on_value_type
     baseline = [0.1, 0.3, 0.4, 0.2, 0.6, 0.7, 0.3, 0.2]
     candidate = [0.6, 0.7, 0.9, 0.8, 0.7, 0.9, 0.6, 0.4]
-    found = sign_flip_test(baseline, candidate)
-    assert (found.p, found.method) == (0.0078125, "exact")
-    assert found.statistic == pytest.approx(0.35)
+    test = sign_flip_test(baseline, candidate)
+    assert (test.p, test.method) == (0.0078125, "exact")
+    assert test.statistic == pytest.approx(0.35)
 
 
 @settings(deadline=None, max_examples=60)
@@ -60,9 +60,9 @@ def test_few_signs_equal_scipys_permutation_test(rows: list[tuple[float, float]]
     theirs = scipy.stats.permutation_test(
         (change,), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=True, axis=0
     )
-    found = sign_flip_test(np.zeros(len(rows)), change)
-    assert found.p == pytest.approx(theirs.pvalue)
-    assert found.method == "exact"
+    test = sign_flip_test(np.zeros(len(rows)), change)
+    assert test.p == pytest.approx(theirs.pvalue)
+    assert test.method == "exact"
 
 
 @settings(deadline=None, max_examples=40)
@@ -71,8 +71,8 @@ def test_signs_of_binary_metrics_are_mcnemar(rows: list[tuple[bool, bool]]):
     """For a 0/1 metric the sign-flip test is McNemar's exact test at every n."""
     before, after = np.array(rows, dtype=float).T
     rose, fell = int((after > before).sum()), int((after < before).sum())
-    found = sign_flip_test(before, after)
-    assert (found.p, found.method) == (mcnemar_test(rose, fell), "exact")
+    test = sign_flip_test(before, after)
+    assert (test.p, test.method) == (mcnemar_test(rose, fell), "exact")
 
 
 def test_random_signs_are_near_the_exact_ones():
@@ -115,8 +115,8 @@ def test_tables_of_metrics_equal_each_metric_alone():
     """Many metrics tested together have the p each has by itself; a metric without pairs has none."""
     rng = np.random.default_rng(6)
     before, after = rng.uniform(size=(40, 3)), rng.uniform(size=(40, 3))
-    found = sign_flip_tests(before, after, resamples=999)
-    assert found == tuple(sign_flip_test(before[:, i], after[:, i], resamples=999) for i in range(3))
+    test = sign_flip_tests(before, after, resamples=999)
+    assert test == tuple(sign_flip_test(before[:, i], after[:, i], resamples=999) for i in range(3))
     defined = np.ones((40, 3), dtype=bool)
     defined[:, 1] = False
     assert sign_flip_tests(before, after, defined=defined, resamples=999)[1] is None
@@ -148,9 +148,9 @@ def test_many_labels_are_near_welchs_test():
     rng = np.random.default_rng(7)
     before, after = rng.normal(size=300), rng.normal(0.15, 2, size=200)
     theirs = scipy.stats.ttest_ind(after, before, equal_var=False).pvalue
-    found = label_permutation_test(before, after)
-    assert found.p == pytest.approx(theirs, abs=0.02)
-    assert found.statistic == pytest.approx(after.mean() - before.mean())
+    test = label_permutation_test(before, after)
+    assert test.p == pytest.approx(theirs, abs=0.02)
+    assert test.statistic == pytest.approx(after.mean() - before.mean())
     before, after = rng.normal(size=14_000), rng.normal(0.02, 2, size=10_000)
     wide = label_permutation_test(before, after)
     assert wide.method == "normal"
@@ -177,8 +177,8 @@ def test_labels_move_by_cluster():
 def test_p_knows_neither_order_nor_direction(rows: list[tuple[float, float]], random: object):
     """Shuffled pairs and swapped runs keep p, which lies above 0 and at most at 1."""
     before, after = zip(*rows, strict=True)
-    one = sign_flip_test(before, after)
-    assert 0 < one.p <= 1
-    assert sign_flip_test(after, before).p == pytest.approx(one.p)
+    first = sign_flip_test(before, after)
+    assert 0 < first.p <= 1
+    assert sign_flip_test(after, before).p == pytest.approx(first.p)
     random.shuffle(rows)
-    assert sign_flip_test(*zip(*rows, strict=True)).p == pytest.approx(one.p)
+    assert sign_flip_test(*zip(*rows, strict=True)).p == pytest.approx(first.p)

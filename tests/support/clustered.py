@@ -48,7 +48,7 @@ class Watched:
 
 
 def some(count: int) -> list[Trace]:
-    """Traces that differ in their chunks and answers."""
+    """Return traces that differ in their chunks and answers."""
     return [
         Trace(
             id=f"t{n}",
@@ -95,7 +95,7 @@ def main(traces: str, out: str) -> None:
         on_progress=progress,
     )
     seen = [line.split() for line in log.read_text().splitlines()]
-    told = {
+    report = {
         "lost": lost,
         "nodes": len({line[0] for line in seen}),
         "asked": sum(int(line[3]) for line in seen),
@@ -103,7 +103,7 @@ def main(traces: str, out: str) -> None:
         "telemetry": os.environ["RAY_USAGE_STATS_ENABLED"],
     }
     cluster.shutdown()
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

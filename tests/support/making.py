@@ -35,7 +35,7 @@ RELEVANCE = {"high": 0.9, "medium": 0.6, "low": 0.3, "none": 0.1}
 
 
 def levels(*names: str, used: tuple[bool, ...] | None = None, missing: int = 0) -> tuple[Trace, Verdicts]:
-    """A trace whose chunks were judged to be of these levels."""
+    """Return a trace whose chunks have these levels."""
     ids = [f"c{number}" for number in range(len(names))]
     trace = Trace(
         id="t",
@@ -51,14 +51,16 @@ def levels(*names: str, used: tuple[bool, ...] | None = None, missing: int = 0) 
 
 
 def claims(*supports: str) -> tuple[Trace, Verdicts]:
-    """A trace whose answer makes one claim a sentence, so supported."""
-    answer, found = "", []
+    """Return a trace whose answer makes one claim per sentence, with this support."""
+    answer, claims_ = "", []
     for number, support in enumerate(supports):
         start = len(answer)
         answer += f"Claim number {number} holds here. "
-        found.append(ClaimVerdict(claim=answer[start:-1], start=start, end=len(answer) - 1, support=support))
+        claims_.append(
+            ClaimVerdict(claim=answer[start:-1], start=start, end=len(answer) - 1, support=support)
+        )
     return Trace(id="t", query="q", chunks=(Chunk(id="a", text="x"),), answer=answer.strip()), Verdicts(
-        trace="t", claim=tuple(found)
+        trace="t", claim=tuple(claims_)
     )
 
 
@@ -69,7 +71,7 @@ shares = st.floats(0, 1)
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Any trace, sensible or not."""
+    """Draw any trace, plausible or not."""
     start = draw(st.integers(0, 50))
     chunk = st.builds(
         Chunk,
@@ -131,12 +133,12 @@ def traces(draw: st.DrawFn) -> Trace:
 
 @st.composite
 def observed(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
-    """Any trace with verdicts that fit it, as far as a judge offers them."""
+    """Draw any trace with verdicts that fit it, as far as a judge offers them."""
     trace = draw(traces())
     chunks = trace.chunks or ()
     count = draw(st.integers(0, 4)) if trace.answer and trace.chunks is not None else 0
     spans = sorted(draw(st.lists(st.integers(0, 30), min_size=2 * count, max_size=2 * count)))
-    found = tuple(
+    claims_ = tuple(
         ClaimVerdict(
             claim="c",
             start=spans[2 * n],
@@ -155,7 +157,7 @@ def observed(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
         ),
         missing=draw(st.lists(words, max_size=5)),
         use=tuple(UseVerdict(chunk=c.id, used=draw(st.booleans())) for c in chunks) if trace.answer else None,
-        claim=found,
+        claim=claims_,
         citation=tuple(
             CitationVerdict(chunk=c.chunk, claim="c", supports=draw(st.booleans()))
             for c in trace.citations or ()
@@ -171,7 +173,7 @@ def observed(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
         ),
         truth=tuple(
             TruthVerdict(claim="c", status=draw(st.sampled_from(["supported", "contradicted", "unknown"])))
-            for _ in found
+            for _ in claims_
         ),
         harm=draw(
             st.none() | st.lists(st.builds(Harm, category=st.just("x"), score=shares), max_size=2).map(tuple)

@@ -13,7 +13,7 @@ TEXT = "The “old” harbour—built in\n1921—has 14 piers; most were made of
 
 
 @pytest.mark.parametrize(
-    ("quote", "found"),
+    ("quote", "spans"),
     [
         ("has 14 piers", ["has 14 piers"]),
         ('The "old" harbour-built in 1921', ["The “old” harbour—built in\n1921"]),
@@ -30,13 +30,13 @@ TEXT = "The “old” harbour—built in\n1921—has 14 piers; most were made of
         ("…", []),
     ],
 )
-def test_quoted(quote: str, found: list[str]):
+def test_quoted(quote: str, spans: list[str]):
     """A quote is found word for word or nearly so, each unbroken part of it, and no part of a word."""
-    assert [TEXT[start:end] for start, end in locate_quote(quote, TEXT)] == found
+    assert [TEXT[start:end] for start, end in locate_quote(quote, TEXT)] == spans
 
 
 @pytest.mark.parametrize(
-    ("quote", "text", "found"),
+    ("quote", "text", "spans"),
     [
         ("naïve café", "A nai\u0308ve cafe\u0301.", "nai\u0308ve cafe\u0301"),
         ("pass word", "a pass\u00a0wo\u200brd b", "pass\u00a0wo\u200brd"),
@@ -45,9 +45,9 @@ def test_quoted(quote: str, found: list[str]):
         ("the Leaves at noon", "See: The leaves at noon", "The leaves at noon"),
     ],
 )
-def test_other_spellings(quote: str, text: str, found: str):
+def test_other_spellings(quote: str, text: str, spans: str):
     """Accents apart, narrow spaces, hidden characters and other scripts do not hide a quote."""
-    assert [text[start:end] for start, end in locate_quote(quote, text)] == [found]
+    assert [text[start:end] for start, end in locate_quote(quote, text)] == [spans]
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.text(max_size=20))
@@ -66,7 +66,7 @@ def test_offsets_are_of_the_text(left: str, quote: str, right: str):
     ),
     st.data(),
 )
-def test_what_stands_there_is_found(words: list[str], data: st.DataObject):
+def test_runs_of_words_are_located(words: list[str], data: st.DataObject):
     """A run of the words of a text is found in it, and what is found stands there by the rule of citations too."""
     text = " ".join(words)
     low = data.draw(st.integers(0, len(words) - 1))

@@ -96,8 +96,8 @@ def test_stock_parts() -> None:
 def test_sentences_shapes() -> None:
     """List items and table rows stand alone; wrapped lines and abbreviations do not end a sentence."""
     text = "Dr. Lee came\nhome at 5 p.m. on Monday. She left.\n- Tea\n- Cakes\n1. One\n| a | b |\n| 1 | 2 |"
-    found = [text[start:end] for start, end in split_sentences(text)]
-    assert found == [
+    sentences = [text[start:end] for start, end in split_sentences(text)]
+    assert sentences == [
         "Dr. Lee came\nhome at 5 p.m. on Monday.",
         "She left.",
         "- Tea",
@@ -130,8 +130,8 @@ def test_plain() -> None:
 
 def test_shingles() -> None:
     """Near-duplicates share most of their shingles, others few; an empty text has none."""
-    one, two = make_shingles(SOURCE), make_shingles(SOURCE + " Good.")
-    assert len(one & two) / len(one | two) >= 0.8
+    first, two = make_shingles(SOURCE), make_shingles(SOURCE + " Good.")
+    assert len(first & two) / len(first | two) >= 0.8
     assert make_shingles("") == frozenset()
 
 
@@ -167,7 +167,7 @@ def test_total(left: str, right: str) -> None:
     text = f"{left}\n{right}"
     spans = split_sentences(text)
     assert all(text[start:end] == text[start:end].strip() != "" for start, end in spans)
-    assert all(one[1] <= two[0] for one, two in pairwise(spans))
+    assert all(first[1] <= two[0] for first, two in pairwise(spans))
     stock = EntityIndex(text)
     assert all(item in stock for item in extract_entities(text))
     assert 0.0 <= score_quote_match(left, right) <= 1.0

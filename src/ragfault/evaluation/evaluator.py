@@ -93,15 +93,15 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
 ) -> Run:
     """Judge every trace, compute every metric, and write the result as a run.
 
-    `trace_source` is any input of `read_traces` (with its options in `read_options`: map, shape, qrels …), a data frame,
-    or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
+    `trace_source` is any input of `read_traces` (with its options in `read_options`: map, shape, qrels …), a data
+    frame, or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
     verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
     "technical", or a TOML file (see `ragfault profile`). `metrics` is a set ("default", "all", a layer), or expressions
     such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `on_progress` is
     called with (finished traces, all traces), `on_notice` with messages for the user.
 
-    An `executor` runs the work elsewhere than `workers` do, for example on a cluster (`RayExecutor`). Input and `out` may
-    be in an object store ("s3://bucket/run"), which the workers then read and write themselves.
+    An `executor` runs the work elsewhere than `workers` do, for example on a cluster (`RayExecutor`). Input and `out`
+    may be in an object store ("s3://bucket/run"), which the workers then read and write themselves.
 
     `options` go to a named judge: for "llm:MODEL" the fields of `LLMSettings` (budget, concurrency …), or an
     `LLMSettings`. A metered judge is called from one process, `on_usage` receives its usage so far, and the manifest
@@ -237,12 +237,12 @@ def _make_progress_reporter(
 ) -> Callable[[int, int], None]:
     """Return a function that reports the progress, and the usage of a metered judge."""
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         on_progress(done, total)
         if (usage := get_usage(judge)) is not None:
             on_usage(usage)
 
-    return told
+    return report
 
 
 def _survey_input(

@@ -29,7 +29,8 @@ class MetricAlias(Struct, frozen=True):
 SUPPORTED_SHARE = "the share of claims that the chunks support, undefined where nothing is claimed"
 QUERY_ONLY = "relevance to the query alone, by level, made without sight of answer or reference"
 DIRECT_VERDICT = "one verdict on how far the answer addresses the query; no question is generated from it"
-TRUE_CLAIMS = "claims that agree with the reference over those that can be checked; what is left out is for completeness"
+TRUE_CLAIMS = "claims that agree with the reference over those that can be checked; "
+    "what is left out is for completeness"
 
 ALIAS_TABLE: dict[str, dict[str, str]] = {
     "context_precision": {
@@ -161,8 +162,8 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
 
 ALIASES = tuple(
     MetricAlias(name.partition(" of ")[0], name.partition(" of ")[2], metric, differs)
-    for metric, found in ALIAS_TABLE.items()
-    for name, differs in found.items()
+    for metric, aliases in ALIAS_TABLE.items()
+    for name, differs in aliases.items()
 )
 """All aliases; one whose name is that of its metric is never resolved, only documented."""
 
@@ -173,10 +174,10 @@ _NAME_PATTERN = re.compile(r"\s*([A-Za-z_][\w -]*?)\s*(?=[(@]|$)")
 def resolve_alias(text: str) -> str:
     """Return the expression of the metric that replaces another tool's name; other texts are unchanged.
 
-    Class names are taken too: `ContextualRecallMetric`. A name of this catalogue, yours among it, is never changed.
+    Class names are accepted too: `ContextualRecallMetric`. A name of this catalog, own metrics included, never changes.
 
-    >>> resolve_alias("faithfulness"), resolve_alias("ContextualRecall"), resolve_alias("MRR@10"), resolve_alias("groundedness")
-    ('groundedness', 'context_recall', 'reciprocal_rank@10', 'groundedness')
+    >>> resolve_alias("faithfulness"), resolve_alias("ContextualRecall"), resolve_alias("MRR@10")
+    ('groundedness', 'context_recall', 'reciprocal_rank@10')
     """
     aliases = _lookup_aliases(text)
     return text if not aliases else aliases[0].metric + text[_measure_name(text) :]

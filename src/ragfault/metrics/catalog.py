@@ -298,10 +298,11 @@ def _cast_like(value: Scalar, default: Scalar) -> Scalar:
 def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
     """Compute one metric on one trace.
 
-    Always returns a row: scored, undefined with the reason, or failed where the judge lost a part that
-    the metric reads or the metric itself broke.
+    The score is scored, undefined with the reason, or failed if the judge lost a verdict that the metric reads or
+    the metric itself raised.
 
-    >>> compute_score(parse_metric("context_relevance"), Trace(id="7", query="q", chunks=()), Verdicts(trace="7", chunk=()))
+    >>> trace = Trace(id="7", query="q", chunks=())
+    >>> compute_score(parse_metric("context_relevance"), trace, Verdicts(trace="7", chunk=()))
     Score(trace='7', metric='context_relevance', layer='retrieval', status='undefined', value=None,
           reason='nothing retrieved')
     """

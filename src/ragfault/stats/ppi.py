@@ -191,10 +191,10 @@ def ppi_mean(
     (prediction-powered inference, Angelopoulos, Duchi & Zrnic 2023; the regression estimator of two-phase sampling,
     Cochran 1977). b is the slope of human on judge values, and λ = b times the share of unlabeled traces is cut to
     [0, 1]; λ = 1 is Angelopoulos et al. 2023, and `judge_weight` sets it. It is cross-fitted: the b of each label
-    leaves out its cluster, so that few labels do not flatter the judge. The interval is Student's t, with the clustered errors
-    of both parts and Welch's degrees of freedom; if labels are 0/1, or nearly all equal, or nearly all equal to the
-    judge's values, it also holds that with a label added at each end of `bounds` (Bonett & Price 2012). λ = 0 gives the
-    interval of the labels alone, a perfect judge that of all traces.
+    leaves out its cluster, so that few labels do not flatter the judge. The interval is Student's t, with the
+    clustered errors of both parts and Welch's degrees of freedom; if labels are 0/1, or nearly all equal, or nearly all
+    equal to the judge's values, it also holds that with a label added at each end of `bounds` (Bonett & Price 2012).
+    λ = 0 gives the interval of the labels alone, a perfect judge that of all traces.
 
     Assumes that the labeled traces are a random sample of all; the judge may err in any way. If some traces were more
     likely to be drawn, give the `sampling_probabilities` of the labeled ones (only ratios matter): each label is then
@@ -249,8 +249,8 @@ def ppi_paired_difference(
     """Estimate the human difference of two runs on paired traces, candidate less baseline (PPI++).
 
     Each side is (judge values, human values) as in `ppi_mean`, one value for each pair. The result is the corrected
-    mean of the differences, so that labels count if both sides have one. If these, or the judge's errors on them, are nearly
-    all equal, one at each end of `bounds` is added.
+    mean of the differences, so that labels count if both sides have one. If these, or the judge's errors on them, are
+    nearly all equal, one at each end of `bounds` is added.
 
     Undefined below ten pairs, or ten clusters, with labels on both sides. Assumes and raises what `ppi_mean` does.
 

@@ -34,7 +34,9 @@ def extract_names(text: str) -> list[str]:
         last = len(sentence.rstrip(".,;:!?\"')"))
         for match in NAME_RUN.finditer(sentence):
             at_start = match.start() <= first
-            opens_sentence = at_start and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
+            opens_sentence = (
+                at_start and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
+            )
             names += _split_name_run(match.group(), opens_sentence)
     return names
 
