@@ -29,8 +29,10 @@ class MetricAlias(Struct, frozen=True):
 SUPPORTED_SHARE = "the share of claims that the chunks support, undefined where nothing is claimed"
 QUERY_ONLY = "relevance to the query alone, by level, made without sight of answer or reference"
 DIRECT_VERDICT = "one verdict on how far the answer addresses the query; no question is generated from it"
-TRUE_CLAIMS = "claims that agree with the reference over those that can be checked; "
+TRUE_CLAIMS = (
+    "claims that agree with the reference over those that can be checked; "
     "what is left out is for completeness"
+)
 
 ALIAS_TABLE: dict[str, dict[str, str]] = {
     "context_precision": {
