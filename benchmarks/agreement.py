@@ -26,8 +26,8 @@ NAMES = (
 CUT = 0.5
 
 
-def drawn(sources: int, bad: float, rng: np.random.Generator) -> tuple[ScoredUnits, list[str]]:
-    """So many sources of answers, with the share that is bad."""
+def sample_units(sources: int, bad: float, rng: np.random.Generator) -> tuple[ScoredUnits, list[str]]:
+    """Sample answers of some sources, with a share of bad ones."""
     source = np.repeat(np.arange(sources), rng.integers(3, 6, sources))
     label = rng.random(source.size) < bad
     noise = rng.normal(size=source.size) + rng.normal(size=sources)[source] * 0.7
@@ -39,12 +39,16 @@ def drawn(sources: int, bad: float, rng: np.random.Generator) -> tuple[ScoredUni
 
 
 def figures(units: ScoredUnits, groups: list[str], resamples: int, seed: int) -> dict[str, tuple[float, ...]]:
-    """Value and interval of each figure."""
-    made = compute_agreement(
+    """Return value and interval of each figure."""
+    agreement = compute_agreement(
         units, groups, PositiveCalls(units.called, CUT), IntervalOptions(resamples, seed)
     )
-    found = {one.name: (one.value, one.low, one.high) for one in made.figures if one.name in NAMES}
-    return {name: ends for name, ends in found.items() if None not in ends}
+    result = {
+        figure.name: (figure.value, figure.low, figure.high)
+        for figure in agreement.figures
+        if figure.name in NAMES
+    }
+    return {name: ends for name, ends in result.items() if None not in ends}
 
 
 def main(samples: int) -> None:
@@ -52,22 +56,26 @@ def main(samples: int) -> None:
     print("|" + "---|" * (2 + len(NAMES)))
     for bad in (0.5, 0.15):
         rng = np.random.default_rng(0)
-        units, _ = drawn(100_000, bad, rng)
-        truth = whole(units)
+        units, _ = sample_units(100_000, bad, rng)
+        truth = population_figures(units)
         for sources in (12, 40, 150):
             hits: dict[str, list[bool]] = {name: [] for name in NAMES}
             for seed in range(samples):
-                for name, (_, low, high) in figures(*drawn(sources, bad, rng), 500, seed).items():
+                for name, (_, low, high) in figures(*sample_units(sources, bad, rng), 500, seed).items():
                     hits[name].append(low <= truth[name] <= high)
             shares = " | ".join(f"{np.mean(hits[name]):.1%}" for name in NAMES)
             print(f"| {sources} | {bad:.0%} | {shares} |", flush=True)
 
 
-def whole(units: ScoredUnits) -> dict[str, float]:
-    """The figures of very many answers, without intervals."""
+def population_figures(units: ScoredUnits) -> dict[str, float]:
+    """Return the figures of very many answers, without intervals."""
     groups = [""] * units.score.size
-    made = compute_agreement(units, groups, PositiveCalls(units.called, CUT), IntervalOptions(1, 0))
-    return {one.name: one.value for one in made.figures if one.name in NAMES and one.value is not None}
+    agreement = compute_agreement(units, groups, PositiveCalls(units.called, CUT), IntervalOptions(1, 0))
+    return {
+        figure.name: figure.value
+        for figure in agreement.figures
+        if figure.name in NAMES and figure.value is not None
+    }
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ class Passed(NamedTuple):
     """Metric → calls and tokens."""
 
     def total(self, name: str) -> int:
-        """A count over all metrics."""
-        return sum(found[name] for found in self.counts.values())
+        """Return the sum of a count over all metrics."""
+        return sum(results[name] for results in self.counts.values())
 
     @property
     def price(self) -> int:
@@ -91,7 +91,7 @@ class Passed(NamedTuple):
     @property
     def overhead(self) -> float:
         """Milliseconds of the processor for each call."""
-        return 1000 * sum(found["cpu"] for found in self.metrics.values()) / self.total("calls")
+        return 1000 * sum(results["cpu"] for results in self.metrics.values()) / self.total("calls")
 
 
 def install(folder: Path, tools: Sequence[str]) -> None:
@@ -104,26 +104,31 @@ def install(folder: Path, tools: Sequence[str]) -> None:
 
 
 def python(folder: Path, tool: str) -> str:
-    """The interpreter that a tool runs in."""
+    """Return the interpreter that a tool runs in."""
     place = "Scripts/python.exe" if os.name == "nt" else "bin/python"
     return sys.executable if tool == OURS else str(folder / tool / place)
 
 
 def passed(tool: str, folder: Path, file: Path, spoil: int) -> Passed:
-    """Have a tool judge the traces of a file, in a process of its own."""
+    """Run a tool over the traces of a file, in a process of its own."""
     name = tool.partition(",")[0]
-    told = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), "WITH_REASONS": "no" if tool == BARE else "yes"}
+    environment = {
+        **os.environ,
+        **QUIET,
+        "PYTHONPATH": str(ROOT),
+        "WITH_REASONS": "no" if tool == BARE else "yes",
+    }
     with Endpoint(json.loads(file.read_text(encoding="utf-8")), spoil=spoil) as endpoint:
         command = [python(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
         done = subprocess.run(
-            command, capture_output=True, cwd=file.parent, env=told, timeout=LIMIT, check=False
+            command, capture_output=True, cwd=file.parent, env=environment, timeout=LIMIT, check=False
         )  # fmt: skip
         if done.returncode or not done.stdout:
             sys.exit(f"{tool} failed:\n{done.stderr.decode(errors='replace')[-3000:]}")
-        said = json.loads(done.stdout)
-        if said["refused"]:
-            print(f"{tool} asked in vain for {said['refused']}", file=sys.stderr)
-        return Passed(said["version"], said["metrics"], endpoint.told())
+        message = json.loads(done.stdout)
+        if message["refused"]:
+            print(f"{tool} asked in vain for {message['refused']}", file=sys.stderr)
+        return Passed(message["version"], message["metrics"], endpoint.told())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -134,24 +139,24 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def ratio(value: float, ours: float | None) -> str:
-    """How many times ours."""
+    """Return the ratio to our count."""
     return f"{value / ours:.1f}" if ours else "–"
 
 
-def costs(found: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
+def costs(results: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
     """Print calls and tokens a trace, and as ratios."""
-    ours = found.get(OURS)
+    ours = results.get(OURS)
     rows = []
-    for tool, one in found.items():
-        answered = len(METRICS) if tool == OURS else len(one.metrics)
-        cells = [f"{tool} ({one.version.split()[-1]})", f"{answered} of {len(METRICS)}"]
+    for tool, row in results.items():
+        answered = len(METRICS) if tool == OURS else len(row.metrics)
+        cells = [f"{tool} ({row.version.split()[-1]})", f"{answered} of {len(METRICS)}"]
         for name in ("calls", "prompt", "completion"):
-            value = one.total(name)
+            value = row.total(name)
             cells += [f"{value / count:,.1f}" if name == "calls" else f"{value / count:,.0f}"]
             cells += [ratio(value, ours.total(name) if ours else None)]
-        cells += [ratio(one.price, ours.price if ours else None)]
-        each = f"{cpu[tool] * one.total('calls') / count:.0f}"
-        rows.append([*cells, f"{one.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}", each])
+        cells += [ratio(row.price, ours.price if ours else None)]
+        cpu_per_trace = f"{cpu[tool] * row.total('calls') / count:.0f}"
+        rows.append([*cells, f"{row.total('embeddings') / count:.0f}", f"{cpu[tool]:.1f}", cpu_per_trace])
     head = (
         "tool", "metrics", "calls/trace", "×", "prompt tokens/trace", "×", "completion tokens/trace", "×",
         "price ×", "embedding calls/trace", "CPU ms/call", "CPU ms/trace",
@@ -159,17 +164,17 @@ def costs(found: dict[str, Passed], cpu: dict[str, float], count: int) -> None:
     table(head, rows)
 
 
-def by_metric(found: dict[str, Passed], count: int) -> None:
+def by_metric(results: dict[str, Passed], count: int) -> None:
     """Print the calls a trace of each metric."""
-    others = {tool: one for tool, one in found.items() if tool != OURS}
+    others = {tool: row for tool, row in results.items() if tool != OURS}
     rows = [
         [
             metric,
             *(
-                f"{one.counts.get(metric, {}).get('calls', 0) / count:.1f}"
-                if metric in one.metrics
+                f"{row.counts.get(metric, {}).get('calls', 0) / count:.1f}"
+                if metric in row.metrics
                 else "none"
-                for one in others.values()
+                for row in others.values()
             ),
         ]
         for metric in METRICS
@@ -177,18 +182,18 @@ def by_metric(found: dict[str, Passed], count: int) -> None:
     table(("metric", *others), rows)
 
 
-def spoilt(found: dict[str, Passed], clean: dict[str, Passed]) -> None:
+def spoilt(results: dict[str, Passed], clean: dict[str, Passed]) -> None:
     """Print what came of broken replies."""
     rows = []
-    for tool, one in found.items():
-        ends: Counter[str] = Counter(other=others(one, clean[tool]))
-        for metric in one.metrics.values():
+    for tool, row in results.items():
+        ends: Counter[str] = Counter(other=others(row, clean[tool]))
+        for metric in row.metrics.values():
             ends.update({name: metric.get(name, 0) for name in ("scored", "lost", "raised")})
         ends["same"] = ends["scored"] - ends["other"]
-        whole = ends["scored"] + ends["lost"] + ends["raised"]
-        more = one.total("calls") - clean[tool].total("calls")
-        cells = [tool, f"{one.total('spoilt')} of {one.total('calls')}", f"{more:+d}"]
-        rows.append([*cells, *(f"{ends[name] / whole:.1%}" for name in ("same", "other", "lost", "raised"))])
+        total = ends["scored"] + ends["lost"] + ends["raised"]
+        more = row.total("calls") - clean[tool].total("calls")
+        cells = [tool, f"{row.total('spoilt')} of {row.total('calls')}", f"{more:+d}"]
+        rows.append([*cells, *(f"{ends[name] / total:.1%}" for name in ("same", "other", "lost", "raised"))])
     head = (
         "tool",
         "replies broken",
@@ -201,11 +206,11 @@ def spoilt(found: dict[str, Passed], clean: dict[str, Passed]) -> None:
     table(head, rows)
 
 
-def others(one: Passed, clean: Passed) -> int:
-    """How many values are others than in the clean pass."""
+def others(row: Passed, clean: Passed) -> int:
+    """Count the values that differ from the clean pass."""
     return sum(
         left is not None and right is not None and left >= 0 and abs(left - right) > 1e-9
-        for name, metric in one.metrics.items()
+        for name, metric in row.metrics.items()
         for pair in zip(metric["values"], clean.metrics[name]["values"], strict=True)
         for left, right in zip(*pair, strict=False)
     )
@@ -213,24 +218,26 @@ def others(one: Passed, clean: Passed) -> int:
 
 def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None:
     """Run all and print the tables."""
-    held = traces(count + 1)
+    sample = traces(count + 1)
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "traces.json")
-        file.write_text(json.dumps([plain(trace) for trace in held]), encoding="utf-8")
-        file.with_suffix(".whole.json").write_bytes(msgspec.json.encode(held))
+        file.write_text(json.dumps([plain(trace) for trace in sample]), encoding="utf-8")
+        file.with_suffix(".whole.json").write_bytes(msgspec.json.encode(sample))
         turns: dict[str, list[Passed]] = {tool: [] for tool in tools}
         for _ in range(rounds):
             for tool in tools:
                 turns[tool].append(passed(tool, folder, file, 0))
-        clean = {tool: each[0] for tool, each in turns.items()}
+        clean = {tool: passes[0] for tool, passes in turns.items()}
         broken = {tool: passed(tool, folder, file, SPOIL) for tool in tools}
-    held = held[:-1]
-    size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in held)
-    said = statistics.mean(len(plain(trace)["said"]) for trace in held)
-    print(f"{len(held)} traces: 5 chunks with {size:,.0f} characters, {said:.1f} claims, a reference each")
-    cpu = {tool: statistics.median(one.overhead for one in each) for tool, each in turns.items()}
-    costs(clean, cpu, len(held))
-    by_metric(clean, len(held))
+    sample = sample[:-1]
+    size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in sample)
+    claims = statistics.mean(len(plain(trace)["said"]) for trace in sample)
+    print(
+        f"{len(sample)} traces: 5 chunks with {size:,.0f} characters, {claims:.1f} claims, a reference each"
+    )
+    cpu = {tool: statistics.median(row.overhead for row in passes) for tool, passes in turns.items()}
+    costs(clean, cpu, len(sample))
+    by_metric(clean, len(sample))
     spoilt(broken, clean)
 
 

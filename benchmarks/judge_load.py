@@ -43,7 +43,7 @@ FAULTS = {
 
 
 def served(faults: dict[str, float], delay: float) -> tuple[subprocess.Popen[str], str]:
-    """The endpoint in a process of its own, and where it is."""
+    """Start the endpoint in a process of its own; yield its URL."""
     command = [sys.executable, str(HERE.parent / "tests" / "endpoint.py"), "0", "--delay", str(delay)]
     process = subprocess.Popen([*command, "--faults", json.dumps(faults)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -51,26 +51,26 @@ def served(faults: dict[str, float], delay: float) -> tuple[subprocess.Popen[str
 
 
 def counted(url: str) -> dict[str, Any]:
-    """What the endpoint counted."""
+    """Return the counters of the endpoint."""
     with urllib.request.urlopen(f"{url}/counts") as reply:
         return dict(json.load(reply))
 
 
-def told(run: Run, counts: dict[str, Any], wall: float, cpu: float) -> None:
+def print_figures(run: Run, counts: dict[str, Any], wall: float, cpu: float) -> None:
     """Print the figures."""
-    made, used = run.manifest, run.manifest.usage
+    result, used = run.manifest, run.manifest.usage
     assert used is not None
     rows = {
-        "traces": f"{made.traces:,}",
+        "traces": f"{result.traces:,}",
         "calls at the endpoint (tries)": f"{counts['calls']:,}",
         "charged for at the endpoint": f"{counts['paid']:,}",
         "charged for by the run's count": f"{used.calls:,}",
         "questions answered": f"{counts['different']:,}",
-        "answers that arrived": f"{counts['told']:,}",
-        "rows (traces × metrics)": f"{made.scored + made.undefined + made.failed:,}",
-        "of which failed, each with its reason": f"{made.failed:,}",
+        "answers that arrived": f"{counts['delivered']:,}",
+        "rows (traces × metrics)": f"{result.scored + result.undefined + result.failed:,}",
+        "of which failed, each with its reason": f"{result.failed:,}",
         "seconds": f"{wall:.1f}",
-        "traces/s": f"{made.traces / wall:,.0f}",
+        "traces/s": f"{result.traces / wall:,.0f}",
         "calls/s": f"{counts['calls'] / wall:,.0f}",
         "CPU of the client, ms a call (metrics and files included)": f"{1000 * cpu / counts['calls']:.2f}",
         "peak memory of the client": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB",
@@ -81,7 +81,7 @@ def told(run: Run, counts: dict[str, Any], wall: float, cpu: float) -> None:
     for name, value in rows.items():
         print(f"| {name} | {value} |")
     lost = [score for score in run.scores() if score.status == "failed"]
-    assert len(list(run.scores())) == made.traces * len(made.metrics)
+    assert len(list(run.scores())) == result.traces * len(result.metrics)
     assert all(score.reason for score in lost)
     for reason, count in Counter(score.reason for score in lost).most_common(5):
         print(f"\n{count:,} failed: {reason}")
@@ -108,7 +108,7 @@ def main() -> None:
             }
             wall, cpu = time.perf_counter(), time.process_time()
             run = evaluate(make_traces(asked.count), Path(folder, "run"), judge="llm:m", options=options)
-            told(run, counted(url), time.perf_counter() - wall, time.process_time() - cpu)
+            print_figures(run, counted(url), time.perf_counter() - wall, time.process_time() - cpu)
     finally:
         process.kill()
         process.wait()

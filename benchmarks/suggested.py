@@ -1,5 +1,4 @@
-"""Whether labels that `ragfault label suggest` draws narrow a rectified interval more than as many drawn alike, and
-whether it still holds the truth as often as it says.
+"""Width and coverage of corrected intervals with suggested labels, against a uniform sample.
 
 python benchmarks/suggested.py [--samples 500]
 """
@@ -18,10 +17,10 @@ TRACES = 2000
 
 
 def population(rng: np.random.Generator, honest: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Of each trace what the judge says, what people would say, and the judge's doubt.
+    """Sample judge values, human values, and the judge's uncertainty for each trace.
 
-    Each answer makes one to six claims; most are clear, some are not. An honest judge is right as often as it says;
-    the other one is wrong most where it is sure.
+    Each answer makes one to six claims; most are clear, some are not. An honest judge is right as often as it
+    says; the other one is wrong most where it is sure.
     """
     sizes = rng.integers(1, 7, TRACES)
     judged, people, doubt = np.empty(TRACES), np.empty(TRACES), np.empty(TRACES)
@@ -35,7 +34,7 @@ def population(rng: np.random.Generator, honest: bool) -> tuple[FloatArray, Floa
 
 
 def systematic(rng: np.random.Generator, chance: FloatArray) -> FloatArray:
-    """Which are drawn, by one systematic draw in random order."""
+    """Return which traces are drawn by one systematic sample in random order."""
     order = rng.permutation(chance.size)
     edges = np.cumsum(chance[order]) + rng.random()
     taken = np.zeros(chance.size, bool)
@@ -44,21 +43,21 @@ def systematic(rng: np.random.Generator, chance: FloatArray) -> FloatArray:
 
 
 def sampled(rng: np.random.Generator, honest: bool, n: int, picked: bool) -> tuple[float, bool]:
-    """The width of one interval, and whether it holds the mean that people would give to all."""
+    """Return the width of one interval, and whether it covers the mean of human values."""
     judged, people, doubt = population(rng, honest)
     chance = compute_chances(doubt if picked else np.zeros(TRACES), n)
-    said = np.where(systematic(rng, chance), people, np.nan)
-    found = ppi_mean(judged, said, bounds=(0, 1), sampling_probabilities=chance).interval
-    assert found is not None
+    labels = np.where(systematic(rng, chance), people, np.nan)
+    interval = ppi_mean(judged, labels, bounds=(0, 1), sampling_probabilities=chance).interval
+    assert interval is not None
     truth = TRUTH[honest]
-    return found.high - found.low, found.low <= truth <= found.high
+    return interval.high - interval.low, interval.low <= truth <= interval.high
 
 
 TRUTH = {
     honest: float(np.mean([population(np.random.default_rng(seed), honest)[1].mean() for seed in range(60)]))
     for honest in (True, False)
 }
-"""The mean of the populations that traces are drawn from."""
+"""Mean of the populations."""
 
 
 def main() -> None:
@@ -73,12 +72,12 @@ def main() -> None:
         for n in (50, 100, 200):
             rng = np.random.default_rng(n)
             rows = [[sampled(rng, honest, n, picked) for _ in range(samples)] for picked in (False, True)]
-            widths = [float(np.mean([width for width, _ in each])) for each in rows]
-            held = [float(np.mean([inside for _, inside in each])) for each in rows]
+            widths = [float(np.mean([width for width, _ in row])) for row in rows]
+            coverage = [float(np.mean([inside for _, inside in row])) for row in rows]
             name = "right as often as it says" if honest else "wrong where it is sure"
             print(
                 f"| {name} | {n} | {widths[0]:.3f} | {widths[1]:.3f} | {widths[1] / widths[0]:.2f} "
-                f"| {100 * held[0]:.1f} % | {100 * held[1]:.1f} % |"
+                f"| {100 * coverage[0]:.1f} % | {100 * coverage[1]:.1f} % |"
             )
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ragfault.stats import Interval, correct_share, mean_interval, rogan_gladen, wilson_interval
 
 
-def found(rate: float, n: int, se: float, sp: float, sizes: tuple[float, float]) -> Interval:
-    """The corrected share where there is one."""
+def corrected_share(rate: float, n: int, se: float, sp: float, sizes: tuple[float, float]) -> Interval:
+    """Return the corrected share where there is one."""
     interval = rogan_gladen(rate, n, se, sp, sensitivity_n=sizes[0], specificity_n=sizes[1]).interval
     assert interval is not None
     return interval
@@ -21,14 +21,14 @@ def found(rate: float, n: int, se: float, sp: float, sizes: tuple[float, float])
 
 def test_the_share_is_rogan_and_gladens():
     """30 % called positive with sensitivity 0.8 and specificity 0.9 are (0.3 + 0.9 − 1) / (0.8 + 0.9 − 1) = 2/7."""
-    assert found(0.3, 200, 0.8, 0.9, (100, 100)).mean == pytest.approx(2 / 7)
+    assert corrected_share(0.3, 200, 0.8, 0.9, (100, 100)).mean == pytest.approx(2 / 7)
     # 23 of 150 cows tested positive; sensitivity 0.96, specificity 0.89: 5.1 in 100 (Reiczigel, Földi & Ózsvári 2010)
-    assert found(23 / 150, 150, 0.96, 0.89, (math.inf, math.inf)).mean == pytest.approx(0.051, abs=5e-4)
+    assert corrected_share(23 / 150, 150, 0.96, 0.89, (math.inf, math.inf)).mean == pytest.approx(0.051, abs=5e-4)
 
 
 def test_a_known_error_maps_the_ends_of_wilsons_interval():
     """Where sensitivity and specificity are known, each end goes through the formula, as in Reiczigel et al. 2010."""
-    known = found(0.3, 200, 0.8, 0.9, (math.inf, math.inf))
+    known = corrected_share(0.3, 200, 0.8, 0.9, (math.inf, math.inf))
     low, high = wilson_interval(60, 200)
     assert known.low == pytest.approx((low - 0.1) / 0.7)
     assert known.high == pytest.approx((high - 0.1) / 0.7)
@@ -37,13 +37,13 @@ def test_a_known_error_maps_the_ends_of_wilsons_interval():
 def test_a_perfect_judge_corrects_nothing():
     """With sensitivity and specificity known to be 1 the corrected interval is the interval itself."""
     low, high = wilson_interval(60, 200)
-    corrected = found(0.3, 200, 1.0, 1.0, (math.inf, math.inf))
+    corrected = corrected_share(0.3, 200, 1.0, 1.0, (math.inf, math.inf))
     assert (corrected.mean, corrected.low, corrected.high) == pytest.approx((0.3, low, high))
 
 
 def test_fewer_labels_widen_the_interval():
     """The interval of a figure that rests on 20 labelled things holds that of one that rests on 200, and on all."""
-    wide, middle, narrow = (found(0.3, 200, 0.8, 0.9, (n, n)) for n in (20, 200, math.inf))
+    wide, middle, narrow = (corrected_share(0.3, 200, 0.8, 0.9, (n, n)) for n in (20, 200, math.inf))
     assert wide.low < middle.low < narrow.low < narrow.high < middle.high < wide.high
 
 
@@ -58,35 +58,37 @@ def test_fewer_labels_widen_the_interval():
 def test_more_called_positive_are_more_positive(n, se, sp, bad, good, data):
     """The share and both its ends never fall while the rate rises, and the share lies within its ends, in [0, 1]."""
     first, second = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
-    one, two = (
+    first_share, second_share = (
         rogan_gladen(count / n, n, se, sp, sensitivity_n=bad, specificity_n=good).interval
         for count in (first, second)
     )
-    for each in (one, two):
-        assert each is None or 0 <= each.low <= each.mean <= each.high <= 1
-    if one is not None and two is not None:
+    for item in (first_share, second_share):
+        assert item is None or 0 <= item.low <= item.mean <= item.high <= 1
+    if first_share is not None and second_share is not None:
         slack = 1e-9
-        assert one.mean <= two.mean + slack
-        assert one.low <= two.low + slack
-        assert one.high <= two.high + slack
+        assert first_share.mean <= second_share.mean + slack
+        assert first_share.low <= second_share.low + slack
+        assert first_share.high <= second_share.high + slack
 
 
 @given(st.integers(0, 60), st.floats(0.6, 1), st.floats(0.6, 1))
 def test_the_share_of_the_good_is_the_rest(count, se, sp):
     """Correcting the negatives, with sensitivity and specificity changed about, gives what is left of 1."""
-    one = rogan_gladen(count / 60, 60, se, sp, sensitivity_n=80, specificity_n=90).interval
+    item = rogan_gladen(count / 60, 60, se, sp, sensitivity_n=80, specificity_n=90).interval
     other = rogan_gladen(1 - count / 60, 60, sp, se, sensitivity_n=90, specificity_n=80).interval
-    assert (one is None) == (other is None)
-    if one is not None and other is not None:
-        assert (other.mean, other.low, other.high) == pytest.approx((1 - one.mean, 1 - one.high, 1 - one.low))
+    assert (item is None) == (other is None)
+    if item is not None and other is not None:
+        assert (other.mean, other.low, other.high) == pytest.approx(
+            (1 - item.mean, 1 - item.high, 1 - item.low)
+        )
 
 
 def test_a_rate_within_error_of_nothing_is_cut_at_0():
     """8 of 100 called positive, 10 expected in error: the share is 0, and its interval still ends above."""
-    none = found(0.08, 100, 0.8, 0.9, (100, 100))
+    none = corrected_share(0.08, 100, 0.8, 0.9, (100, 100))
     assert (none.mean, none.low) == (0, 0)
     assert 0.02 < none.high < 0.2
-    every = found(0.82, 100, 0.8, 0.9, (100, 100))
+    every = corrected_share(0.82, 100, 0.8, 0.9, (100, 100))
     assert (every.mean, every.high) == (1, 1)
 
 
@@ -148,7 +150,7 @@ def test_intervals_hold_the_truth(n, labelled, truth):
     rng = np.random.default_rng(17)
     se, sp, runs = 0.8, 0.85, 600
     called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), runs)
-    held = missed = 0
+    covered = missed = 0
     for x, y, z in zip(
         called, rng.binomial(labelled, se, runs), rng.binomial(labelled, sp, runs), strict=True
     ):
@@ -158,15 +160,15 @@ def test_intervals_hold_the_truth(n, labelled, truth):
         if "do not show" not in (corrected.reason or ""):
             span = corrected.interval
             inside = span is not None and span.low <= truth <= span.high
-            held, missed = held + inside, missed + (not inside)
-    assert held + missed > 0.98 * runs
-    assert held / (held + missed) > 0.93
+            covered, missed = covered + inside, missed + (not inside)
+    assert covered + missed > 0.98 * runs
+    assert covered / (covered + missed) > 0.93
 
 
 def test_means_of_shares_hold_the_truth():
     """The mean over traces of a share of claims, judged with error, is corrected to hold the truth (400, seeded)."""
     rng = np.random.default_rng(5)
-    held = 0
+    covered = 0
     for _ in range(400):
         sizes = rng.integers(1, 9, size=60)
         shares = rng.beta(0.6, 2.4, size=60)
@@ -175,5 +177,5 @@ def test_means_of_shares_hold_the_truth():
         rate = mean_interval(flagged / sizes, bounds=(0, 1))
         sides = (mean_interval(rng.binomial(1, p, size=150), bounds=(0, 1)) for p in (0.75, 0.88))
         span = correct_share(rate, *sides).interval
-        held += span is not None and span.low <= 0.2 <= span.high
-    assert held / 400 > 0.925
+        covered += span is not None and span.low <= 0.2 <= span.high
+    assert covered / 400 > 0.925

@@ -49,23 +49,23 @@ from ran import Pair, pair, ran
 
 
 def pairs() -> list[Pair]:
-    """Three traces: two chunks, two claims, a citation and a fact each."""
-    made = []
+    """Return three traces with two chunks, two claims, a citation and a fact each."""
+    judged_run = []
     for name in ("q1", "q2", "q3"):
         trace, seen = pair(name, "hn", "su", facts=("It opens.",))
         cited = CitationVerdict(chunk=f"{name}-0", claim="Claim 0 holds.", supports=True)
         trace = replace(trace, citations=(Citation(chunk=f"{name}-0", claim="Claim 0 holds."),))
-        made.append((trace, replace(seen, citation=(cited,))))
-    return made
+        judged_run.append((trace, replace(seen, citation=(cited,))))
+    return judged_run
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Run:
+def judged_run(tmp_path: Path) -> Run:
     return ran(tmp_path, pairs())
 
 
 def piped(arguments: list[str], keys: str, folder: Path) -> str:
-    """What the command line prints when keys are piped in."""
+    """Return the output of the command line for piped keys."""
     done = subprocess.run(
         [sys.executable, "-m", "ragfault", "label", *arguments],
         input=keys,
@@ -82,9 +82,9 @@ def piped(arguments: list[str], keys: str, folder: Path) -> str:
 def sitting(
     run: Run, path: Path, by: str = "ann", only: tuple[str, ...] = ("chunk", "claim")
 ) -> AnnotationSession:
-    found = zip(run.traces(), run.verdicts(), strict=True)
+    result = zip(run.traces(), run.verdicts(), strict=True)
     return AnnotationSession(
-        (one for trace, seen in found for one in list_items(trace, seen, only)), path, by
+        (item for trace, seen in result for item in list_items(trace, seen, only)), path, by
     )
 
 
@@ -102,7 +102,7 @@ def test_a_trace_is_asked_chunk_by_chunk_and_claim_by_claim():
 def test_every_kind_has_its_letters():
     """The first letters of the levels and of the kinds of support; yes and no for the rest."""
     letters = {
-        kind: "".join(each.letter for each in list_choices(kind))
+        kind: "".join(item.letter for item in list_choices(kind))
         for kind in ("chunk", "claim", "citation", "fact", "refusal")
     }
     assert letters == {"chunk": "hmln", "claim": "siuc", "citation": "yn", "fact": "yn", "refusal": "yn"}
@@ -117,9 +117,9 @@ def test_the_chunks_are_judged_without_sight_of_the_answer():
     seen = replace(
         seen, claim=tuple(replace(c, evidence=(Evidence(chunk="a", start=4, end=9),)) for c in seen.claim)
     )
-    found = list(list_items(trace, seen))
-    assert "Claim 0" not in render_item(found[0], "", width=100)
-    shown = render_item(found[1], "", width=100)
+    result = list(list_items(trace, seen))
+    assert "Claim 0" not in render_item(result[0], "", width=100)
+    shown = render_item(result[1], "", width=100)
     assert "[a] All «holds» here." in shown
     assert "«Claim 0 holds.» Claim 1 holds." in shown
 
@@ -148,10 +148,10 @@ def test_traces_cannot_steer_the_terminal():
 # --- a sitting -------------------------------------------------------------------------------------
 
 
-def test_each_word_is_on_the_disk_before_the_next_item(made: Run, tmp_path: Path):
+def test_each_word_is_on_the_disk_before_the_next_item(judged_run: Run, tmp_path: Path):
     """After each word the file holds one label more; a letter that is no word of the item says nothing."""
     path = tmp_path / "labels.jsonl"
-    session = sitting(made, path)
+    session = sitting(judged_run, path)
     for number, letter in enumerate("hnsu", 1):
         assert not session.record("x")
         assert session.record(letter)
@@ -165,25 +165,25 @@ def test_each_word_is_on_the_disk_before_the_next_item(made: Run, tmp_path: Path
     }
 
 
-def test_a_sitting_goes_on_where_it_was_left(made: Run, tmp_path: Path):
+def test_a_sitting_goes_on_where_it_was_left(judged_run: Run, tmp_path: Path):
     """What one person said is not asked again, what was skipped is; another person is asked everything."""
     path = tmp_path / "labels.jsonl"
-    first = sitting(made, path)
+    first = sitting(judged_run, path)
     first.record("h")
     first.skip()
     first.record("s")
-    again = sitting(made, path)
+    again = sitting(judged_run, path)
     assert again.item is not None
     assert again.item.key == ("chunk", "q1-1", "level")
     again.record("n")
     assert again.item.key == ("claim", 15, 29)
-    assert sitting(made, path, by="ben").item.key == ("chunk", "q1-0", "level")
+    assert sitting(judged_run, path, by="ben").item.key == ("chunk", "q1-0", "level")
 
 
-def test_another_answer_is_another_question(made: Run, tmp_path: Path):
+def test_another_answer_is_another_question(judged_run: Run, tmp_path: Path):
     """Of an answer that has changed its claims are asked anew; what was said of the chunks stands."""
     path = tmp_path / "labels.jsonl"
-    session = sitting(made, path)
+    session = sitting(judged_run, path)
     for letter in "hnss":
         session.record(letter)
     trace, seen = pairs()[0]
@@ -192,10 +192,10 @@ def test_another_answer_is_another_question(made: Run, tmp_path: Path):
     assert left.item.kind == "claim"
 
 
-def test_back_says_it_anew_and_undo_takes_it_back(made: Run, tmp_path: Path):
+def test_back_says_it_anew_and_undo_takes_it_back(judged_run: Run, tmp_path: Path):
     """Back goes to the item before and the later word wins; undo removes the last label from the file."""
     path = tmp_path / "labels.jsonl"
-    session = sitting(made, path)
+    session = sitting(judged_run, path)
     assert not session.back()
     assert not session.undo()
     session.record("h")
@@ -208,29 +208,32 @@ def test_back_says_it_anew_and_undo_takes_it_back(made: Run, tmp_path: Path):
     assert session.undo()
     assert path.read_bytes() == b""
     assert session.item.key == ("chunk", "q1-0", "level")
-    assert sitting(made, path).item.key == ("chunk", "q1-0", "level")
+    assert sitting(judged_run, path).item.key == ("chunk", "q1-0", "level")
 
 
 # --- the command line ------------------------------------------------------------------------------
 
 
-def test_keys_that_are_piped_in_label(made: Run, tmp_path: Path):
+def test_keys_that_are_piped_in_label(judged_run: Run, tmp_path: Path):
     """Keys from a pipe do what keys of a terminal do; the order is drawn at random and the same each time."""
-    shown = piped([str(made.path), "--by", "ann", "--only", "chunk,claim"], "h n\nzmq", tmp_path)
+    shown = piped([str(judged_run.path), "--by", "ann", "--only", "chunk,claim"], "h n\nzmq", tmp_path)
     labels = read_labels(tmp_path / "labels.jsonl")
     first = shuffle_ids(["q1", "q2", "q3"])[0]
-    assert [(each.trace, each.verdicts.chunk[0].chunk) for each in labels if each.verdicts.chunk] == [
+    assert [(item.trace, item.verdicts.chunk[0].chunk) for item in labels if item.verdicts.chunk] == [
         (first, f"{first}-0")
     ]
     assert "Run the same command again to go on." in shown
-    assert all(each.by == "ann" and each.time and each.answer for each in labels)
+    assert all(item.by == "ann" and item.time and item.answer for item in labels)
 
 
-def test_all_is_said_at_the_end(made: Run, tmp_path: Path):
+@pytest.mark.long
+def test_the_end_shows_the_agreement(judged_run: Run, tmp_path: Path):
     """Where nothing is left the command says so; a limit ends after so many traces, in the order of the file."""
-    shown = piped([str(made.path), "--limit", "1", "--order", "file", "--only", "refusal"], "n", tmp_path)
+    shown = piped(
+        [str(judged_run.path), "--limit", "1", "--order", "file", "--only", "refusal"], "n", tmp_path
+    )
     assert "All is said." in shown
-    assert [each.trace for each in read_labels(tmp_path / "labels.jsonl")] == ["q1"]
+    assert [item.trace for item in read_labels(tmp_path / "labels.jsonl")] == ["q1"]
 
 
 def test_traces_that_were_never_judged_are_labelled(tmp_path: Path):
@@ -248,11 +251,12 @@ def test_traces_that_were_never_judged_are_labelled(tmp_path: Path):
     assert "the judge says" not in shown
 
 
-def test_a_terminal_labels_key_by_key(made: Run, tmp_path: Path):
+@pytest.mark.long
+def test_a_terminal_labels_key_by_key(judged_run: Run, tmp_path: Path):
     """On a real terminal a word is written as soon as its key is pressed, without Enter; Ctrl-C keeps what was said."""
     path = tmp_path / "labels.jsonl"
     leader, follower = pty.openpty()
-    arguments = ["label", str(made.path), "-o", str(path), "--by", "ann", "--only", "chunk"]
+    arguments = ["label", str(judged_run.path), "-o", str(path), "--by", "ann", "--only", "chunk"]
     with (
         subprocess.Popen(
             [sys.executable, "-m", "ragfault", *arguments],
@@ -297,7 +301,7 @@ def own() -> None:
 
 
 def until(leader: int, text: str, limit: float = 60.0) -> str:
-    """What the terminal shows until a text is there."""
+    """Read the terminal until it shows a text."""
     shown, end = "", time.monotonic() + limit
     while text not in shown and time.monotonic() < end:
         if select.select([leader], [], [], 0.2)[0]:
@@ -309,15 +313,17 @@ def until(leader: int, text: str, limit: float = 60.0) -> str:
     return shown
 
 
-def test_unknown_kinds_and_picks_are_refused(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_unknown_kinds_and_picks_are_refused(
+    judged_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """A kind that cannot be labelled, and picks of other traces, are told with what there is."""
     path = str(tmp_path / "labels.jsonl")
-    assert command(["label", str(made.path), "-o", path, "--only", "clam"]) == 2
+    assert command(["label", str(judged_run.path), "-o", path, "--only", "clam"]) == 2
     assert 'no kind of item "clam". Did you mean "claim"?' in capsys.readouterr().err
     (tmp_path / "picks.jsonl").write_text(
         '{"trace": "z", "chance": 0.5, "uncertainty": 0.1}\n', encoding="utf-8"
     )
-    assert command(["label", str(made.path), "-o", path, "--from", str(tmp_path / "picks.jsonl")]) == 2
+    assert command(["label", str(judged_run.path), "-o", path, "--from", str(tmp_path / "picks.jsonl")]) == 2
     assert "name no trace of these" in capsys.readouterr().err
 
 
@@ -325,26 +331,28 @@ def test_unknown_kinds_and_picks_are_refused(made: Run, tmp_path: Path, capsys: 
 
 
 def word(trace: str, by: str, support: str, level: str = "high") -> HumanLabel:
-    said = HumanVerdicts(
+    labels = HumanVerdicts(
         claim=(ClaimLabel(start=0, end=9, support=support),),  # type: ignore[arg-type]
         chunk=(ChunkLabel(chunk="a", level=level),),  # type: ignore[arg-type]
     )
-    return HumanLabel(trace=trace, by=by, verdicts=said, answer="a-1")
+    return HumanLabel(trace=trace, by=by, verdicts=labels, answer="a-1")
 
 
 def test_people_agree_as_far_as_they_say_the_same():
     """Of four claims two people say three alike: kappa and alpha as counted by hand, and the one that differs."""
-    said = {"q1": "ss", "q2": "uu", "q3": "su", "q4": "uu"}
+    letters = {"q1": "ss", "q2": "uu", "q3": "su", "q4": "uu"}
     full = {"s": "supported", "u": "unsupported"}
     labels = [
-        word(name, by, full[each[at]]) for name, each in said.items() for at, by in enumerate(("ann", "ben"))
+        word(name, by, full[pair[at]])
+        for name, pair in letters.items()
+        for at, by in enumerate(("ann", "ben"))
     ]
     chunk, claim = measure_annotators(labels)
     assert (claim.annotators, claim.items, claim.shared) == (("ann", "ben"), 4, 4)
     assert claim.accuracy.value == 0.75
     assert claim.kappa.value == pytest.approx(0.5)  # half of them by chance
     assert claim.alpha.value == pytest.approx(1 - 2 * 7 / (2 * 3 * 5))
-    assert [(each.trace, each.values) for each in claim.disputes] == [
+    assert [(item.trace, item.values) for item in claim.disputes] == [
         ("q3", {"ann": "supported", "ben": "unsupported"})
     ]
     assert chunk.accuracy.value == 1.0
@@ -358,80 +366,85 @@ def test_one_person_has_nobody_to_agree_with():
     )
     assert only.reason == "no item has the words of two people"
     three = [word(f"q{at}", by, "supported" if at else "unsupported") for at in range(4) for by in "abc"]
-    found = measure_annotators(three)[1]
-    assert (found.kappa, found.alpha.value) == (None, 1.0)
+    result = measure_annotators(three)[1]
+    assert (result.kappa, result.alpha.value) == (None, 1.0)
 
 
-def test_two_sittings_end_in_their_agreement(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.long
+def test_two_sittings_end_in_their_agreement(
+    judged_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """The second person is asked the same traces in the same order, and at the end sees how far both agree."""
-    arguments = [str(made.path), "--only", "claim"]
+    arguments = [str(judged_run.path), "--only", "claim"]
     piped([*arguments, "--by", "ann"], "sususu", tmp_path)
     shown = piped([*arguments, "--by", "ben"], "sususs", tmp_path)
     assert "They differ on 1 item" in shown
     assert command(["label", "agreement", str(tmp_path / "labels.jsonl"), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert (found["shared"], found["accuracy"][0]) == (6, pytest.approx(5 / 6))
+    (result,) = json.loads(capsys.readouterr().out)
+    assert (result["shared"], result["accuracy"][0]) == (6, pytest.approx(5 / 6))
 
 
 # --- which traces ----------------------------------------------------------------------------------
 
 
-def test_chances_add_up_and_favour_doubt():
+def test_chances_add_up_and_favor_uncertainty():
     """So many are drawn on average, no chance is 0 or above 1, and more doubt never means less chance."""
     rng = np.random.default_rng(0)
     for n in (1, 20, 150, 199, 500):
         doubt = rng.exponential(size=200)
-        found = compute_chances(doubt, n)
-        assert found.sum() == pytest.approx(min(n, 200))
-        assert found.min() >= min(n, 200) / 400 - 1e-12
-        assert found.max() <= 1
-        assert (np.diff(found[np.argsort(doubt)]) >= -1e-12).all()
+        result = compute_chances(doubt, n)
+        assert result.sum() == pytest.approx(min(n, 200))
+        assert result.min() >= min(n, 200) / 400 - 1e-12
+        assert result.max() <= 1
+        assert (np.diff(result[np.argsort(doubt)]) >= -1e-12).all()
     assert compute_chances(np.zeros(10), 4) == pytest.approx(np.full(10, 0.4))
 
 
-def test_suggestions_are_drawn_where_the_judge_doubts(made: Run, tmp_path: Path, capsys: Any):
+@pytest.mark.long
+def test_suggestions_favor_uncertain_traces(judged_run: Run, tmp_path: Path, capsys: Any):
     """As many traces as were asked for, each with its chance; the command writes them and `label --from` asks them."""
-    found = suggest_traces(made, 2)
-    assert len(found) == 2
-    assert all(0 < each.chance <= 1 for each in found)
-    assert found == suggest_traces(made, 2)
+    result = suggest_traces(judged_run, 2)
+    assert len(result) == 2
+    assert all(0 < item.chance <= 1 for item in result)
+    assert result == suggest_traces(judged_run, 2)
     path = tmp_path / "picks.jsonl"
-    assert command(["label", "suggest", str(made.path), "-n", "2", "-o", str(path)]) == 0
-    assert read_suggestions(path) == found
-    piped([str(made.path), "--from", str(path), "--only", "refusal"], "nn", tmp_path)
-    told = [(each.trace, each.chance) for each in read_labels(tmp_path / "labels.jsonl")]
-    assert told == [(each.trace, each.chance) for each in found]
+    assert command(["label", "suggest", str(judged_run.path), "-n", "2", "-o", str(path)]) == 0
+    assert read_suggestions(path) == result
+    piped([str(judged_run.path), "--from", str(path), "--only", "refusal"], "nn", tmp_path)
+    output = [(item.trace, item.chance) for item in read_labels(tmp_path / "labels.jsonl")]
+    assert output == [(item.trace, item.chance) for item in result]
     with pytest.raises(UsageError, match="labels can be suggested for"):
-        suggest_traces(made, 2, "tokens")
+        suggest_traces(judged_run, 2, "tokens")
     path.write_text("{}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"picks\.jsonl:1"):
         read_suggestions(path)
 
 
-def test_doubt_is_the_spread_of_the_metric():
+def test_uncertainty_is_the_spread_of_the_metric():
     """Of m claims that are each right with chance p: the root of the summed p(1 − p) over m."""
     _, seen = pair("q", "", "su")
     seen = replace(
-        seen, claim=tuple(replace(each, p=p) for each, p in zip(seen.claim, (0.5, 0.9), strict=True))
+        seen, claim=tuple(replace(item, p=p) for item, p in zip(seen.claim, (0.5, 0.9), strict=True))
     )
     assert estimate_uncertainty(seen, "groundedness") == pytest.approx((0.25 + 0.09) ** 0.5 / 2)
     assert estimate_uncertainty(replace(seen, claim=()), "groundedness") is None
 
 
+@pytest.mark.long
 def test_suggested_labels_narrow_the_interval_and_it_still_holds():
     """Where the judge knows when it doubts, picked labels give a narrower interval than as many drawn alike."""
     rng, n = np.random.default_rng(0), 1000
     widths: dict[bool, list[float]] = {True: [], False: []}
-    held = 0
+    covered = 0
     for _ in range(150):
         doubt = rng.exponential(0.1, n).clip(0.005, 0.4)
         judged = rng.uniform(0.2, 0.8, n)
         people = judged + rng.normal(0, doubt)
         for picked in (True, False):
             chance = compute_chances(doubt if picked else np.zeros(n), 80)
-            said = np.where(rng.random(n) < chance, people, np.nan)
-            found = ppi_mean(judged, said, sampling_probabilities=chance).interval
-            widths[picked].append(found.high - found.low)
-            held += picked and found.low <= 0.5 <= found.high
+            labels = np.where(rng.random(n) < chance, people, np.nan)
+            result = ppi_mean(judged, labels, sampling_probabilities=chance).interval
+            widths[picked].append(result.high - result.low)
+            covered += picked and result.low <= 0.5 <= result.high
     assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])
-    assert held >= 0.9 * 150
+    assert covered >= 0.9 * 150

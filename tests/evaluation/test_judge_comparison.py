@@ -23,46 +23,46 @@ from ran import Pair, Told, pair
 
 
 def compared(pairs: Sequence[Pair], other: Sequence[Verdicts]) -> JudgeComparison:
-    """Two judges that say what they were told to say."""
+    """Compare two judges with recorded verdicts."""
     traces = [trace for trace, _ in pairs]
     return compare_judges(Told([seen for _, seen in pairs]), Told(other), traces, resamples=50)
 
 
-def again(one: Pair, levels: str, supports: str) -> Verdicts:
-    """Other verdicts on the same trace."""
-    return pair(one[0].id, levels, supports)[1]
+def again(item: Pair, levels: str, supports: str) -> Verdicts:
+    """Return other verdicts on the same trace."""
+    return pair(item[0].id, levels, supports)[1]
 
 
 FOUR = [pair("a", "hn", "su"), pair("b", "hl", "ss"), pair("c", "mn", "uu"), pair("d", "nn", "sc")]
 OTHER = [
-    again(one, levels, supports)
-    for one, levels, supports in zip(FOUR, ("hn", "ml", "mn", "hn"), ("ss", "ss", "uu", "sc"), strict=True)
+    again(item, levels, supports)
+    for item, levels, supports in zip(FOUR, ("hn", "ml", "mn", "hn"), ("ss", "ss", "uu", "sc"), strict=True)
 ]
 
 
 def test_kinds_of_verdict_agree_as_counted_by_hand():
     """Of eight claims seven are alike, of eight chunks six; kappa as one less the cost seen over that of chance."""
-    found = {one.kind: one for one in compared(FOUR, OTHER).kinds}
-    claim, chunk = found["claim"], found["chunk"]
+    result = {item.kind: item for item in compared(FOUR, OTHER).kinds}
+    claim, chunk = result["claim"], result["chunk"]
     assert (claim.n, claim.unmatched, claim.accuracy.value) == (8, (0, 0), pytest.approx(7 / 8))
     # first: 4 supported, 3 unsupported, 1 contradicted; second: 5, 2, 1
     assert claim.kappa.value == pytest.approx((7 / 8 - (20 + 6 + 1) / 64) / (1 - (20 + 6 + 1) / 64))
     assert chunk.accuracy.value == pytest.approx(6 / 8)
-    assert found["refusal"].kappa.value is None  # both always say no
+    assert result["refusal"].kappa.value is None  # both always say no
 
 
 def test_a_judge_agrees_with_itself():
     """Every figure is 1, no item differs, and every difference of metrics is 0."""
-    found = compared(FOUR, [seen for _, seen in FOUR])
-    assert {one.accuracy.value for one in found.kinds} == {1.0}
-    assert (found.disagreement_count, found.disagreements) == (0, ())
-    assert {one.difference.mean for one in found.metrics} == {0.0}
+    result = compared(FOUR, [seen for _, seen in FOUR])
+    assert {item.accuracy.value for item in result.kinds} == {1.0}
+    assert (result.disagreement_count, result.disagreements) == (0, ())
+    assert {item.difference.mean for item in result.metrics} == {0.0}
 
 
 def test_metrics_are_paired():
     """The difference is the second judge's mean less the first's, on the traces that both score."""
-    found = {one.metric: one for one in compared(FOUR, OTHER).metrics}
-    groundedness = found["groundedness"]
+    result = {item.metric: item for item in compared(FOUR, OTHER).metrics}
+    groundedness = result["groundedness"]
     assert [mean.mean for mean in groundedness.means] == [0.5, pytest.approx(5 / 8)]
     assert groundedness.difference.mean == pytest.approx(1 / 8)
     assert groundedness.layer == "generation"
@@ -71,19 +71,19 @@ def test_metrics_are_paired():
 def test_differences_are_named_with_both_words_and_reasons():
     """Items of each kind in turn, the furthest apart first, with the trace and what each judge says for it."""
     other = [
-        replace(OTHER[0], claim=tuple(replace(one, reason="It is there.") for one in OTHER[0].claim)),
+        replace(OTHER[0], claim=tuple(replace(item, reason="It is there.") for item in OTHER[0].claim)),
         *OTHER[1:],
     ]
-    found = compared(FOUR, other)
-    assert found.disagreement_count == 3
-    assert [(one.trace, one.kind) for one in found.disagreements] == [
+    result = compared(FOUR, other)
+    assert result.disagreement_count == 3
+    assert [(item.trace, item.kind) for item in result.disagreements] == [
         ("a", "claim"),
         ("d", "chunk"),
         ("b", "chunk"),
     ]
-    assert found.disagreements[0].values == ("unsupported", "supported")
-    assert found.disagreements[0].reasons == (None, "It is there.")
-    shown = render_judges_terminal(found, width=120)
+    assert result.disagreements[0].values == ("unsupported", "supported")
+    assert result.disagreements[0].reasons == (None, "It is there.")
+    shown = render_judges_terminal(result, width=120)
     assert "support of claims: unsupported, supported" in shown
     assert "second: It is there." in shown
 
@@ -92,10 +92,12 @@ def test_claims_are_matched_by_where_they_stand():
     """Claims that judges cut differently are one where they share half of the shorter; others are counted apart."""
     trace, seen = FOUR[0]
     moved = (replace(seen.claim[0], start=2, end=14), replace(seen.claim[1], start=40, end=50))
-    found = [one for one in pair_verdicts(0, trace, seen, replace(seen, claim=moved)) if one.kind == "claim"]
-    assert [one.item for one in found] == ["Claim 0 holds."]
-    told = compared([FOUR[0]], [replace(seen, claim=moved)])
-    assert next(one for one in told.kinds if one.kind == "claim").unmatched == (1, 1)
+    result = [
+        item for item in pair_verdicts(0, trace, seen, replace(seen, claim=moved)) if item.kind == "claim"
+    ]
+    assert [item.item for item in result] == ["Claim 0 holds."]
+    verdict_pairs = compared([FOUR[0]], [replace(seen, claim=moved)])
+    assert next(item for item in verdict_pairs.kinds if item.kind == "claim").unmatched == (1, 1)
 
 
 def test_two_runs_stand_for_their_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -111,7 +113,7 @@ def test_two_runs_stand_for_their_judges(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(out.read_text(encoding="utf-8"))["traces"] == 3
     assert "<html" in page.read_text(encoding="utf-8")
     evaluate(
-        [replace(each, answer="Not the same.") for each in traces], tmp_path / "three", judge=Told(OTHER)
+        [replace(item, answer="Not the same.") for item in traces], tmp_path / "three", judge=Told(OTHER)
     )
     with pytest.raises(UsageError, match="share no trace with the same chunks and answer"):
         compare_run_judges(Run.open(tmp_path / "one"), Run.open(tmp_path / "three"))
@@ -143,8 +145,8 @@ def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
     with serve_model() as server:
         options = {"base_url": server.url, "max_tokens": 300, "budget_tokens": 10**6}
-        found = compare_judges("llm:m", "llm:n", make_traces(4), options=(options, options))
-        assert [speed.usage.calls for speed in found.speeds if speed and speed.usage] == [8, 8]
+        result = compare_judges("llm:m", "llm:n", make_traces(4), options=(options, options))
+        assert [speed.usage.calls for speed in result.speeds if speed and speed.usage] == [8, 8]
         before = server.tokens
         less = {**options, "budget_tokens": 30_000, "cache": "none"}
         with pytest.raises(BudgetExceeded):
@@ -156,11 +158,11 @@ def test_texts_of_traces_are_harmless():
     """Neither the terminal nor the page takes orders from a trace, and JSON holds every figure."""
     trace, seen = pair("<script>\x1b[2J", "h", "su")
     other = replace(
-        seen, claim=tuple(replace(one, support="contradicted", reason="<b>\x07") for one in seen.claim)
+        seen, claim=tuple(replace(item, support="contradicted", reason="<b>\x07") for item in seen.claim)
     )
-    found = compared([(trace, seen)], [other])
-    assert not set(render_judges_terminal(found)) & set("\x1b\x07")
-    page = render_judges_html(found)
+    result = compared([(trace, seen)], [other])
+    assert not set(render_judges_terminal(result)) & set("\x1b\x07")
+    page = render_judges_html(result)
     assert "<script>\x1b" not in page
     assert "&lt;b&gt;" in page
-    assert json.loads(encode_report(found))["disagreement_count"] == 2
+    assert json.loads(encode_report(result))["disagreement_count"] == 2

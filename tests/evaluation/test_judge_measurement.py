@@ -32,7 +32,7 @@ from ran import pair, ran
 
 
 def measured(corrects: str, se: float, sp: float, n: int = 400) -> CardEntry:
-    """Figures of one kind of verdict, made up."""
+    """Return invented figures of one kind of verdict."""
     return CardEntry(
         set=f"the {corrects} set",
         shape="long answer",
@@ -64,7 +64,7 @@ CARD = JudgeCard(
 
 
 def some(place: Path, refused: int = 0, metrics: str | list[str] = "default") -> Run:
-    """The run of forty traces of five claims each, one in five unsupported."""
+    """Return the run of forty traces of five claims each, one in five unsupported."""
     pairs = [pair(f"t{at}", "hn", "sssiu" if at % 2 else "susis") for at in range(40)]
     for at in range(refused):
         trace, seen = pairs[at]
@@ -73,7 +73,7 @@ def some(place: Path, refused: int = 0, metrics: str | list[str] = "default") ->
 
 
 def only(card, name):
-    return next(each for each in card.aggregates if each.metric == name)
+    return next(item for item in card.aggregates if item.metric == name)
 
 
 # --- the cards of the package ----------------------------------------------------------------------
@@ -103,23 +103,23 @@ def test_a_card_says_what_it_stands_on(name):
     assert card.weaknesses
     assert card.training
     assert card.licence
-    for each in card.measured:
-        assert 0 < each.groups <= each.n
-        assert 0 < each.share_bad < 1
-        assert each.command
-        for found in (each.auroc, each.f1, each.balanced_accuracy):
-            if found is not None and found.value is not None and found.low is not None:
-                assert found.low <= found.value <= (found.high or 1.0)
-        for share in (each.sensitivity, each.specificity):
+    for item in card.measured:
+        assert 0 < item.groups <= item.n
+        assert 0 < item.share_bad < 1
+        assert item.command
+        for result in (item.auroc, item.f1, item.balanced_accuracy):
+            if result is not None and result.value is not None and result.low is not None:
+                assert result.low <= result.value <= (result.high or 1.0)
+        for share in (item.sensitivity, item.specificity):
             assert share is None or 0 <= share.low <= share.mean <= share.high <= 1
 
 
 @pytest.mark.parametrize("name", list_cards())
 def test_one_set_corrects_a_kind_of_verdict_on_a_shape(name):
     """No kind of verdict is corrected by two entries of one shape, and what corrects has both rates."""
-    those = [each for each in load_card(name).measured if each.corrects]
-    assert len(those) == len({(each.corrects, each.shape) for each in those})
-    assert all(each.sensitivity and each.specificity for each in those)
+    those = [item for item in load_card(name).measured if item.corrects]
+    assert len(those) == len({(item.corrects, item.shape) for item in those})
+    assert all(item.sensitivity and item.specificity for item in those)
 
 
 def test_the_default_judge_has_a_card():
@@ -129,13 +129,13 @@ def test_the_default_judge_has_a_card():
     assert card.select_entry("citation") is not None
 
 
-def test_a_name_without_a_card_is_told():
+def test_a_name_without_a_card_is_an_error():
     """A judge that is not there is named with the nearest that is."""
     with pytest.raises(UnknownName, match='Did you mean "lexical"'):
         load_card("lexicall")
 
 
-def test_a_file_that_is_no_card_is_told(tmp_path: Path):
+def test_a_file_that_is_no_card_is_an_error(tmp_path: Path):
     """A file that is not there or is something else raises InputError; a card goes through JSON unchanged."""
     (tmp_path / "odd.json").write_text('{"judge": 1}')
     with pytest.raises(InputError, match="is not the card of a judge"):
@@ -164,39 +164,39 @@ def test_the_rates_are_metrics_of_the_default_set():
 def test_groundedness_is_corrected_as_the_rest_of_the_bad(tmp_path: Path):
     """A groundedness of 0.8 by a judge of sensitivity 0.8 and specificity 0.9 is 1 − (0.2 − 0.1) / 0.7."""
     card = build_scorecard(some(tmp_path), corrected=CARD)
-    found = only(card, "groundedness")
-    assert found.interval.mean == pytest.approx(0.8)
-    fixed = found.corrected.interval
+    result = only(card, "groundedness")
+    assert result.interval.mean == pytest.approx(0.8)
+    fixed = result.corrected.interval
     assert fixed.mean == pytest.approx(1 - 0.1 / 0.7)
-    bad = Interval(0.2, 1 - found.interval.high, 1 - found.interval.low, 40, 40)
+    bad = Interval(0.2, 1 - result.interval.high, 1 - result.interval.low, 40, 40)
     rest = correct_share(bad, CARD.measured[0].sensitivity, CARD.measured[0].specificity).interval
     assert (fixed.low, fixed.high) == pytest.approx((1 - rest.high, 1 - rest.low))
 
 
 def test_refusals_are_corrected_as_they_are(tmp_path: Path):
     """A refusal rate of 0.25 by a judge of 0.9 and 0.9 is (0.25 − 0.1) / 0.8."""
-    found = only(build_scorecard(some(tmp_path, refused=10), corrected=CARD), "refusal")
-    assert found.corrected.interval.mean == pytest.approx(0.15 / 0.8)
+    result = only(build_scorecard(some(tmp_path, refused=10), corrected=CARD), "refusal")
+    assert result.corrected.interval.mean == pytest.approx(0.15 / 0.8)
 
 
 def test_what_is_no_rate_of_verdicts_stands_as_judged(tmp_path: Path):
     """Only the metrics of the table get corrected figures, and no figure as judged is changed by that."""
     run = some(tmp_path, metrics=["default", "groundedness(strict=true)"])
     plain, fixed = build_scorecard(run), build_scorecard(run, corrected=CARD)
-    for one, other in zip(plain.aggregates, fixed.aggregates, strict=True):
-        assert one == replace(other, corrected=None)
+    for item, other in zip(plain.aggregates, fixed.aggregates, strict=True):
+        assert item == replace(other, corrected=None)
         assert other.corrected is None or other.metric in RATE_METRICS
     assert only(fixed, "groundedness(strict=true)").corrected is None
     assert plain.correction is None
-    assert {each.corrects for each in fixed.correction.figures} == {"claim", "refusal"}
+    assert {item.corrects for item in fixed.correction.figures} == {"claim", "refusal"}
 
 
 def test_a_kind_of_verdict_that_was_not_measured_says_so(tmp_path: Path):
     """The share of relevant chunks cannot be corrected by a card without the error of chunk verdicts."""
     name = "context_relevance(low=0, medium=1)"
-    found = only(build_scorecard(some(tmp_path, metrics=[name]), corrected=CARD), name)
-    assert found.corrected.interval is None
-    assert found.corrected.reason == "the error of chunk verdicts is not on the card"
+    result = only(build_scorecard(some(tmp_path, metrics=[name]), corrected=CARD), name)
+    assert result.corrected.interval is None
+    assert result.corrected.reason == "the error of chunk verdicts is not on the card"
 
 
 def test_figures_are_of_the_shape_that_is_named(tmp_path: Path):
@@ -208,12 +208,12 @@ def test_figures_are_of_the_shape_that_is_named(tmp_path: Path):
     write_handbook(tmp_path / "handbook")
     where = tmp_path / "handbook/traces-v2.jsonl"
     run = evaluate(where, tmp_path / "run", metrics=["groundedness"], judge="lexical")
-    found = only(build_scorecard(run, corrected="summary"), "groundedness")
+    result = only(build_scorecard(run, corrected="summary"), "groundedness")
     by = card.select_entry("claim", "summary")
-    bad = Interval(1 - found.interval.mean, 1 - found.interval.high, 1 - found.interval.low, 1, 1)
+    bad = Interval(1 - result.interval.mean, 1 - result.interval.high, 1 - result.interval.low, 1, 1)
     rest = correct_share(bad, by.sensitivity, by.specificity).interval
-    assert found.corrected.interval.mean == pytest.approx(1 - rest.mean)
-    assert only(build_scorecard(run, corrected=True), "groundedness").corrected != found.corrected
+    assert result.corrected.interval.mean == pytest.approx(1 - rest.mean)
+    assert only(build_scorecard(run, corrected=True), "groundedness").corrected != result.corrected
     with pytest.raises(UnknownName, match="There is: long answer, summary"):
         build_scorecard(run, corrected="sonnet")
 
@@ -235,42 +235,42 @@ def test_a_judge_with_other_settings_is_an_error():
 def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
     """Terminal, Markdown, HTML, JSON and CSV have the figures as judged and corrected; the note names the set."""
     run = some(tmp_path, refused=1)
-    found = analyze(run, corrected=CARD)
-    fixed = only(found.scorecard, "groundedness").corrected.interval
+    result = analyze(run, corrected=CARD)
+    fixed = only(result.scorecard, "groundedness").corrected.interval
     texts = [
-        terminal.render_scorecard_terminal(found, width=110),
-        markdown.render_scorecard_markdown(found),
+        terminal.render_scorecard_terminal(result, width=110),
+        markdown.render_scorecard_markdown(result),
     ]
     if __import__("importlib.util").util.find_spec("altair"):
         from ragfault.reports.html.report import render_run_html
 
-        texts.append(render_run_html(run, found))
+        texts.append(render_run_html(run, result))
     for text in texts:
         assert CORRECTED_HEADING.lower() in text.lower().replace("&#39;", "'").replace("&#x27;", "'")
         assert f"{fixed.mean:.2f}"[:4] in text
         assert "the claim set" in text
         assert "errs here as it did on those labelled data" in " ".join(text.split())
-    plain = json.loads(json_report.encode_findings(found))["scorecard"]
+    plain = json.loads(json_report.encode_findings(result))["scorecard"]
     assert plain["correction"]["figures"][0]["set"] == "the claim set"
-    row = next(each for each in plain["aggregates"] if each["metric"] == "groundedness")
+    row = next(item for item in plain["aggregates"] if item["metric"] == "groundedness")
     assert row["corrected"]["interval"]["mean"] == pytest.approx(fixed.mean)
-    assert f"{fixed.low}" in json_report.encode_findings_csv(found)
+    assert f"{fixed.low}" in json_report.encode_findings_csv(result)
 
 
 def test_reports_say_nothing_of_correction_unasked(tmp_path: Path):
     """Without the option no report has the column."""
-    found = analyze(some(tmp_path))
-    assert CORRECTED_HEADING not in terminal.render_scorecard_terminal(found, width=110).lower()
-    assert CORRECTED_HEADING not in markdown.render_scorecard_markdown(found).lower()
+    result = analyze(some(tmp_path))
+    assert CORRECTED_HEADING not in terminal.render_scorecard_terminal(result, width=110).lower()
+    assert CORRECTED_HEADING not in markdown.render_scorecard_markdown(result).lower()
 
 
 def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
     """Where fewer claims are called bad than the judge's error alone would make, the report says so."""
     run = ran(tmp_path, [pair(f"t{at}", "h", "sssss") for at in range(60)], ["groundedness"])
-    found = analyze(run, corrected=CARD)
-    assert only(found.scorecard, "groundedness").corrected.interval is None
+    result = analyze(run, corrected=CARD)
+    assert only(result.scorecard, "groundedness").corrected.interval is None
     assert "the error here is another" in " ".join(
-        terminal.render_scorecard_terminal(found, width=160).split()
+        terminal.render_scorecard_terminal(result, width=160).split()
     )
 
 
@@ -316,7 +316,7 @@ def test_a_card_fits_any_width(width):
 
 
 def labelled(path: Path) -> Path:
-    """Four answers that people labelled."""
+    """Write four labeled answers."""
     rows = [
         {
             "id": f"a{at}",
@@ -339,8 +339,8 @@ def test_a_judge_that_was_measured_has_a_card(tmp_path: Path, monkeypatch: pytes
     labels, place = str(labelled(tmp_path / "labels.jsonl")), ".ragfault/cards/mine.json"
     arguments = ["judge", "measure", labels, "--judge", "lexical", "--task", "support", "--group", "id", "-q"]
     assert command([*arguments, "--card", place]) == 0
-    found = require_card(load_judge("lexical").fingerprint)
-    (entry,) = found.measured
+    result = require_card(load_judge("lexical").fingerprint)
+    (entry,) = result.measured
     assert (entry.level, entry.n, entry.share_bad, entry.corrects) == ("claim", 4, 0.5, "claim")
     assert entry.kappa is not None
     assert command([*arguments, "--card", place]) == 0

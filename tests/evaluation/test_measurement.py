@@ -38,10 +38,10 @@ ANSWER = "The office opens at 7:30. It is closed on Sundays."
 """Two claims: characters 0–25 and 26–50."""
 
 
-def said(name: str, grounded: float | None, label: Any, claims: Sequence[float] = (), **metadata: Any):
-    """A trace with a label, and verdicts: the probability of the answer, and of each claim in turn."""
+def label_trace(name: str, grounded: float | None, label: Any, claims: Sequence[float] = (), **metadata: Any):
+    """Build a trace with a label, and verdicts: the probability of the answer, and of each claim."""
     places = ((0, 25), (26, 50))
-    found = tuple(
+    result = tuple(
         ClaimVerdict(
             claim=ANSWER[start:end],
             start=start,
@@ -59,26 +59,26 @@ def said(name: str, grounded: float | None, label: Any, claims: Sequence[float] 
         answer=ANSWER,
         metadata={"label": label, **metadata},
     )
-    return trace, Verdicts(trace=name, claim=found, answer=AnswerVerdict(relevance=1.0, grounded=grounded))
+    return trace, Verdicts(trace=name, claim=result, answer=AnswerVerdict(relevance=1.0, grounded=grounded))
 
 
-def told(pairs: Sequence[tuple[Trace, Verdicts]], **options: Any) -> JudgeMeasurement:
-    """The measurement of what a judge was told to say."""
+def measure_recorded(pairs: Sequence[tuple[Trace, Verdicts]], **options: Any) -> JudgeMeasurement:
+    """Measure a judge with recorded verdicts."""
     options = {"group": "id", "resamples": 50} | options
     return measure_judge([trace for trace, _ in pairs], judge=Told([seen for _, seen in pairs]), **options)
 
 
-def values(found: JudgeMeasurement) -> dict[str, float | None]:
-    return {figure.name: figure.value for figure in found.overall.figures}
+def values(result: JudgeMeasurement) -> dict[str, float | None]:
+    return {figure.name: figure.value for figure in result.overall.figures}
 
 
 SIX = [
-    said("a", 0.9, 0),
-    said("b", 0.8, 0),
-    said("c", 0.3, 0),
-    said("d", 0.6, 1),
-    said("e", 0.2, 1),
-    said("f", 0.1, 1),
+    label_trace("a", 0.9, 0),
+    label_trace("b", 0.8, 0),
+    label_trace("c", 0.3, 0),
+    label_trace("d", 0.6, 1),
+    label_trace("e", 0.2, 1),
+    label_trace("f", 0.1, 1),
 ]
 """Bad are d, e and f, with scores 0.4, 0.8 and 0.9; good are a, b and c, with 0.1, 0.2 and 0.7."""
 
@@ -98,73 +98,73 @@ def row(name: str, answer: str, **more: Any) -> dict[str, Any]:
 
 def test_the_figures_are_those_counted_by_hand():
     """Of six answers one good one is called bad and one bad one good: every figure as counted on paper."""
-    found = values(told(SIX, threshold="own"))
-    assert found["positives"] == 0.5
-    assert found["precision"] == pytest.approx(2 / 3)  # c, e, f are called bad; e and f are
-    assert found["recall"] == pytest.approx(2 / 3)
-    assert found["f1"] == pytest.approx(2 / 3)
-    assert found["auroc"] == pytest.approx(8 / 9)  # of nine pairs only d < c is out of order
-    assert found["average_precision"] == pytest.approx((1 + 1 + 3 / 4) / 3)
-    assert found["sensitivity"] == pytest.approx(2 / 3)
-    assert found["specificity"] == pytest.approx(2 / 3)
-    assert found["balanced_accuracy"] == pytest.approx(2 / 3)
-    assert found["best_balanced_accuracy"] == pytest.approx(5 / 6)  # from 0.4 on: all bad, and c
-    assert found["balanced_accuracy_lost"] == pytest.approx(1 / 6)
-    assert found["kappa"] == pytest.approx(1 / 3)  # four of six alike, half of them by chance
-    assert found["alpha"] == pytest.approx(1 - (4 / 12) / (72 / 132))
-    assert found["brier"] == pytest.approx((0.01 + 0.04 + 0.49 + 0.36 + 0.04 + 0.01) / 6)
-    assert found["calibration_error"] == pytest.approx((0.1 + 0.2 + 0.7 + 0.6 + 0.2 + 0.1) / 6)
+    result = values(measure_recorded(SIX, threshold="own"))
+    assert result["positives"] == 0.5
+    assert result["precision"] == pytest.approx(2 / 3)  # c, e, f are called bad; e and f are
+    assert result["recall"] == pytest.approx(2 / 3)
+    assert result["f1"] == pytest.approx(2 / 3)
+    assert result["auroc"] == pytest.approx(8 / 9)  # of nine pairs only d < c is out of order
+    assert result["average_precision"] == pytest.approx((1 + 1 + 3 / 4) / 3)
+    assert result["sensitivity"] == pytest.approx(2 / 3)
+    assert result["specificity"] == pytest.approx(2 / 3)
+    assert result["balanced_accuracy"] == pytest.approx(2 / 3)
+    assert result["best_balanced_accuracy"] == pytest.approx(5 / 6)  # from 0.4 on: all bad, and c
+    assert result["balanced_accuracy_lost"] == pytest.approx(1 / 6)
+    assert result["kappa"] == pytest.approx(1 / 3)  # four of six alike, half of them by chance
+    assert result["alpha"] == pytest.approx(1 - (4 / 12) / (72 / 132))
+    assert result["brier"] == pytest.approx((0.01 + 0.04 + 0.49 + 0.36 + 0.04 + 0.01) / 6)
+    assert result["calibration_error"] == pytest.approx((0.1 + 0.2 + 0.7 + 0.6 + 0.2 + 0.1) / 6)
 
 
 def test_a_threshold_is_a_score_from_which_on_answers_are_bad():
     """At 0.75 only e and f are called bad, at 0 all; what is no score is refused."""
-    assert values(told(SIX, threshold=0.75))["precision"] == 1.0
-    assert values(told(SIX, threshold="0"))["recall"] == 1.0
+    assert values(measure_recorded(SIX, threshold=0.75))["precision"] == 1.0
+    assert values(measure_recorded(SIX, threshold="0"))["recall"] == 1.0
     with pytest.raises(UsageError, match="not a score"):
-        told(SIX, threshold=7)
+        measure_recorded(SIX, threshold=7)
     with pytest.raises(UnknownName, match='no threshold "best"'):
-        told(SIX, threshold="best")
+        measure_recorded(SIX, threshold="best")
 
 
 def test_the_folds_do_not_see_their_own_labels():
     """Scores that say nothing gain nothing from a threshold chosen elsewhere; separable ones lose nothing."""
-    parted = [said(f"t{at}", 0.9 if at % 2 else 0.1, int(at % 2 == 0)) for at in range(40)]
-    found = told(parted)
-    assert values(found)["f1"] == 1.0
-    assert found.cut == pytest.approx(0.5)
-    lone = [said(f"t{at}", 1 - at / 40, int(at == 39)) for at in range(40)]
-    assert values(told(lone))["f1"] == 0.0  # the only bad answer is never among the others
+    parted = [label_trace(f"t{at}", 0.9 if at % 2 else 0.1, int(at % 2 == 0)) for at in range(40)]
+    result = measure_recorded(parted)
+    assert values(result)["f1"] == 1.0
+    assert result.cut == pytest.approx(0.5)
+    lone = [label_trace(f"t{at}", 1 - at / 40, int(at == 39)) for at in range(40)]
+    assert values(measure_recorded(lone))["f1"] == 0.0  # the only bad answer is never among the others
 
 
 def test_without_a_threshold_there_is_no_f1():
     """One group leaves no other fold to choose a threshold on: F1, precision and recall say so and are not zero."""
-    figures = {figure.name: figure for figure in told(SIX, group="query").overall.figures}
+    figures = {figure.name: figure for figure in measure_recorded(SIX, group="query").overall.figures}
     for name in ("f1", "precision", "recall"):
         assert figures[name].value is None
         assert figures[name].reason == "no fold has both classes in the others"
     assert figures["sensitivity"].value == pytest.approx(2 / 3)
-    assert values(told(SIX, group="query", threshold="own"))["f1"] == pytest.approx(2 / 3)
+    assert values(measure_recorded(SIX, group="query", threshold="own"))["f1"] == pytest.approx(2 / 3)
 
 
-def test_the_own_word_may_beat_every_threshold():
+def test_the_own_calls_may_exceed_every_threshold():
     """What the threshold costs is negative where the judge's word knows more than its score, and so is its interval."""
     pairs = []
     for at in range(40):
-        trace, seen = said(f"t{at}", None, at % 2, (0.9,))
+        trace, seen = label_trace(f"t{at}", None, at % 2, (0.9,))
         word = "unsupported" if at % 2 and at > 10 else "supported"
         pairs.append((trace, replace(seen, claim=(replace(seen.claim[0], support=word),))))
-    lost = told(pairs, resamples=500).overall.figure("balanced_accuracy_lost")
+    lost = measure_recorded(pairs, resamples=500).overall.figure("balanced_accuracy_lost")
     assert lost.value == pytest.approx(-0.375)
     assert -1.0 <= lost.low < lost.value < lost.high < 0.0
 
 
 def ranked(name: str, seen: Sequence[float], people: Any) -> tuple[Trace, Verdicts]:
-    """A trace with graded chunks, and what the judge makes of each."""
+    """Build a trace with graded chunks, and the judge's verdicts on them."""
     ids = [f"{name}{at}" for at in range(len(seen))]
     trace = Trace(
         id=name,
         query="When does it open?",
-        chunks=tuple(Chunk(id=each, text="Opens 7:30.") for each in ids),
+        chunks=tuple(Chunk(id=item, text="Opens 7:30.") for item in ids),
         metadata={"grades": people},
     )
     verdicts = tuple(ChunkVerdict(chunk=i, relevance=r, level="low") for i, r in zip(ids, seen, strict=True))
@@ -174,52 +174,53 @@ def ranked(name: str, seen: Sequence[float], people: Any) -> tuple[Trace, Verdic
 def test_grades_agree_by_how_far_they_are_apart():
     """Grades of people beside the judge's relevance in as many parts: weighted kappas and alpha counted by hand."""
     rows = [ranked("a", (0.9, 0.6, 0.1), [2, 1, 0]), ranked("b", (0.5, 0.2, 0.95), [2, 0, 2])]
-    found = values(told(rows, task="relevance"))
+    result = values(measure_recorded(rows, task="relevance"))
     # people 2 1 0 2 0 2, the judge 2 1 0 1 0 2: one miss by one place; margins 2, 1, 3 and 2, 2, 2
     chance = (2 * 2 + 1 * 2 + 1 * 2 + 3 * 2 + 2 * (2 * 2 + 3 * 2)) / 6
     square = (2 * 2 + 1 * 2 + 1 * 2 + 3 * 2 + 4 * (2 * 2 + 3 * 2)) / 6
-    assert found["kappa_linear"] == pytest.approx(1 - 1 / chance)
-    assert found["kappa_quadratic"] == pytest.approx(1 - 1 / square)
-    assert 0 < found["alpha_ordinal"] < 1
+    assert result["kappa_linear"] == pytest.approx(1 - 1 / chance)
+    assert result["kappa_quadratic"] == pytest.approx(1 - 1 / square)
+    assert 0 < result["alpha_ordinal"] < 1
     words = [ranked("a", (0.9, 0.6, 0.1), ["high", "medium", "none"]), ranked("b", (0.3,), ["low"])]
-    assert values(told(words, task="relevance"))["kappa_linear"] == pytest.approx(1.0)
+    assert values(measure_recorded(words, task="relevance"))["kappa_linear"] == pytest.approx(1.0)
 
 
 def test_metrics_stand_beside_those_of_people():
     """Groundedness by the judge's claims and by people's, on the same answers: means, difference, correlation."""
     rows = []
     for at in range(6):
-        trace, seen = said(f"t{at}", None, 0, (0.9, 0.2) if at % 2 else (0.9, 0.9))
+        trace, seen = label_trace(f"t{at}", None, 0, (0.9, 0.2) if at % 2 else (0.9, 0.9))
         marked = [[26, 50]] if at in (1, 2, 3) else []
         rows.append((replace(trace, metadata={"spans": marked}), seen))
-    (found,) = told(rows).metrics
-    assert (found.metric, found.layer, found.n) == ("groundedness", "generation", 6)
-    assert (found.judge.mean, found.human.mean) == (0.75, 0.75)
-    assert found.difference.mean == 0.0
-    assert found.correlation.value == pytest.approx(1 / 3)  # alike on four of six, three of each kind
-    assert "groundedness  generation  6" in render_agreement_terminal(told(rows), width=120)
+    (result,) = measure_recorded(rows).metrics
+    assert (result.metric, result.layer, result.n) == ("groundedness", "generation", 6)
+    assert (result.judge.mean, result.human.mean) == (0.75, 0.75)
+    assert result.difference.mean == 0.0
+    assert result.correlation.value == pytest.approx(1 / 3)  # alike on four of six, three of each kind
+    assert "groundedness  generation  6" in render_agreement_terminal(measure_recorded(rows), width=120)
 
 
 def test_labels_speak_only_of_what_they_say():
     """Chunks that are relevant or not tell no level; grades do; a label of the whole answer tells no metric."""
-    names = lambda found: [one.metric for one in found.metrics]  # noqa: E731
-    assert names(told(SIX)) == []
+    names = lambda result: [item.metric for item in result.metrics]  # noqa: E731
+    assert names(measure_recorded(SIX)) == []
     two = [ranked("a", (0.9, 0.1), [1, 0]), ranked("b", (0.9, 0.6), [1, 0])]
-    found = names(told(two, task="relevance"))
-    assert found == ["context_relevance(low=0, medium=1)", "context_precision", "context_ranking"]
+    result = names(measure_recorded(two, task="relevance"))
+    assert result == ["context_relevance(low=0, medium=1)", "context_precision", "context_ranking"]
     four = [ranked("a", (0.9, 0.1), [3, 0]), ranked("b", (0.9, 0.6), [2, 1])]
-    assert names(told(four, task="relevance")) == [
+    assert names(measure_recorded(four, task="relevance")) == [
         "context_relevance",
         "context_precision",
         "context_ranking",
     ]
 
 
+@pytest.mark.long
 def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
     """What people said of the items of a run stands beside its verdicts: no judge looks again."""
     run = ran(tmp_path, [pair(f"q{at}", "hn", "su") for at in range(4)])
     for at in range(4):
-        said_of = HumanVerdicts(
+        verdicts_of = HumanVerdicts(
             claim=(
                 ClaimLabel(start=0, end=14, support="supported"),
                 ClaimLabel(start=15, end=29, support="contradicted" if at else "supported"),
@@ -227,15 +228,15 @@ def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
             chunk=(ChunkLabel(chunk=f"q{at}-0", level="high"), ChunkLabel(chunk=f"q{at}-1", level="low")),
             answer=AnswerLabel(refused=at == 3),
         )
-        append_label(tmp_path / "labels.jsonl", HumanLabel(trace=f"q{at}", verdicts=said_of, by="ann"))
-    found = measure_judge(tmp_path / "labels.jsonl", run=run, threshold="own")
-    assert (found.task, found.judge, found.overall.n) == ("support", "told/1", 8)
-    assert values(found)["accuracy"] == pytest.approx(7 / 8)
-    told_of = {one.metric: (one.judge.mean, one.human.mean) for one in found.metrics}
-    assert told_of["groundedness"] == (0.5, pytest.approx(5 / 8))
-    assert told_of["contradiction"] == (0.0, pytest.approx(3 / 8))
-    assert told_of["context_relevance"] == (0.5, pytest.approx(0.65))
-    assert told_of["refusal"] == (0.0, 0.25)
+        append_label(tmp_path / "labels.jsonl", HumanLabel(trace=f"q{at}", verdicts=verdicts_of, by="ann"))
+    result = measure_judge(tmp_path / "labels.jsonl", run=run, threshold="own")
+    assert (result.task, result.judge, result.overall.n) == ("support", "told/1", 8)
+    assert values(result)["accuracy"] == pytest.approx(7 / 8)
+    labels_of = {item.metric: (item.judge.mean, item.human.mean) for item in result.metrics}
+    assert labels_of["groundedness"] == (0.5, pytest.approx(5 / 8))
+    assert labels_of["contradiction"] == (0.0, pytest.approx(3 / 8))
+    assert labels_of["context_relevance"] == (0.5, pytest.approx(0.65))
+    assert labels_of["refusal"] == (0.0, 0.25)
     assert measure_judge(tmp_path / "labels.jsonl", run=run, task="relevance").overall.unit == "chunk"
     assert command(["judge", "measure", str(tmp_path / "labels.jsonl"), "--run", str(run.path)]) == 0
     append_label(tmp_path / "few.jsonl", HumanLabel(trace="q1", verdicts=HumanVerdicts(missing=())))
@@ -246,19 +247,19 @@ def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
 def test_two_grades_are_no_scale():
     """Relevant or not, and grades that are no whole numbers, have kappa alone."""
     for grades in ([1, 0], [0.5, 2.5]):
-        found = values(told([ranked("a", (0.9, 0.1), grades)], task="relevance"))
-        assert "kappa" in found
-        assert "kappa_linear" not in found
+        result = values(measure_recorded([ranked("a", (0.9, 0.1), grades)], task="relevance"))
+        assert "kappa" in result
+        assert "kappa_linear" not in result
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_is_a_whole_number_that_fits(seed: int):
+def test_a_seed_is_an_integer_in_range(seed: int):
     """A seed below 0 or beyond 63 bits is refused before anything is read."""
     with pytest.raises(UsageError, match="the seed is a whole number"):
         measure_judge("nowhere.jsonl", seed=seed)
 
 
-def test_groups_stay_whole():
+def test_groups_are_never_split():
     """An answer copied twenty times into one group widens the interval of the share instead of narrowing it."""
     copied = [
         (replace(trace, id=f"{trace.id}{at}", metadata={**trace.metadata, "source_id": trace.id}), seen)
@@ -266,23 +267,26 @@ def test_groups_stay_whole():
         for at in range(20)
     ]
     copied = [(trace, replace(seen, trace=trace.id)) for trace, seen in copied]
-    whole, apart = told(copied, group="source_id").overall, told(copied, group="id").overall
-    assert (whole.groups, apart.groups) == (6, 120)
-    wide, narrow = whole.figure("positives"), apart.figure("positives")
+    overall, apart = (
+        measure_recorded(copied, group="source_id").overall,
+        measure_recorded(copied, group="id").overall,
+    )
+    assert (overall.groups, apart.groups) == (6, 120)
+    wide, narrow = overall.figure("positives"), apart.figure("positives")
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
 
 
 def test_within_groups_style_gains_nothing():
     """A judge that only knows the model has AUROC 0.5 within models, and the number of groups is told."""
     pairs = [
-        said(f"{model}{at}", grounded, int(at < bad), model=model)
+        label_trace(f"{model}{at}", grounded, int(at < bad), model=model)
         for model, grounded, bad in (("x", 0.1, 3), ("y", 0.9, 1))
         for at in range(4)
     ]
-    found = told(pairs, within="model")
-    assert values(found)["auroc_within"] == 0.5
-    assert values(found)["auroc"] == pytest.approx(0.75)
-    assert found.cells == 2
+    result = measure_recorded(pairs, within="model")
+    assert values(result)["auroc_within"] == 0.5
+    assert values(result)["auroc"] == pytest.approx(0.75)
+    assert result.cells == 2
 
 
 def test_each_value_of_a_column_has_its_row():
@@ -290,42 +294,46 @@ def test_each_value_of_a_column_has_its_row():
     pairs = [
         (replace(t, metadata={**t.metadata, "task": "xy"[at % 2]}), seen) for at, (t, seen) in enumerate(SIX)
     ]
-    found = told(pairs, by="task", threshold="own")
-    alone = told([pair for pair in pairs if pair[0].metadata["task"] == "x"], threshold="own")
-    assert [part.value for part in found.slices] == ["x", "y"]
-    assert found.slices[0].figures == alone.overall.figures
+    result = measure_recorded(pairs, by="task", threshold="own")
+    alone = measure_recorded([pair for pair in pairs if pair[0].metadata["task"] == "x"], threshold="own")
+    assert [part.value for part in result.slices] == ["x", "y"]
+    assert result.slices[0].figures == alone.overall.figures
     with pytest.raises(UnknownName, match=r'no column "tusk"\. Did you mean "task"'):
-        told(pairs, by="tusk")
+        measure_recorded(pairs, by="tusk")
 
 
 def test_figures_that_need_two_classes_say_which_is_absent():
     """Where no answer is bad there is no AUROC, with the reason, and nothing is made up."""
-    found = told(SIX[:3])
-    assert found.overall.figure("auroc").value is None
-    assert found.overall.figure("auroc").reason == "none is positive"
-    assert "– none is positive" in render_agreement_terminal(found, width=120)
+    result = measure_recorded(SIX[:3])
+    assert result.overall.figure("auroc").value is None
+    assert result.overall.figure("auroc").reason == "none is positive"
+    assert "– none is positive" in render_agreement_terminal(result, width=120)
 
 
 def test_doubt_is_that_of_the_worst_claim():
     """An answer is unsure where its least probable claim is, and accuracy is taken apart by that."""
     pairs = [
-        said("a", 0.45, 0, (0.9, 0.45)),
-        said("b", 0.1, 1, (0.45, 0.1)),
-        said("c", 0.9, 0, (0.9, 0.95)),
-        said("d", 0.55, 0, (0.55, 0.9)),
+        label_trace("a", 0.45, 0, (0.9, 0.45)),
+        label_trace("b", 0.1, 1, (0.45, 0.1)),
+        label_trace("c", 0.9, 0, (0.9, 0.95)),
+        label_trace("d", 0.55, 0, (0.55, 0.9)),
     ]
-    found = values(told(pairs))
-    assert found["unsure"] == 0.5
-    assert found["accuracy_sure"] == 1.0
-    assert found["accuracy_unsure"] == 0.5
+    result = values(measure_recorded(pairs))
+    assert result["unsure"] == 0.5
+    assert result["accuracy_sure"] == 1.0
+    assert result["accuracy_unsure"] == 0.5
 
 
-def test_without_a_probability_of_the_whole_the_worst_claim_stands_for_it():
+def test_without_a_probability_of_the_answer_its_worst_claim_counts():
     """The score is one less the least probability of a claim; an answer that claims nothing is good."""
-    pairs = [said("a", None, 1, (0.9, 0.2)), said("b", None, 0, (0.7,)), said("c", None, 0)]
-    found = told(pairs, threshold=0.75)
-    assert values(found)["precision"] == 1.0
-    assert values(found)["auroc"] == 1.0
+    pairs = [
+        label_trace("a", None, 1, (0.9, 0.2)),
+        label_trace("b", None, 0, (0.7,)),
+        label_trace("c", None, 0),
+    ]
+    result = measure_recorded(pairs, threshold=0.75)
+    assert values(result)["precision"] == 1.0
+    assert values(result)["auroc"] == 1.0
 
 
 # --- the levels below the answer -------------------------------------------------------------------
@@ -334,54 +342,56 @@ def test_without_a_probability_of_the_whole_the_worst_claim_stands_for_it():
 def test_marked_spans_tell_of_claims_and_sentences():
     """A claim is bad where it touches a marked span; a sentence likewise, with the worst of its claims."""
     pairs = [
-        said("a", 0.1, 1, (0.9, 0.1), spans=[{"start": 29, "end": 35}]),
-        said("b", 0.9, 0, (0.9, 0.8), spans=[]),
+        label_trace("a", 0.1, 1, (0.9, 0.1), spans=[{"start": 29, "end": 35}]),
+        label_trace("b", 0.9, 0, (0.9, 0.8), spans=[]),
     ]
-    found = told(pairs, threshold="own")
-    assert [(view.unit, view.n, view.positives) for view in found.views] == [
+    result = measure_recorded(pairs, threshold="own")
+    assert [(view.unit, view.n, view.positives) for view in result.views] == [
         ("answer", 2, 1),
         ("claim", 4, 1),
         ("sentence", 4, 1),
     ]
-    assert all(view.figure("f1").value == 1.0 for view in found.views)
-    spanned = {figure.name: figure.value for figure in found.span_agreement.figures}
+    assert all(view.figure("f1").value == 1.0 for view in result.views)
+    spanned = {figure.name: figure.value for figure in result.span_agreement.figures}
     assert spanned == {"found": 1.0, "precision": 6 / 24, "recall": 1.0, "f1": pytest.approx(12 / 30)}
 
 
 def test_a_bad_answer_without_a_mark_tells_nothing_of_its_claims():
     """Where people called an answer bad and marked nothing in it, its claims and sentences are left out."""
     pairs = [
-        said("a", 0.1, 1, (0.9, 0.2), spans=[]),
-        said("b", 0.9, 0, (0.9, 0.9), spans=[]),
-        said("c", 0.1, 1, (0.9, 0.2), spans=[[26, 50]]),
+        label_trace("a", 0.1, 1, (0.9, 0.2), spans=[]),
+        label_trace("b", 0.9, 0, (0.9, 0.9), spans=[]),
+        label_trace("c", 0.1, 1, (0.9, 0.2), spans=[[26, 50]]),
     ]
-    found = told(pairs)
-    assert [(view.unit, view.n, view.positives) for view in found.views] == [
+    result = measure_recorded(pairs)
+    assert [(view.unit, view.n, view.positives) for view in result.views] == [
         ("answer", 3, 2),
         ("claim", 4, 1),
         ("sentence", 4, 1),
     ]
-    assert "1 bad answers without a marked stretch count as answers alone" in found.notes
+    assert "1 bad answers without a marked stretch count as answers alone" in result.notes
 
 
 def test_support_is_measured_on_claims():
     """Claims come from spans, from labels of their own, or are the whole answer; those not in it are judged apart."""
-    spanned = told([said("a", 0.1, 1, (0.9, 0.1), spans=[[29, 35]])], task="support")
+    spanned = measure_recorded([label_trace("a", 0.1, 1, (0.9, 0.1), spans=[[29, 35]])], task="support")
     assert (spanned.overall.unit, spanned.overall.n, spanned.overall.positives) == ("claim", 2, 1)
-    whole = told([said("a", 0.1, 1, (0.9, 0.1)), said("b", 0.9, 0, (0.9,))], task="support")
-    assert (whole.overall.n, values(whole)["auroc"]) == (2, 1.0)
+    overall = measure_recorded(
+        [label_trace("a", 0.1, 1, (0.9, 0.1)), label_trace("b", 0.9, 0, (0.9,))], task="support"
+    )
+    assert (overall.overall.n, values(overall)["auroc"]) == (2, 1.0)
     listed = [
         {"claim": "The office opens at 7:30.", "label": "supported"},
         {"start": 26, "end": 50, "label": "refuted"},
         {"claim": "It is never open.", "label": 1},
         {"claim": "It is old.", "label": None},
     ]
-    trace, seen = said("a", 0.1, None, (0.9, 0.1))
+    trace, seen = label_trace("a", 0.1, None, (0.9, 0.1))
     trace = replace(trace, metadata={"claims": listed})
     apart = Verdicts(trace="a#claim-2", claim=(), answer=AnswerVerdict(relevance=1.0, grounded=0.2))
-    found = measure_judge([trace], judge=Told([seen, apart]), resamples=20)
-    assert (found.task, found.overall.n, values(found)["auroc"]) == ("support", 3, 1.0)
-    assert found.notes == ("1 claims have no label and are left out",)
+    result = measure_judge([trace], judge=Told([seen, apart]), resamples=20)
+    assert (result.task, result.overall.n, values(result)["auroc"]) == ("support", 3, 1.0)
+    assert result.notes == ("1 claims have no label and are left out",)
 
 
 def test_relevance_is_measured_on_chunks():
@@ -403,18 +413,18 @@ def test_relevance_is_measured_on_chunks():
         (trace("b", 2, metadata={"grade": [2, 0]}), seen("b", 0.8, 0.1)),
         (trace("c", 2, metadata={"grade": {"c1": 1}}), seen("c", 0.3, 0.2)),
     ]
-    found = told(pairs, positive=2, threshold="own")
-    assert (found.task, found.positive, found.overall.n, found.overall.positives) == (
+    result = measure_recorded(pairs, positive=2, threshold="own")
+    assert (result.task, result.positive, result.overall.n, result.overall.positives) == (
         "relevance",
         "grade ≥ 2",
         4,
         2,
     )
-    assert values(found)["f1"] == 1.0
-    assert values(told(pairs))["positives"] == 0.75
+    assert values(result)["f1"] == 1.0
+    assert values(measure_recorded(pairs))["positives"] == 0.75
     gold = [(trace("d", 2, gold=Gold(chunks={"d0": 1, "d1": 0, "z": 1})), seen("d", 0.9, 0.3))]
-    assert told(gold).overall.n == 2
-    assert values(told(gold))["unsure"] is None
+    assert measure_recorded(gold).overall.n == 2
+    assert values(measure_recorded(gold))["unsure"] is None
 
 
 # --- labels ----------------------------------------------------------------------------------------
@@ -440,7 +450,7 @@ def test_labels_are_read_as_people_write_them(column: str, label: Any, bad: bool
 
 @pytest.mark.parametrize("number", ["nan", float("nan"), "inf", "1e999", 10**400])
 def test_a_number_that_is_not_finite_is_no_label(number: Any):
-    """What is no number of this world is refused as an unknown label or grade, and is no bar either."""
+    """What is no number of this world is refused as an unknown label or grade, and no threshold either."""
     for task in ("answer", "support", "relevance"):
         with pytest.raises(InvalidRecord, match="is not known to be"):
             LabelRule(task, "label").is_positive(number)
@@ -472,18 +482,18 @@ def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):
         't.jsonl:5: the label "3" is not known',
     ):
         assert part in str(caught.value)
-    found = measure_judge(path, on_bad="skip", resamples=20)
-    assert (found.skipped, found.unlabelled, found.traces) == (3, 1, 2)
+    result = measure_judge(path, on_bad="skip", resamples=20)
+    assert (result.skipped, result.unlabelled, result.traces) == (3, 1, 2)
     assert "1 without a label, 3 lines or labels that cannot be read" in render_agreement_terminal(
-        found, width=120
+        result, width=120
     )
 
 
 def test_a_sample_is_no_larger_than_it_must_be():
     """Whole groups are drawn until there are as many traces as were asked for, and then no more."""
-    assert told(SIX, limit=3).traces == 3
+    assert measure_recorded(SIX, limit=3).traces == 3
     pairs = [(replace(t, metadata={**t.metadata, "pair": at // 2}), seen) for at, (t, seen) in enumerate(SIX)]
-    assert told(pairs, limit=3, group="pair").traces == 4
+    assert measure_recorded(pairs, limit=3, group="pair").traces == 4
 
 
 def test_grades_of_no_chunk_are_refused():
@@ -497,11 +507,15 @@ def test_grades_of_no_chunk_are_refused():
 
 def test_the_positive_labels_can_be_named(tmp_path: Path):
     """--positive names the bad labels, however they are written; one that is nowhere is refused."""
-    pairs = [said("a", 0.1, "Generic"), said("b", 0.9, "fine"), said("c", 0.4, "not-quite")]
-    found = told(pairs, positive=["generic", "Not quite"])
-    assert (found.overall.positives, found.positive) == (2, "label = generic or not quite")
+    pairs = [
+        label_trace("a", 0.1, "Generic"),
+        label_trace("b", 0.9, "fine"),
+        label_trace("c", 0.4, "not-quite"),
+    ]
+    result = measure_recorded(pairs, positive=["generic", "Not quite"])
+    assert (result.overall.positives, result.positive) == (2, "label = generic or not quite")
     with pytest.raises(UnknownName, match=r'no label "genric"\. Did you mean "generic"'):
-        told(pairs, positive="genric")
+        measure_recorded(pairs, positive="genric")
 
 
 def test_spans_are_pairs_objects_or_texts_within_the_answer():
@@ -517,7 +531,7 @@ def test_spans_are_pairs_objects_or_texts_within_the_answer():
             parse_spans(bad, ANSWER, "spans")
 
 
-def test_a_column_that_is_nowhere_is_told_with_those_there_are(tmp_path: Path):
+def test_an_unknown_column_is_reported_with_the_existing_ones(tmp_path: Path):
     """Neither a mapped column that is absent nor a file without labels is passed over in silence."""
     path = lines(tmp_path / "t.jsonl", [row("a", "It opens at 7:30.", mark=1)])
     with pytest.raises(InputError, match=r'no column `mork` to read `label` from. Did you mean "mark"'):
@@ -531,7 +545,7 @@ def test_a_column_that_is_nowhere_is_told_with_those_there_are(tmp_path: Path):
 
 
 def sample(path: Path) -> list[dict[str, Any]]:
-    """Labelled answers over the handbook's office hours."""
+    """Return labeled answers about the handbook's office hours."""
     hours = ("7:30", "8:15", "9:00", "10:45")
     return [
         row(
@@ -544,29 +558,31 @@ def sample(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def same(one: JudgeMeasurement, two: JudgeMeasurement) -> bool:
-    """Whether two measurements agree in all but source and speed."""
-    alike = [msgspec.to_builtins(replace(each, source=(), speed=one.speed)) for each in (one, two)]
+def same(item: JudgeMeasurement, two: JudgeMeasurement) -> bool:
+    """Compare two measurements in all but source and speed."""
+    alike = [msgspec.to_builtins(replace(item, source=(), speed=item.speed)) for item in (item, two)]
     return alike[0] == alike[1]
 
 
+@pytest.mark.long
 def test_figures_depend_neither_on_the_order_of_lines_nor_on_workers(tmp_path: Path):
     """Backwards and on two processes every figure and interval is the same, also of a sample."""
     rows = sample(tmp_path)
     forth = lines(tmp_path / "forth.jsonl", rows)
     back = lines(tmp_path / "back.jsonl", rows[::-1])
     options: dict[str, Any] = {"resamples": 100, "within": "source_id", "limit": 40}
-    found = measure_judge(forth, **options)
-    assert same(found, measure_judge(back, **options))
-    assert same(found, measure_judge(forth, workers=2, **options))
-    assert 40 <= found.traces < 60
-    assert not same(found, measure_judge(forth, **{**options, "seed": 1}))
+    result = measure_judge(forth, **options)
+    assert same(result, measure_judge(back, **options))
+    assert same(result, measure_judge(forth, workers=2, **options))
+    assert 40 <= result.traces < 60
+    assert not same(result, measure_judge(forth, **{**options, "seed": 1}))
 
 
+@pytest.mark.long
 def test_every_format_gives_the_same_figures(tmp_path: Path):
     """JSONL, gzip, JSON, CSV and Parquet of the same labels are measured the same."""
-    rows = [{**each, "spans": [[0, 5]] if each["label"] else []} for each in sample(tmp_path)]
-    found = measure_judge(lines(tmp_path / "t.jsonl", rows), resamples=20)
+    rows = [{**item, "spans": [[0, 5]] if item["label"] else []} for item in sample(tmp_path)]
+    result = measure_judge(lines(tmp_path / "t.jsonl", rows), resamples=20)
     (tmp_path / "t.json").write_text(json.dumps(rows))
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
@@ -574,51 +590,52 @@ def test_every_format_gives_the_same_figures(tmp_path: Path):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(
-            {**each, "contexts": json.dumps(each["contexts"]), "spans": json.dumps(each["spans"])}
-            for each in rows
+            {**item, "contexts": json.dumps(item["contexts"]), "spans": json.dumps(item["spans"])}
+            for item in rows
         )
     for name in ("t.json", "t.jsonl.gz", "t.parquet", "t.csv"):
-        assert same(found, measure_judge(tmp_path / name, resamples=20)), name
+        assert same(result, measure_judge(tmp_path / name, resamples=20)), name
 
 
-def test_the_failures_of_a_judge_are_counted_and_told():
+def test_the_failures_of_a_judge_are_counted_and_reported():
     """A trace on which the judge fails is left out with its reason; silence is counted apart."""
     failed = (SIX[0][0], Verdicts(trace="a", failures={"*": "out of tea"}))
     silent = (SIX[1][0], Verdicts(trace="b"))
-    found = told([failed, silent, *SIX[2:]])
-    assert (found.traces, found.failed, found.unjudged) == (4, 1, 1)
-    assert found.failures == {"out of tea": 1}
-    assert "failed on 1: out of tea" in render_agreement_terminal(found)
+    result = measure_recorded([failed, silent, *SIX[2:]])
+    assert (result.traces, result.failed, result.unjudged) == (4, 1, 1)
+    assert result.failures == {"out of tea": 1}
+    assert "failed on 1: out of tea" in render_agreement_terminal(result)
     with pytest.raises(JudgeError, match='"told/1" cannot be measured here: out of tea'):
-        told([failed])
+        measure_recorded([failed])
 
 
 def test_a_measurement_is_json():
     """What is written as JSON is read back as the same measurement."""
-    found = told(SIX)
-    assert msgspec.json.decode(encode_report(found), type=JudgeMeasurement) == found
+    result = measure_recorded(SIX)
+    assert msgspec.json.decode(encode_report(result), type=JudgeMeasurement) == result
 
 
 def test_the_terminal_is_not_steered_by_labels():
     """Escape sequences in values of a file do not reach the terminal."""
-    pairs = [said("a", 0.1, 1, kind="\x1b[31mred"), said("b", 0.9, 0, kind="plain")]
-    assert "\x1b" not in render_agreement_terminal(told(pairs, by="kind"))
+    pairs = [label_trace("a", 0.1, 1, kind="\x1b[31mred"), label_trace("b", 0.9, 0, kind="plain")]
+    assert "\x1b" not in render_agreement_terminal(measure_recorded(pairs, by="kind"))
 
 
 # --- the command line ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_verb_prints_a_table_and_writes_json_and_charts(tmp_path: Path, capsys: Any):
     """The verb ends with 0, says what it guessed, and leaves JSON and a page; nothing is overwritten unasked."""
     pytest.importorskip("altair")
-    rows = [{**each, "kind": "<script>"} for each in sample(tmp_path)]
+    rows = [{**item, "kind": "<script>"} for item in sample(tmp_path)]
     path = lines(tmp_path / "t.jsonl", rows)
     out, page = tmp_path / "m.json", tmp_path / "m.html"
     command = ["judge", "measure", str(path), "-o", str(out), "--html", str(page), "--by", "kind"]
     assert run_command(command) == 0
-    told = capsys.readouterr()
-    assert "task answer: people judged answers; label = 1 is bad; groups by source_id" in told.err
-    assert "AUROC" in told.out
+    output = capsys.readouterr()
+    assert "task answer: people judged answers; label = 1 is bad; groups by source_id" in output.err
+    assert "AUROC" in output.out
     assert msgspec.json.decode(out.read_bytes(), type=JudgeMeasurement).overall.n == 60
     text = page.read_text(encoding="utf-8")
     assert "&lt;script&gt;" in text
@@ -651,6 +668,6 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, capsys: Any):
 )
 def test_the_labelled_sets_give_the_figures_of_the_docs(name: str, options: dict[str, Any], area: float):
     """Without any map the sets are read, and the lexical judge has the AUROC that its page states."""
-    found = measure_judge(DATA / f"{name}.jsonl.gz", judge="lexical", resamples=20, **options)
-    assert found.unlabelled == found.failed == found.unjudged == 0
-    assert values(found)["auroc"] == pytest.approx(area, abs=0.02)
+    result = measure_judge(DATA / f"{name}.jsonl.gz", judge="lexical", resamples=20, **options)
+    assert result.unlabelled == result.failed == result.unjudged == 0
+    assert values(result)["auroc"] == pytest.approx(area, abs=0.02)

@@ -73,22 +73,22 @@ def test_there_are_many():
 @pytest.mark.parametrize("place", PLACES)
 def test_the_fence_holds(attack: dict[str, str], place: str):
     """Every line with the mark is one of ours, and between them stand the texts, whole and cleared, no more."""
-    one = trace(place, attack["text"])
-    for call in plan_calls(one, SETTINGS, PROMPTS):
+    item = trace(place, attack["text"])
+    for call in plan_calls(item, SETTINGS, PROMPTS):
         system, user = call.messages
         assert system.text == PROMPTS.instructions(call.kind)
-        held = parse_fences(user.text)
+        texts_shown = parse_fences(user.text)
         mark = user.text[2:18]
-        assert user.text.lower().count(mark) == 2 * len(held)
+        assert user.text.lower().count(mark) == 2 * len(texts_shown)
         lines = re.findall(rf"^<<(/?){mark} ([^>\n]*)>>$", user.text, re.MULTILINE)
-        assert lines == [pair for part in held for pair in (("", part.name), ("/", part.name))]
-        answer = remove_hidden(one.answer or "")
-        for part in held:
+        assert lines == [pair for part in texts_shown for pair in (("", part.name), ("/", part.name))]
+        answer = remove_hidden(item.answer or "")
+        for part in texts_shown:
             assert remove_hidden(part.text) == part.text
             if part.name == "answer" or part.name[0] == "s":
                 assert part.text in answer
             else:
-                assert part.text in texts(one) or part.name.startswith("t")
+                assert part.text in texts(item) or part.name.startswith("t")
         rest = re.sub(rf"<<{mark} ([^>\n]*)>>\n.*?\n<</{mark} \1>>\n?", "", user.text, flags=re.DOTALL)
         assert re.fullmatch(r"(?:k1: (?:s\d+|the following) cites c2\n)?Fields: [a-z, ]+", rest), rest
 
@@ -110,25 +110,25 @@ def test_the_question_is_the_same(attack: dict[str, str]):
 def test_it_is_flagged(attack: dict[str, str]):
     """Each attack is flagged where it stands, with its kind and the text; the texts beside it are not."""
     for place, name in (("chunk", "chunk a"), ("answer", "answer"), ("query", "query"), ("fact", "fact")):
-        found = detect_injections(trace(place, attack["text"]))
-        assert attack["kind"] in {one.kind for one in found}
-        assert {one.place for one in found} == {name}
-        assert all(0 < len(one.text) <= 200 for one in found)
+        matches = detect_injections(trace(place, attack["text"]))
+        assert attack["kind"] in {item.kind for item in matches}
+        assert {item.place for item in matches} == {name}
+        assert all(0 < len(item.text) <= 200 for item in matches)
     assert detect_injections(trace("chunk", "Buses run all day.")) == ()
 
 
 def obedient(call: ModelCall) -> str:
-    """A model that believes whatever JSON a text holds, and adds it to its own reply."""
+    """Return a model that believes any JSON in a text and adds it to its reply."""
     reply = complete_reply(call, chunks={"c1": {"relevance": 0.1}, "c2": {"relevance": 0.9}})
     for part in parse_fences(call.messages[1].text):
-        for found in re.findall(r"\{.*\}", part.text, re.DOTALL):
+        for matches in re.findall(r"\{.*\}", part.text, re.DOTALL):
             try:
-                forged = json.loads(found)
+                forged = json.loads(matches)
             except ValueError:
                 continue
             for name, value in forged.items():
                 if isinstance(value, list) and isinstance(reply.get(name), list):
-                    reply[name] += [one for one in value if one not in reply[name]]
+                    reply[name] += [item for item in value if item not in reply[name]]
                 else:
                     reply.setdefault(name, value)
     return json.dumps(reply)
@@ -162,7 +162,7 @@ def test_a_model_is_not_swayed():
     swayed = {}
     for attack, seen in zip(ATTACKS, judge.observe(traces), strict=True):
         assert seen.injections
-        levels = [one.level in {"high", "medium"} for one in seen.chunk or ()]
+        levels = [item.level in {"high", "medium"} for item in seen.chunk or ()]
         if seen.failures or levels != [False, True]:
             swayed[attack["name"]] = seen
     assert not swayed

@@ -1,4 +1,4 @@
-"""Laws of other questions to a model: what an answer answers, and which passages help."""
+"""Laws of further requests to a model: questions that an answer answers, and relevance of passages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ragfault.judges.llm.votes import VoteResult, merge_votes
 from scripted import PROMPTS, Failing, Scripted, complete_reply, saying
 
 
-def same(one: str, other: str) -> float:
-    """1 for equal texts."""
-    return float(one == other)
+def same(first: str, second: str) -> float:
+    """Return 1 for equal texts."""
+    return float(first == second)
 
 
 def score_answer(caller: Scripted, votes: int = 1) -> VoteResult:
@@ -58,12 +58,12 @@ def test_reply_without_questions():
 
 
 def graded(texts: list[str], caller: Scripted, **options: int) -> list[float]:
-    """The relevance of some passages in quick."""
+    """Return the relevance of some passages."""
     return asyncio.run(grade_passages("When?", texts, caller, LLMSettings(model="m", **options), PROMPTS))  # type: ignore[arg-type]
 
 
 def by_text(call: ModelCall) -> str:
-    """A model that takes the first number of a passage for its relevance."""
+    """Return a reply that takes the first number of a passage for its relevance."""
     values = {}
     for part in parse_fences(call.messages[1].text):
         if part.name[0] == "p":

@@ -68,11 +68,11 @@ def test_the_handbook_is_harmless():
     st.sampled_from(["", "The pier is old. ", "x" * 3_000 + "\n", "١٢٣ "]),
     st.sampled_from(["", " Amen.", "\n\nMore."]),
 )
-def test_the_stretch_is_told(before: str, after: str):
+def test_the_excerpt_is_reported(before: str, after: str):
     """Wherever an order stands, it is found there, and its words are told."""
-    found = scan_text("answer", before + ORDER + after)
-    assert [(one.place, one.kind) for one in found] == [("answer", "order")]
-    assert found[0].text == ORDER[:-1]
+    injections = scan_text("answer", before + ORDER + after)
+    assert [(item.place, item.kind) for item in injections] == [("answer", "order")]
+    assert injections[0].text == ORDER[:-1]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_each_place_is_named():
         reference=(ORDER, "Fine."),
         facts=(ORDER,),
     )
-    assert [one.place for one in detect_injections(trace)] == [
+    assert [item.place for item in detect_injections(trace)] == [
         "query",
         "chunk a",
         "answer",
@@ -122,10 +122,10 @@ def test_each_place_is_named():
 @given(st.text(alphabet="aeiоуаeгЖ \u200b\U000e0041\n&#;=+/1.0ﬁ"))
 def test_folding_keeps_the_places(text: str):
     """Each letter of a folded text stands where the letter stood that it was made of."""
-    held = fold_text(text)
-    assert held.offsets is None or len(held.offsets) == len(held.text)
-    for at in range(len(held.text)):
-        start, end = held.locate(at, at + 1)
+    folded = fold_text(text)
+    assert folded.offsets is None or len(folded.offsets) == len(folded.text)
+    for at in range(len(folded.text)):
+        start, end = folded.locate(at, at + 1)
         assert 0 <= start < end <= len(text)
     assert all(any(sign.isascii() for sign in word) for word in list_mixed_words(text))
 
@@ -133,9 +133,9 @@ def test_folding_keeps_the_places(text: str):
 @given(st.text())
 def test_any_text(text: str):
     """Whatever a text holds, it is looked through; what is told of it can be written."""
-    for one in scan_text("query", text):
-        assert len(one.text) <= 200
-        one.text.encode()
+    for item in scan_text("query", text):
+        assert len(item.text) <= 200
+        item.text.encode()
 
 
 REPEATED = (
@@ -155,15 +155,15 @@ REPEATED = (
 @pytest.mark.parametrize("part", REPEATED)
 def test_hard_texts(part: str):
     """No text takes the search long: those that begin a pattern over and over come to an end."""
-    found = scan_text("query", part * (100_000 // len(part)))
-    assert all(one.place == "query" and 0 < len(one.text) <= 200 for one in found)
+    injections = scan_text("query", part * (100_000 // len(part)))
+    assert all(item.place == "query" and 0 < len(item.text) <= 200 for item in injections)
 
 
 def test_what_a_pattern_begins_with():
     """A text that a pattern is found in holds the letters that it is said to begin with, so that none is missed."""
     attacks = (Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8")
     for text in [*HARMLESS, ORDER, *attacks.split("[[attack]]")]:
-        held = fold_text(text).text
-        for one in INJECTION_PATTERNS:
-            if one.regex.search(held) and one.prefixes:
-                assert any(word in held for word in one.prefixes), one.regex.pattern
+        folded = fold_text(text).text
+        for item in INJECTION_PATTERNS:
+            if item.regex.search(folded) and item.prefixes:
+                assert any(word in folded for word in item.prefixes), item.regex.pattern

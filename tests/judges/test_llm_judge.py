@@ -1,4 +1,4 @@
-"""Laws of the LLM judge's core: from what a model says by our ids to verdicts, and nothing ever shifts."""
+"""Laws of the LLM judge's core: replies by id become verdicts, and nothing ever shifts."""
 
 from __future__ import annotations
 
@@ -52,15 +52,19 @@ def test_two_calls_say_all():
     assert [call.kind for call in caller.calls] == ["retrieval", "generation"]
     assert not seen.failures
     assert (seen.trace, seen.judge) == ("7", "llm/1")
-    assert [one.chunk for one in seen.chunk or ()] == [one.chunk for one in seen.use or ()] == ["x", "y", "z"]
+    assert (
+        [item.chunk for item in seen.chunk or ()]
+        == [item.chunk for item in seen.use or ()]
+        == ["x", "y", "z"]
+    )
     answer = TRACE.answer or ""
-    assert [answer[one.start : one.end] for one in seen.claim or ()] == [
-        one.claim for one in seen.claim or ()
+    assert [answer[item.start : item.end] for item in seen.claim or ()] == [
+        item.claim for item in seen.claim or ()
     ]
-    assert tuple(one.fact for one in seen.fact or ()) == TRACE.facts
-    assert tuple(one.statement for one in seen.recall or ()) == TRACE.facts
-    assert [one.claim for one in seen.truth or ()] == [one.claim for one in seen.claim or ()]
-    assert [one.chunk for one in seen.citation or ()] == ["x", "gone"]
+    assert tuple(item.fact for item in seen.fact or ()) == TRACE.facts
+    assert tuple(item.statement for item in seen.recall or ()) == TRACE.facts
+    assert [item.claim for item in seen.truth or ()] == [item.claim for item in seen.claim or ()]
+    assert [item.chunk for item in seen.citation or ()] == ["x", "gone"]
     assert seen.answer is not None
     assert seen.missing == seen.harm == ()
 
@@ -68,15 +72,15 @@ def test_two_calls_say_all():
 def test_claims_are_ours():
     """The claims of an answer are those that the judge of words finds in it."""
     lexical = load_judge("lexical").observe([TRACE])[0]
-    assert [(one.claim, one.start) for one in judge().claim or ()] == [
-        (one.claim, one.start) for one in lexical.claim or ()
+    assert [(item.claim, item.start) for item in judge().claim or ()] == [
+        (item.claim, item.start) for item in lexical.claim or ()
     ]
 
 
 def test_retrieval_is_judged_without_the_answer():
     """The call on what was retrieved shows nothing of answer or citations, and is the same with any answer."""
     first = plan_calls(TRACE, LLMSettings(model="m"), PROMPTS)[0]
-    assert {one.name[0] for one in parse_fences(first.messages[1].text)} == {"q", "c", "t"}
+    assert {item.name[0] for item in parse_fences(first.messages[1].text)} == {"q", "c", "t"}
     other = msgspec.structs.replace(TRACE, answer="Nobody knows.", citations=None)
     assert plan_calls(other, LLMSettings(model="m"), PROMPTS)[0] == first
 
@@ -94,14 +98,14 @@ def test_retrieval_is_judged_without_the_answer():
 )
 def test_nothing_to_ask(change: dict[str, Any], kinds: list[str]):
     """Without chunks there is no call on them, without an answer none on it; what follows of itself is said."""
-    one = msgspec.structs.replace(TRACE, **change)
+    item = msgspec.structs.replace(TRACE, **change)
     caller = Scripted()
-    seen = judge(one, caller)
+    seen = judge(item, caller)
     assert [call.kind for call in caller.calls] == kinds
     assert not seen.failures
     if change.get("chunks", TRACE.chunks) == ():
         assert seen.chunk == seen.use == ()
-        assert seen.missing == load_judge("lexical").observe([one])[0].missing != ()
+        assert seen.missing == load_judge("lexical").observe([item])[0].missing != ()
         assert {item.covered for item in seen.recall or ()} == {False}
         assert {(item.support, item.p) for item in seen.claim or ()} == {("unsupported", 0.0)}
     elif "chunks" in change:
@@ -115,11 +119,11 @@ def test_nothing_to_ask(change: dict[str, Any], kinds: list[str]):
 
 def test_only_what_there_is_is_asked_for():
     """Of a trace without facts, citations and references none of them is asked for."""
-    one = Trace(id="1", query="When?", chunks=TRACE.chunks, answer="At noon the ferry leaves.")
-    upper, lower = plan_calls(one, LLMSettings(model="m"), PROMPTS)
+    item = Trace(id="1", query="When?", chunks=TRACE.chunks, answer="At noon the ferry leaves.")
+    upper, lower = plan_calls(item, LLMSettings(model="m"), PROMPTS)
     assert list(upper.schema["properties"]) == ["chunks", "missing"]
     assert list(lower.schema["properties"]) == ["claims", "used", "aspects", "relevance", "refused", "harm"]
-    seen = judge(one)
+    seen = judge(item)
     assert seen.recall is seen.fact is seen.citation is seen.truth is seen.similarity is None
 
 
@@ -144,35 +148,35 @@ def test_what_is_planned_is_asked(votes: int, reverse: bool, context: int | None
 @settings(max_examples=30, deadline=None)
 def test_order_is_nothing(seed: int):
     """A reply whose items and fields stand in another order gives the same verdicts."""
-    said = {"chunks": {"c2": {"relevance": 0.8}}, "claims": {"s1": {"support": "contradicted", "p": 0.1}}}
+    reply = {"chunks": {"c2": {"relevance": 0.8}}, "claims": {"s1": {"support": "contradicted", "p": 0.1}}}
 
     def shuffled(call: ModelCall) -> str:
-        reply = list(complete_reply(call, **said).items())
-        random.Random(seed).shuffle(reply)
-        for _, held in reply:
-            if isinstance(held, list):
-                random.Random(seed + 1).shuffle(held)
-        return json.dumps(dict(reply))
+        fields = list(complete_reply(call, **reply).items())
+        random.Random(seed).shuffle(fields)
+        for _, entries in fields:
+            if isinstance(entries, list):
+                random.Random(seed + 1).shuffle(entries)
+        return json.dumps(dict(fields))
 
-    assert judge(caller=Scripted(shuffled)) == judge(caller=saying(**said))
+    assert judge(caller=Scripted(shuffled)) == judge(caller=saying(**reply))
 
 
 DISTINCT = {
     "chunks": {f"c{n}": {"relevance": n / 10} for n in range(1, 4)},
     "claims": {f"s{n}": {"p": 0.5 + n / 10} for n in range(1, 4)},
 }
-THINGS = {"chunk": ["x", "y", "z"], "claim": [one.claim for one in judge().claim or ()]}
+THINGS = {"chunk": ["x", "y", "z"], "claim": [item.claim for item in judge().claim or ()]}
 NUMBERS = {"chunk": [0.1, 0.2, 0.3], "claim": [0.6, 0.7, 0.8]}
 
 
 SPOILERS: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], object]] = {
-    "keep": lambda held, item: None,
-    "drop": lambda held, item: held.remove(item),
-    "double": lambda held, item: held.append({**item, "reason": "another"}),
-    "strange": lambda held, item: item.update(id="c9"),
-    "bare": lambda held, item: item.update(id=item["id"][1:]),
-    "nameless": lambda held, item: item.pop("id"),
-    "spoil": lambda held, item: item.update(relevance=7, p="much"),
+    "keep": lambda entries, item: None,
+    "drop": lambda entries, item: entries.remove(item),
+    "double": lambda entries, item: entries.append({**item, "reason": "another"}),
+    "strange": lambda entries, item: item.update(id="c9"),
+    "bare": lambda entries, item: item.update(id=item["id"][1:]),
+    "nameless": lambda entries, item: item.pop("id"),
+    "spoil": lambda entries, item: item.update(relevance=7, p="much"),
 }
 
 
@@ -183,16 +187,17 @@ def test_nothing_shifts(data: st.DataObject):
 
     def spoilt(call: ModelCall) -> str:
         reply = complete_reply(call, **DISTINCT)
-        for held in (reply.get("chunks", []), reply.get("claims", [])):
-            for item in list(held):
-                SPOILERS[data.draw(st.sampled_from(["keep", *SPOILERS]))](held, item)
+        for entries in (reply.get("chunks", []), reply.get("claims", [])):
+            for item in list(entries):
+                SPOILERS[data.draw(st.sampled_from(["keep", *SPOILERS]))](entries, item)
         text = json.dumps(reply)
         return text[: data.draw(st.integers(0, len(text)))] if data.draw(st.booleans()) else text
 
     seen = judge(caller=Scripted(spoilt))
     for part, name, things in (("chunk", "c", seen.chunk), ("claim", "s", seen.claim)):
         number = {
-            getattr(one, part): getattr(one, "p" if part == "claim" else "relevance") for one in things or ()
+            getattr(item, part): getattr(item, "p" if part == "claim" else "relevance")
+            for item in things or ()
         }
         for place, known in enumerate(THINGS[part], 1):
             assert number.get(known) in {None, NUMBERS[part][place - 1]}
@@ -241,7 +246,7 @@ def test_what_lacks_twice_is_lost():
 
     def stubborn(call: ModelCall) -> str:
         reply = complete_reply(call)
-        reply["chunks"] = [one for one in reply.get("chunks", []) if one["id"] == "c2"]
+        reply["chunks"] = [item for item in reply.get("chunks", []) if item["id"] == "c2"]
         reply.pop("harm", None)
         return json.dumps(reply)
 
@@ -251,7 +256,7 @@ def test_what_lacks_twice_is_lost():
         "chunk": "no verdict on chunks c1, c3 after a repair request",
         "harm": "no verdict on harm after a repair request",
     }
-    assert [one.chunk for one in seen.chunk or ()] == ["y"]
+    assert [item.chunk for item in seen.chunk or ()] == ["y"]
     assert seen.harm is None
     assert seen.answer is not None
     assert len(caller.calls) == 4

@@ -1,4 +1,4 @@
-"""Killed at any point, a run that is paid for goes on: nothing that arrived is paid again, and its budget holds."""
+"""A killed paid run resumes: nothing that arrived is paid again, and its budget holds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from ragfault.io.runs import Run
 CONCURRENCY = 8
 TRACES = 150
 KILLS = 10
+WAIT_SECONDS = 120
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals")]
 
 
 class Elsewhere:
@@ -38,7 +39,7 @@ class Elsewhere:
         self.url = f"http://127.0.0.1:{port}/v1"
 
     def counts(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.url}/counts") as reply:
+        with urllib.request.urlopen(f"{self.url}/counts", timeout=30) as reply:
             return dict(json.load(reply))
 
 
@@ -62,7 +63,7 @@ def elsewhere() -> Iterator[Elsewhere]:
 def begun(
     folder: Path, server: Elsewhere, out: str, *flags: str, cache: str = "cache"
 ) -> subprocess.Popen[str]:
-    """An evaluation that was begun, by the command line."""
+    """Start an evaluation by the command line."""
     command = [sys.executable, "-m", "ragfault", "evaluate", "traces.jsonl", "-o", out, "-q", "--batch", "8"]
     command += ["--judge", "llm:m", "--base-url", server.url, "--concurrency", str(CONCURRENCY), *flags]
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAGFAULT_")}
@@ -78,8 +79,10 @@ def begun(
 
 def killed(process: subprocess.Popen[str], server: Elsewhere, calls: int) -> None:
     """Kill an evaluation after so many further calls, wherever it then is."""
-    least = server.counts()["calls"] + calls
-    while server.counts()["calls"] < least and process.poll() is None:
+    target = server.counts()["calls"] + calls
+    deadline = time.monotonic() + WAIT_SECONDS
+    while server.counts()["calls"] < target and process.poll() is None:
+        assert time.monotonic() < deadline, "the evaluation sends no calls"
         time.sleep(0.001)
     process.kill()
     process.communicate()
@@ -87,14 +90,16 @@ def killed(process: subprocess.Popen[str], server: Elsewhere, calls: int) -> Non
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    said = process.communicate()[1]
-    return process.returncode, said
+    message = process.communicate(timeout=300)[1]
+    return process.returncode, message
 
 
 def settled(server: Elsewhere) -> dict[str, Any]:
-    """What the endpoint counted once nothing is under way there."""
+    """Return the counters of the endpoint once no call is in flight there."""
     before, now = None, server.counts()
+    deadline = time.monotonic() + WAIT_SECONDS
     while before != now:
+        assert time.monotonic() < deadline, "the endpoint does not come to rest"
         time.sleep(0.2)
         before, now = now, server.counts()
     return now
@@ -113,8 +118,8 @@ def test_a_run_killed_ten_times_pays_again_for_what_was_under_way_alone(tmp_path
         calm = settled(server)["paid"]
         for _ in range(KILLS):
             killed(begun(tmp_path, server, "run"), server, draw.randint(1, 25))
-        code, said = ended(begun(tmp_path, server, "run"))
-        assert (code, said) == (0, "")
+        code, message = ended(begun(tmp_path, server, "run"))
+        assert (code, message) == (0, "")
         paid = settled(server)["paid"] - calm
     assert calm == 2 * TRACES
     assert calm <= paid <= calm + KILLS * CONCURRENCY
@@ -134,12 +139,12 @@ def test_a_budget_holds_over_kills(tmp_path: Path):
         for _ in range(3):
             killed(begun(tmp_path, server, "run", *flags, f"{most} tokens"), server, draw.randint(1, 8))
         for _ in range(2):
-            code, said = ended(begun(tmp_path, server, "run", *flags, f"{most} tokens"))
+            code, message = ended(begun(tmp_path, server, "run", *flags, f"{most} tokens"))
             assert code == 3
-            assert "BudgetExceeded: the budget is spent" in said
+            assert "BudgetExceeded: the budget is spent" in message
             assert settled(server)["tokens"] <= most
-        code, said = ended(begun(tmp_path, server, "run", *flags, "2m tokens"))
-        assert (code, said) == (0, "")
+        code, message = ended(begun(tmp_path, server, "run", *flags, "2m tokens"))
+        assert (code, message) == (0, "")
         assert settled(server)["paid"] <= 2 * TRACES + 3 * CONCURRENCY
 
 
@@ -148,12 +153,14 @@ def test_an_interrupted_run_keeps_what_was_under_way(tmp_path: Path):
     write_traces(make_traces(TRACES), tmp_path / "traces.jsonl")
     with elsewhere() as server:
         process = begun(tmp_path, server, "run")
+        deadline = time.monotonic() + WAIT_SECONDS
         while server.counts()["calls"] < 40:
+            assert time.monotonic() < deadline, "the evaluation sends no calls"
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        code, said = ended(process)
-        assert code == 130, said
-        assert "What was done is kept" in said
-        assert "Traceback" not in said
+        code, message = ended(process)
+        assert code == 130, message
+        assert "What was done is kept" in message
+        assert "Traceback" not in message
         assert ended(begun(tmp_path, server, "run")) == (0, "")
         assert settled(server)["paid"] == 2 * TRACES

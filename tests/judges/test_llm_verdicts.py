@@ -30,7 +30,7 @@ def claim(prompts: PromptSet = PROMPTS, **fields: Any):
 @given(p=st.floats(0, 1), support=st.sampled_from(["supported", "inferred", "unsupported", "contradicted"]))
 @settings(max_examples=40, deadline=None)
 def test_probability_goes_with_the_label(p: float, support: str):
-    """A probability lies on the side of the threshold that the label states; near the bar it is unsure."""
+    """A probability lies on the side of the threshold that the label states; near the threshold it is unsure."""
     verdict = claim(support=support, p=p)
     assert verdict.support == support
     assert verdict.p is not None

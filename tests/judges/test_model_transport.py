@@ -1,4 +1,4 @@
-"""Carrying calls to a model: none is lost or repeated, the budget holds, and keys are seen by nobody."""
+"""Laws of model transport: no call is lost or repeated, the budget holds, and keys stay secret."""
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ def tables(run: Run) -> list[bytes]:
 # --- nothing lost, nothing repeated ----------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_with_a_fifth_of_faults_every_verdict_is_there_or_says_why_not(tmp_path: Path):
     """Each trace × metric has its row, failed ones a reason; each question is answered once, and paid as counted."""
     assert sum(FAULTS.values()) == pytest.approx(0.2)
@@ -89,13 +90,14 @@ def test_with_a_fifth_of_faults_every_verdict_is_there_or_says_why_not(tmp_path:
         assert rows == [(str(n), metric) for n in range(COUNT) for metric in DEFAULT_METRICS]
         assert all(score.reason for score in run.scores() if score.status == "failed")
         assert 0 < run.manifest.failed < 0.05 * len(rows)
-        assert len(server.told) >= 2 * COUNT
-        assert set(server.told.values()) == {1}
+        assert len(server.delivered) >= 2 * COUNT
+        assert set(server.delivered.values()) == {1}
         assert run.manifest.usage.calls == sum(server.paid.values())
         assert run.manifest.usage.prompt + run.manifest.usage.completion >= server.tokens
         assert server.most <= 64
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("batch", "concurrency"), [(1, 3), (7, 1), (64, 16)])
 def test_the_result_is_the_same_for_any_batch_and_concurrency(tmp_path: Path, batch: int, concurrency: int):
     """The files of a run are byte for byte the same however many calls and parts were under way at once."""
@@ -122,9 +124,10 @@ def test_the_same_call_asked_at_once_is_sent_once():
         judge.end()
         assert sum(server.calls.values()) == 2
         assert (judge.usage.calls, judge.usage.cached) == (2, 38)
-        assert len({msgspec.json.encode(msgspec.structs.replace(one, trace="")) for one in seen}) == 1
+        assert len({msgspec.json.encode(msgspec.structs.replace(item, trace="")) for item in seen}) == 1
 
 
+@pytest.mark.long
 def test_it_works_within_an_event_loop_and_from_several_threads():
     """A notebook has a loop of its own, a server has threads: both ask the same judge."""
     with serve_model(delay=0.01) as server:
@@ -135,10 +138,10 @@ def test_it_works_within_an_event_loop_and_from_several_threads():
             return list(judge.observe(traces[:4]))
 
         assert [seen.failures for seen in asyncio.run(notebook())] == [{}] * 4
-        found: dict[int, list[Any]] = {}
+        results: dict[int, list[Any]] = {}
 
         def work(at: int) -> None:
-            found[at] = judge.observe(traces[at : at + 5])
+            results[at] = judge.observe(traces[at : at + 5])
 
         threads = [threading.Thread(target=work, args=(at,)) for at in (4, 9, 14, 19)]
         for thread in threads:
@@ -146,13 +149,16 @@ def test_it_works_within_an_event_loop_and_from_several_threads():
         for thread in threads:
             thread.join()
         judge.end()
-        assert [seen.trace for at in sorted(found) for seen in found[at]] == [str(n) for n in range(4, 24)]
+        assert [seen.trace for at in sorted(results) for seen in results[at]] == [
+            str(n) for n in range(4, 24)
+        ]
         assert sum(server.calls.values()) == 48
         assert judge.observe(traces[:1])[0].failures == {}
         judge.end()
 
 
-def test_what_is_made_only_once_is_paid_only_once(tmp_path: Path):
+@pytest.mark.long
+def test_a_request_repeated_later_is_paid_once(tmp_path: Path):
     """A run in which only the generator changed pays for no retrieval call again."""
     with serve_model() as server:
         evaluate(make_traces(12), tmp_path / "old", judge=asking(server))
@@ -184,7 +190,7 @@ def test_what_an_endpoint_refuses_is_left_out(refuses: tuple[str, ...], left: di
         judge = asking(server, concurrency=4)
         seen = judge.observe(make_traces(6))
         judge.end()
-        assert [one.failures for one in seen] == [{}] * 6
+        assert [item.failures for item in seen] == [{}] * 6
         assert all(
             {k: v for k, v in body.items() if k not in ("model", "messages")} == left
             for body in server.bodies
@@ -209,20 +215,23 @@ def test_an_endpoint_without_a_reply_fails_the_trace_and_not_the_run(tmp_path: P
         judge = asking(server, tries=2)
         seen = judge.observe(make_traces(2))
         judge.end()
-        assert all("HTTP 500" in one.failures["chunk"] and "2 tries" in one.failures["chunk"] for one in seen)
+        assert all(
+            "HTTP 500" in item.failures["chunk"] and "2 tries" in item.failures["chunk"] for item in seen
+        )
         assert judge.usage.calls == 0
         assert set(server.calls.values()) == {2}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "key", "said"),
     [("m", "right", "refuses the key"), ("no-such-model", None, "has no model no-such-model")],
 )
-def test_what_no_call_can_pass_stops_the_run(tmp_path: Path, model: str, key: str | None, said: str):
+def test_what_no_call_can_pass_stops_the_run(tmp_path: Path, model: str, key: str | None, message: str):
     """A refused key or an unknown model is said once, with what to do, and not as a thousand failed traces."""
     with serve_model(key=key) as server:
         judge = LLMJudge(model, base_url=server.url)
-        with pytest.raises(JudgeStopped, match=said) as stopped:
+        with pytest.raises(JudgeStopped, match=message) as stopped:
             evaluate(make_traces(300), tmp_path / "run", judge=judge)
         assert "0 of 300 traces are done and kept" in str(stopped.value)
         assert judge.usage.calls == 0
@@ -261,14 +270,14 @@ def test_no_more_calls_than_the_pace_allows():
     async def work() -> tuple[int, list[int]]:
         pace, most, order = ConcurrencyLimiter(3), 0, []
 
-        async def one(number: int) -> None:
+        async def call_once(number: int) -> None:
             nonlocal most
             async with pace.acquire_slot():
                 order.append(number)
                 most = max(most, pace.busy)
                 await asyncio.sleep(0)
 
-        tasks = [asyncio.create_task(one(number)) for number in range(20)]
+        tasks = [asyncio.create_task(call_once(number)) for number in range(20)]
         await asyncio.sleep(0)
         tasks[10].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -293,7 +302,8 @@ def test_what_a_service_asks_to_wait_is_waited():
 # --- budgets ---------------------------------------------------------------------------------------
 
 
-def test_a_budget_is_never_passed_and_all_that_was_done_is_kept(tmp_path: Path):
+@pytest.mark.long
+def test_a_budget_is_never_exceeded_and_finished_work_is_stored(tmp_path: Path):
     """In tokens: what the server served stays within, and with more the same command goes on and pays nothing twice."""
     with serve_model({"unmetered": 0.2, "cut": 0.1}) as server:
         options = {"base_url": server.url, "max_tokens": 300, "concurrency": 8}
@@ -313,7 +323,7 @@ def test_a_budget_is_never_passed_and_all_that_was_done_is_kept(tmp_path: Path):
             options={**options, "budget_tokens": 10**7},
             batch=8,
         )
-        assert set(server.told.values()) == {1}
+        assert set(server.delivered.values()) == {1}
         assert run.manifest.failed == 0
         assert run.manifest.usage.calls == sum(server.paid.values())
 
@@ -349,24 +359,25 @@ def test_what_a_killed_command_set_aside_counts_until_the_run_is_begun_afresh(tm
 
 def test_parameters_are_set_aside_for():
     """What goes along with every request, such as tools, counts as sent."""
-    plain, more = (LLMSettings(model="m", parameters=each) for each in ({}, {"tools": ["x" * 1000]}))
+    plain, more = (LLMSettings(model="m", parameters=value) for value in ({}, {"tools": ["x" * 1000]}))
     free = lambda *_: 0  # noqa: E731
     assert bound_cost(call("a"), more, free).prompt >= bound_cost(call("a"), plain, free).prompt + 1000
 
 
+@pytest.mark.long
 def test_nobody_waits_for_a_judge_that_is_ended():
     """Threads that ask while it is ended get their verdicts or are told; none of them hangs."""
     with serve_model(delay=0.005) as server:
         for _ in range(20):
             session = LLMSession(build_settings("m", base_url=server.url, cache="none"), "x", fresh=True)
-            said: list[object] = []
+            message: list[object] = []
 
-            def work(session: LLMSession = session, said: list[object] = said) -> None:
+            def work(session: LLMSession = session, message: list[object] = message) -> None:
                 try:
                     while True:
-                        said.append(session.run(lambda _: asyncio.sleep(0.001)))
+                        message.append(session.run(lambda _: asyncio.sleep(0.001)))
                 except JudgeStopped:
-                    said.append("stopped")
+                    message.append("stopped")
 
             threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
             for thread in threads:
@@ -375,7 +386,7 @@ def test_nobody_waits_for_a_judge_that_is_ended():
             for thread in threads:
                 thread.join(10)
             assert not any(thread.is_alive() for thread in threads)
-            assert said.count("stopped") == 8
+            assert message.count("stopped") == 8
 
 
 def call(text: str) -> ModelCall:
@@ -469,8 +480,8 @@ def test_a_key_of_a_provider_goes_to_that_provider_alone(
 ):
     """OpenAI's key is sent to OpenAI over an encrypted line, and nowhere else; ragfault's own to the named place."""
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    found = resolve_endpoint(build_settings(named, base_url=url))
-    assert (found.key is not None) == goes
+    results = resolve_endpoint(build_settings(named, base_url=url))
+    assert (results.key is not None) == goes
     monkeypatch.setenv("RAGFAULT_LLM_API_KEY", "own")
     assert resolve_endpoint(build_settings(named, base_url=url)).key.reveal() == "own"
 
@@ -500,8 +511,8 @@ def test_a_model_is_named_by_its_provider_or_alone(monkeypatch: pytest.MonkeyPat
     assert load_judge("llm:org/model", base_url="http://localhost:1/v1").settings.model == "org/model"
     monkeypatch.setenv("RAGFAULT_LLM_MODEL", "ollama/llama3")
     monkeypatch.setenv("RAGFAULT_LLM_BASE_URL", "http://127.0.0.1:9/v1")
-    found = load_judge("llm")
-    assert (found.settings.model, found.settings.base_url) == ("llama3", "http://127.0.0.1:9/v1")
+    results = load_judge("llm")
+    assert (results.settings.model, results.settings.base_url) == ("llama3", "http://127.0.0.1:9/v1")
     assert load_judge("llm", settings=LLMSettings(model="x")).settings.model == "x"
 
 
@@ -524,9 +535,9 @@ def test_a_model_is_named_by_its_provider_or_alone(monkeypatch: pytest.MonkeyPat
         ({"provider": "opnai"}, UnknownName, 'Did you mean "openai"'),
     ],
 )
-def test_settings_that_cannot_be_are_refused(options: dict[str, Any], error: type[Exception], said: str):
+def test_settings_that_cannot_be_are_refused(options: dict[str, Any], error: type[Exception], message: str):
     """A wrong option says what is wrong; what may hold a key is never repeated."""
-    with pytest.raises(error, match=said) as refused:
+    with pytest.raises(error, match=message) as refused:
         LLMJudge("m", **options)
     assert SECRET not in str(refused.value)
     assert "pass" not in str(refused.value).replace("password", "")
@@ -534,12 +545,12 @@ def test_settings_that_cannot_be_are_refused(options: dict[str, Any], error: typ
 
 def test_a_path_of_its_own_is_a_place_of_its_own():
     """Services behind one gateway are told apart, and the path, which may hold a secret, is not written down."""
-    usual, one, other = (
+    usual, item, other = (
         LLMJudge("m", base_url=f"https://gateway.example{path}").fingerprint
         for path in ("/v1", f"/{SECRET}/v1", "/b/v1")
     )
-    assert len({usual, one, other}) == 3
-    assert SECRET not in one
+    assert len({usual, item, other}) == 3
+    assert SECRET not in item
     assert LLMJudge("m", base_url="https://gateway.example").fingerprint == usual
 
 
@@ -552,7 +563,7 @@ def test_a_key_that_cannot_be_sent_is_refused_at_once(monkeypatch: pytest.Monkey
     assert "sk-" not in str(refused.value)
 
 
-def test_no_model_and_no_key_are_said_at_once(tmp_path: Path):
+def test_a_missing_model_or_key_is_reported_at_once(tmp_path: Path):
     """Before anything is judged it is said which name or variable is missing."""
     with pytest.raises(UsageError, match="RAGFAULT_LLM_MODEL"):
         load_judge("llm")
@@ -562,7 +573,7 @@ def test_no_model_and_no_key_are_said_at_once(tmp_path: Path):
         evaluate(make_traces(1), tmp_path / "run", judge="llm:gpt-4o", workers=2)
 
 
-def test_a_lens_is_in_what_a_model_is_told():
+def test_a_profile_is_part_of_the_prompt():
     """A lens changes the prompts, and so the fingerprint; the general one changes nothing."""
     plain, legal = load_judge("llm:m", base_url="http://localhost:1/v1"), load_profile("legal")
     seen = load_judge("llm:m", profile=legal, base_url="http://localhost:1/v1")
@@ -584,16 +595,18 @@ def test_a_dry_run_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with serve_model() as server:
         command = ["evaluate", "traces.jsonl", "-o", "run", "--judge", "llm:m", "--base-url", server.url]
         assert cli([*command, "--price", "1,2", "--dry-run"]) == 0
-        said = capsys.readouterr().out
+        message = capsys.readouterr().out
         assert not server.calls
         assert not list(tmp_path.glob("run*"))
-        assert [line.split()[:3] for line in said.splitlines() if "generation  " in line] == [
+        assert [line.split()[:3] for line in message.splitlines() if "generation  " in line] == [
             ["generation", "5", "0"]
         ]
         assert cli([*command, "-q"]) == 0
         assert cli([*command, "--dry-run"]) == 0
-        assert "together" in (said := capsys.readouterr().out)
-        assert [line.split()[1:4] for line in said.splitlines() if "together" in line] == [["10", "10", "0"]]
+        assert "together" in (message := capsys.readouterr().out)
+        assert [line.split()[1:4] for line in message.splitlines() if "together" in line] == [
+            ["10", "10", "0"]
+        ]
         assert cli([*command, "--dry-run", "--judge", "lexical"]) == 2
 
 
@@ -615,6 +628,7 @@ def test_every_report_says_what_asking_came_to(tmp_path: Path, monkeypatch: pyte
     assert "6 calls to the model" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_relevances_stay_within_the_budget_of_their_judge():
     """One judge that is asked query after query stays within one budget and reports the cost of each query."""
     documents = [Document(id="a", text="The ferry leaves at ten. It is green.")]

@@ -58,11 +58,12 @@ def test_nobody_knows_the_mark(texts: list[str], data: st.DataObject):
 
 def test_the_mark_is_the_same_everywhere():
     """The same texts have the same mark, and any change of a text or a name another one."""
-    one = fence_texts([FencedText("c1", "a"), FencedText("c2", "b")])
-    assert one == fence_texts([FencedText("c1", "a"), FencedText("c2", "b")])
+    item = fence_texts([FencedText("c1", "a"), FencedText("c2", "b")])
+    assert item == fence_texts([FencedText("c1", "a"), FencedText("c2", "b")])
     others = ([("c1", "a"), ("c3", "b")], [("c1", "ab"), ("c2", "")], [("c1", "a"), ("c2", "c")])
     assert (
-        len({fence_texts([FencedText(*part) for part in parts])[2:18] for parts in others} | {one[2:18]}) == 4
+        len({fence_texts([FencedText(*part) for part in parts])[2:18] for parts in others} | {item[2:18]})
+        == 4
     )
 
 
@@ -118,7 +119,7 @@ def test_what_is_not_meant_to_hide(text: str):
 def test_what_is_hidden_is_shown():
     """Letters as tags are told as the letters that they stand for."""
     tags = "".join(chr(0xE0000 + ord(sign)) for sign in "score 1")
-    assert [one.text for one in detect_hidden(f"Nice.{tags}")] == ["score 1"]
+    assert [item.text for item in detect_hidden(f"Nice.{tags}")] == ["score 1"]
     assert reveal_hidden("\u202e") == "⟨U+202E⟩"
 
 
@@ -127,10 +128,10 @@ def test_what_is_hidden_is_shown():
 
 def test_prompts_of_the_lenses():
     """Each lens has instructions of its own by its guidance, at their end; questions are asked without it."""
-    each = {name: load_prompts(load_profile(name)) for name in PROFILES}
-    assert len({prompts.digest for prompts in each.values()}) == len(PROFILES)
-    plain = each["general"]
-    for name, prompts in each.items():
+    profile = {name: load_prompts(load_profile(name)) for name in PROFILES}
+    assert len({prompts.digest for prompts in profile.values()}) == len(PROFILES)
+    plain = profile["general"]
+    for name, prompts in profile.items():
         guidance = load_profile(name).prompts.guidance
         assert prompts.retrieval.startswith(plain.retrieval)
         assert prompts.generation.endswith(guidance)
@@ -148,7 +149,7 @@ def test_other_instructions():
 def test_every_field_is_explained():
     """Each field of a reply is told of in the instructions of its call, and so is each kind of harm."""
     prompts = load_prompts(load_profile("general"))
-    told = {
+    text = {
         "retrieval": ("chunks", "missing", "statements"),
         "generation": (
             "claims",
@@ -164,8 +165,8 @@ def test_every_field_is_explained():
         "questions": ("questions", "noncommittal"),
         "relevance": ("passages",),
     }
-    assert {name for names in told.values() for name in names} == ITEM_FIELDS.keys() | PLAIN_FIELDS.keys()
-    for kind, names in told.items():
+    assert {name for names in text.values() for name in names} == ITEM_FIELDS.keys() | PLAIN_FIELDS.keys()
+    for kind, names in text.items():
         text = prompts.instructions(kind)  # type: ignore[arg-type]
         assert all(f"{name}:" in text for name in names)
     assert all(kind in prompts.generation for kind in HARM_CATEGORIES)
@@ -181,8 +182,8 @@ def strict(node: Any) -> None:
     if node["type"] == "object":
         assert node["additionalProperties"] is False
         assert node["required"] == list(node["properties"])
-        for one in node["properties"].values():
-            strict(one)
+        for item in node["properties"].values():
+            strict(item)
     if node["type"] == "array":
         strict(node["items"])
 
@@ -190,16 +191,16 @@ def strict(node: Any) -> None:
 @given(st.lists(st.sampled_from([*ITEM_FIELDS, *PLAIN_FIELDS]), min_size=1, unique=True))
 def test_schemas_are_strict(fields: list[str]):
     """Whatever is asked for, every field is required, none may be added, and nothing refers elsewhere."""
-    made = build_schema(tuple(fields))
-    strict(made)
-    assert list(made["properties"]) == fields
+    result = build_schema(tuple(fields))
+    strict(result)
+    assert list(result["properties"]) == fields
 
 
 # --- tables and pictures ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "made"),
+    ("text", "result"),
     [
         ("a,b\n1,2\n", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
         ("a\tb\n1\t2", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
@@ -217,9 +218,9 @@ def test_schemas_are_strict(fields: list[str]):
         ("", None),
     ],
 )
-def test_tables(text: str, made: str | None):
+def test_tables(text: str, result: str | None):
     """Rows and columns of any spelling become Markdown; what is no table stays as it is."""
-    assert format_table(text) == (text if made is None else made)
+    assert format_table(text) == (text if result is None else result)
 
 
 @given(st.text())

@@ -36,33 +36,33 @@ ASKED = ModelCall(kind="retrieval", messages=(ModelMessage(role="user", text="?"
 BASE = LLMSettings(model="m", base_url="http://localhost:1/v1")
 
 
-def kept(text: str = "yes", **fields: Any) -> CachedReply:
-    made = CachedReply(text, False, "retrieval", "openai", "m", 10, 5, 1_000_000, 1_700_000_000)
-    return made._replace(**fields)
+def stored_reply(text: str = "yes", **fields: Any) -> CachedReply:
+    cache = CachedReply(text, False, "retrieval", "openai", "m", 10, 5, 1_000_000, 1_700_000_000)
+    return cache._replace(**fields)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Any:
-    made = CacheFile(tmp_path / "cache.sqlite")
-    yield made
-    made.close()
+    cache = CacheFile(tmp_path / "cache.sqlite")
+    yield cache
+    cache.close()
 
 
 def filled(place: Path, *replies: CachedReply) -> None:
-    made = CacheFile(place)
-    with made.transaction() as connection:
+    cache = CacheFile(place)
+    with cache.transaction() as connection:
         for number, reply in enumerate(replies):
             store_reply(connection, number.to_bytes(32, "big"), reply)
-    made.close()
+    cache.close()
 
 
-def test_a_reply_is_found_by_all_that_bears_on_it(file: CacheFile):
+def test_the_key_depends_on_everything_that_affects_the_reply(file: CacheFile):
     """What is asked, the model, its place and its parameters name a reply; how it is carried does not."""
     with file.transaction() as connection:
-        store_reply(connection, create_key_builder(BASE)(ASKED), kept())
-        store_reply(connection, create_key_builder(BASE)(ASKED), kept("another"))
+        store_reply(connection, create_key_builder(BASE)(ASKED), stored_reply())
+        store_reply(connection, create_key_builder(BASE)(ASKED), stored_reply("another"))
     same = replace(BASE, concurrency=3, timeout=1.0, budget=2.0, price=(1.0, 2.0), cache="other", tries=1)
-    assert load_reply(file, create_key_builder(same)(ASKED)) == kept()
+    assert load_reply(file, create_key_builder(same)(ASKED)) == stored_reply()
     other_settings = [
         replace(BASE, model="n"),
         replace(BASE, provider="ollama"),
@@ -86,11 +86,11 @@ def test_only_its_user_may_read_it(tmp_path: Path):
     """The file and what lies beside it are readable for their user alone."""
     if os.name == "nt":
         pytest.skip("needs permissions of POSIX")
-    made = CacheFile(tmp_path / "folder" / "cache.sqlite")
-    with made.transaction() as connection:
-        store_reply(connection, b"k", kept())
+    cache = CacheFile(tmp_path / "folder" / "cache.sqlite")
+    with cache.transaction() as connection:
+        store_reply(connection, b"k", stored_reply())
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "folder").iterdir()}
-    made.close()
+    cache.close()
     assert modes == {0o600}
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
 
@@ -123,21 +123,21 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path):
 def test_damage_within_stops_and_says_what_to_do(tmp_path: Path):
     """Where pages are damaged, asking stops and tells that the file can be moved away."""
     place = tmp_path / "cache.sqlite"
-    filled(place, *(kept("x" * 3000, time=number) for number in range(50)))
+    filled(place, *(stored_reply("x" * 3000, time=number) for number in range(50)))
     size = place.stat().st_size
     with place.open("r+b") as handle:
         handle.seek(5 * 4096)
         handle.write(b"\xff" * (size - 5 * 4096))
-    made = CacheFile(place)
+    cache = CacheFile(place)
     with pytest.raises(JudgeStopped, match="Move it away"):
-        list(export_replies(made))
-    made.close()
+        list(export_replies(cache))
+    cache.close()
 
 
 def test_a_file_that_another_holds_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Who cannot write now is told so, and not to move the file away."""
     place = tmp_path / "cache.sqlite"
-    filled(place, kept())
+    filled(place, stored_reply())
     monkeypatch.setattr("ragfault.judges.llm.transport.reply_cache.LOCK_TIMEOUT", 0.01)
     other = sqlite3.connect(place, isolation_level=None)
     other.execute("begin exclusive")
@@ -145,12 +145,12 @@ def test_a_file_that_another_holds_is_not_taken_for_damage(tmp_path: Path, monke
         CacheFile(place)
     assert "Move it away" not in str(refused.value)
     other.close()
-    made = CacheFile(place)
-    assert len(summarize_cache(made)) == 1
-    made.close()
+    cache = CacheFile(place)
+    assert len(summarize_cache(cache)) == 1
+    cache.close()
 
 
-def test_a_place_that_cannot_be_made_is_said(tmp_path: Path):
+def test_an_uncreatable_path_is_an_error(tmp_path: Path):
     """Where no file can be, another can be named."""
     (tmp_path / "taken").write_text("x")
     with pytest.raises(InputError, match="--cache or RAGFAULT_CACHE"):
@@ -178,42 +178,48 @@ def test_several_writers_lose_nothing(tmp_path: Path):
     tickets: list[int] = []
 
     def work(number: int) -> None:
-        made = CacheFile(place)
-        purse = CallBudget(made, "run", replace(BASE, budget_tokens=most))
-        purse.begin(fresh=False)
+        cache = CacheFile(place)
+        budget = CallBudget(cache, "run", replace(BASE, budget_tokens=most))
+        budget.begin(fresh=False)
         for step in range(40):
-            ticket = purse.reserve(CallCost(10, 5, 0))
+            ticket = budget.reserve(CallCost(10, 5, 0))
             if ticket is not None:
                 tickets.append(ticket)
-                purse.settle(ticket, CallCost(10, 5, 0), (f"{number} {step}".encode(), kept()))
-        made.close()
+                budget.settle(ticket, CallCost(10, 5, 0), (f"{number} {step}".encode(), stored_reply()))
+        cache.close()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    made = CacheFile(place)
+    cache = CacheFile(place)
     assert len(tickets) == most // 15
-    assert summarize_cache(made)[0].calls == most // 15
-    assert CallBudget(made, "run", BASE).usage().calls == most // 15
-    made.close()
+    assert summarize_cache(cache)[0].calls == most // 15
+    assert CallBudget(cache, "run", BASE).usage().calls == most // 15
+    cache.close()
 
 
 def test_pruning_removes_what_is_meant_and_keeps_what_was_spent(tmp_path: Path):
     """By age, by model or all; the purses of runs stay."""
     place = tmp_path / "cache.sqlite"
-    filled(place, kept(time=2**31), kept(), kept(model="n"), kept(provider="ollama", model="n"))
-    made = CacheFile(place)
-    purse = CallBudget(made, "run", BASE)
-    purse.begin(fresh=True)
-    purse.settle(purse.reserve(CallCost(1, 2, None)) or 0, CallCost(1, 2, None))
-    assert prune_cache(made, model="ollama/n") == 1
-    assert prune_cache(made, older=86400.0, model="m") == 1
-    assert prune_cache(made) == 2
-    assert summarize_cache(made) == []
-    assert (purse.usage().calls, purse.usage().cost) == (1, None)
-    made.close()
+    filled(
+        place,
+        stored_reply(time=2**31),
+        stored_reply(),
+        stored_reply(model="n"),
+        stored_reply(provider="ollama", model="n"),
+    )
+    cache = CacheFile(place)
+    budget = CallBudget(cache, "run", BASE)
+    budget.begin(fresh=True)
+    budget.settle(budget.reserve(CallCost(1, 2, None)) or 0, CallCost(1, 2, None))
+    assert prune_cache(cache, model="ollama/n") == 1
+    assert prune_cache(cache, older=86400.0, model="m") == 1
+    assert prune_cache(cache) == 2
+    assert summarize_cache(cache) == []
+    assert (budget.usage().calls, budget.usage().cost) == (1, None)
+    cache.close()
 
 
 def test_the_command_counts_prunes_and_exports(
@@ -226,12 +232,17 @@ def test_the_command_counts_prunes_and_exports(
     monkeypatch.setenv("RAGFAULT_CACHE", "cache.sqlite")
     assert cli(["cache", "stats"]) == 0
     assert "no replies are kept" in capsys.readouterr().out
-    filled(tmp_path / "cache.sqlite", kept(), kept("no", cost=None), kept(kind="generation"))
+    filled(
+        tmp_path / "cache.sqlite",
+        stored_reply(),
+        stored_reply("no", cost=None),
+        stored_reply(kind="generation"),
+    )
     assert cli(["cache", "stats"]) == 0
     assert "openai/m  retrieval" in capsys.readouterr().out
     assert cli(["cache", "stats", "--json"]) == 0
     groups = json.loads(capsys.readouterr().out)["groups"]
-    assert [(one["kind"], one["calls"], one["cost"]) for one in groups] == [
+    assert [(row["kind"], row["calls"], row["cost"]) for row in groups] == [
         ("generation", 1, 0.001),
         ("retrieval", 2, None),
     ]
@@ -251,10 +262,10 @@ def test_the_command_counts_prunes_and_exports(
 def test_removal_is_asked_about_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without --yes and without an answer, or with No, nothing is removed."""
     place = tmp_path / "cache.sqlite"
-    filled(place, kept())
-    for said, code, left in (("", 2, 1), ("n\n", 0, 1), ("y\n", 0, 0)):
-        monkeypatch.setattr("sys.stdin", io.StringIO(said))
+    filled(place, stored_reply())
+    for message, code, left in (("", 2, 1), ("n\n", 0, 1), ("y\n", 0, 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(message))
         assert cli(["cache", "prune", "--all", "--cache", str(place)]) == code
-        made = CacheFile(place)
-        assert len(summarize_cache(made)) == left
-        made.close()
+        cache = CacheFile(place)
+        assert len(summarize_cache(cache)) == left
+        cache.close()

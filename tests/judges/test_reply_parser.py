@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from ragfault.judges.llm.reply_parser import RequestedFields, list_missing, parse_json, parse_reply
 
-WANTED: RequestedFields = {"chunks": ("c1", "c2"), "missing": ()}
-WHOLE = {
+REQUESTED: RequestedFields = {"chunks": ("c1", "c2"), "missing": ()}
+COMPLETE = {
     "chunks": [{"id": "c1", "reason": "a", "relevance": 0.9}, {"id": "c2", "reason": "b", "relevance": 0.25}],
     "missing": ["the price"],
 }
-TEXT = json.dumps(WHOLE)
+TEXT = json.dumps(COMPLETE)
 
 
 def grades(text: str, *, truncated: bool = False) -> dict[str, float]:
     """Return id → relevance of the valid items of a reply."""
     return {
         name: item.relevance
-        for name, item in parse_reply(text, WANTED, truncated=truncated).items["chunks"].items()
+        for name, item in parse_reply(text, REQUESTED, truncated=truncated).items["chunks"].items()
     }
 
 
@@ -42,7 +42,7 @@ def grades(text: str, *, truncated: bool = False) -> dict[str, float]:
         TEXT.replace('"chunks"', '"Chunks"').replace('"id"', '"ID"').replace('"c1"', '" C1 "'),
         TEXT.replace('{"chunks"', '{"thoughts": "none", "chunks"'),
         TEXT.replace("{", "{\n  // a note\n", 1),
-        json.dumps({**WHOLE, "chunks": {one["id"]: one for one in WHOLE["chunks"]}}),  # type: ignore[index]
+        json.dumps({**COMPLETE, "chunks": {chunk["id"]: chunk for chunk in COMPLETE["chunks"]}}),  # type: ignore[index]
         TEXT.replace('"a"', "null"),
         TEXT.replace('"id": "c1"', '"id": "c1", "score": 3'),
         TEXT[:-1],
@@ -58,22 +58,22 @@ def test_what_is_meant_is_understood(text: str):
 )
 def test_no_number_out_of_range(value: Any):
     """A number that is none, or is not from 0 to 1, loses its item and no other."""
-    text = json.dumps(WHOLE).replace("0.9", json.dumps(value))
+    text = json.dumps(COMPLETE).replace("0.9", json.dumps(value))
     assert grades(text) == {"c2": 0.25}
 
 
 @given(st.integers(0, len(TEXT)))
 def test_a_cut_reply_says_nothing_wrong(length: int):
     """Of a reply that breaks off anywhere, only what was said in full is read."""
-    parsed = parse_reply(TEXT[:length], WANTED)
-    assert parsed.items["chunks"].items() <= parse_reply(TEXT, WANTED).items["chunks"].items()
+    parsed = parse_reply(TEXT[:length], REQUESTED)
+    assert parsed.items["chunks"].items() <= parse_reply(TEXT, REQUESTED).items["chunks"].items()
     assert parsed.fields.get("missing") in {None, ("the price",)}
     assert parsed.fields.keys() == set() or length >= len(TEXT) - 1
 
 
-def test_an_id_said_twice():
+def test_duplicate_ids():
     """An item said twice counts where both are equal, and is lost where they differ; ids of others are passed over."""
-    first, second = WHOLE["chunks"]  # type: ignore[misc]
+    first, second = COMPLETE["chunks"]  # type: ignore[misc]
     twice = json.dumps({"chunks": [first, second, first], "missing": []})
     assert grades(twice) == {"c1": 0.9, "c2": 0.25}
     other = json.dumps({"chunks": [first, second, {**first, "relevance": 0.1}]})  # type: ignore[dict-item]
@@ -100,9 +100,9 @@ def test_labels():
 
 def test_what_lacks():
     """What was asked for and not said is known by field and id."""
-    parsed = parse_reply('{"chunks": [{"id": "c2", "relevance": 1}]}', WANTED)
-    assert list_missing(WANTED, parsed) == {"chunks": ("c1",), "missing": ()}
-    assert list_missing(WANTED, parse_reply(TEXT, WANTED)) == {}
+    parsed = parse_reply('{"chunks": [{"id": "c2", "relevance": 1}]}', REQUESTED)
+    assert list_missing(REQUESTED, parsed) == {"chunks": ("c1",), "missing": ()}
+    assert list_missing(REQUESTED, parse_reply(TEXT, REQUESTED)) == {}
 
 
 @given(
@@ -113,8 +113,8 @@ def test_what_lacks():
 def test_nothing_raises(text: str):
     """Whatever is read, nothing is raised."""
     parse_json(text)
-    parse_reply(text, WANTED)
-    parse_reply("{" + text, WANTED, truncated=True)
+    parse_reply(text, REQUESTED)
+    parse_reply("{" + text, REQUESTED, truncated=True)
 
 
 DEEP = ("[" * 100_000, '{"a":' * 50_000, "{" * 59_000, "{'" * 29_000, "{(" * 20_000)
@@ -124,4 +124,4 @@ LONG = ("<think>" * 40_000, "x" * 400_000, "'" * 59_000, '{"a": "' + 'x" ' * 19_
 @pytest.mark.parametrize("text", [*DEEP, *LONG], ids=lambda text: text[:7])
 def test_deep_and_long_replies(text: str):
     """A reply that is deep or long beyond sense is read as saying nothing."""
-    assert parse_reply(text, WANTED).items["chunks"] == {}
+    assert parse_reply(text, REQUESTED).items["chunks"] == {}

@@ -160,7 +160,7 @@ def test_a_trace_beyond_all_limits():
 
 
 @given(st.text(max_size=3_000), st.integers(100, 900))
-def test_pieces_are_the_whole(text: str, limit: int):
+def test_pieces_add_up_to_the_text(text: str, limit: int):
     """The pieces of a text are that text, in order; of plain text each fits into the room."""
     pieces = split_text(FencedText("c1", text), limit)
     assert "".join(piece.text for piece in pieces) == text

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def attacked(kind: type[T], time: datetime, text: str = HOSTILE) -> T:
     """Return a record with an attack in every text, one item in every list, and the first of every choice."""
-    return msgspec.convert(_made(inspect.type_info(kind), time, text, ()), kind)
+    return msgspec.convert(_build_value(inspect.type_info(kind), time, text, ()), kind)
 
 
 def texts(kind: type, time: datetime) -> int:
@@ -25,7 +25,7 @@ def texts(kind: type, time: datetime) -> int:
     return msgspec.json.encode(attacked(kind, time, "\ue000")).decode().count("\ue000")
 
 
-def _made(kind: inspect.Type, time: datetime, text: str, within: tuple[type, ...]) -> Any:
+def _build_value(kind: inspect.Type, time: datetime, text: str, within: tuple[type, ...]) -> Any:
     """Return a value of a type; a record within itself is left out."""
     if isinstance(kind, inspect.StructType):
         inner = (*within, kind.cls)
@@ -33,13 +33,15 @@ def _made(kind: inspect.Type, time: datetime, text: str, within: tuple[type, ...
         return {field.encode_name: _field(field, time, text, inner) for field in fields}
     if isinstance(kind, inspect.UnionType):
         member = next(item_type for item_type in kind.types if not isinstance(item_type, inspect.NoneType))
-        return _made(member, time, text, within)
+        return _build_value(member, time, text, within)
     if isinstance(kind, inspect.DictType):
-        return {_made(kind.key_type, time, text, within): _made(kind.value_type, time, text, within)}
+        return {
+            _build_value(kind.key_type, time, text, within): _build_value(kind.value_type, time, text, within)
+        }
     if isinstance(kind, inspect.TupleType):
-        return [_made(item_type, time, text, within) for item_type in kind.item_types]
+        return [_build_value(item_type, time, text, within) for item_type in kind.item_types]
     if isinstance(kind, inspect.CollectionType):
-        return [_made(kind.item_type, time, text, within)]
+        return [_build_value(kind.item_type, time, text, within)]
     return _leaf(kind, time, text)
 
 
@@ -56,7 +58,7 @@ def _field(field: inspect.Field, time: datetime, text: str, within: tuple[type, 
     """Return a value of a field; spans of a text cover all of it."""
     if isinstance(field.type, inspect.IntType) and field.name in ("start", "end"):
         return 0 if field.name == "start" else len(text)
-    return _made(field.type, time, text, within)
+    return _build_value(field.type, time, text, within)
 
 
 def _again(kind: inspect.Type, within: tuple[type, ...]) -> bool:

@@ -1,13 +1,13 @@
-"""An endpoint in the manner of OpenAI's chat completions: it reads what it is asked, answers by rule, and counts.
+"""Endpoint with OpenAI's chat completions for tests: it reads the request, answers by rule, and counts.
 
-It answers right, wrong, malformed, slowly or not at all, as often as it is told to; which try meets which fault follows
-from the seed, the question and the number of the try alone. On a thread:
+It answers right, wrong, malformed, slowly or not at all, in given shares; which attempt meets which fault depends on
+the seed, the request and the number of the attempt alone. On a thread:
 
     with serve_model({"429": 0.1}) as server: ...  # server.url, server.calls
 
-or as its own process, until it is ended; it prints its port first, and GET /counts tells what it counted:
+or as its own process, until it is killed; it prints its port first, and GET /counts returns its counters:
 
-    python tests/endpoint.py PORT [--faults '{"429": 0.1}'] [--delay SECONDS] [--seed N]
+    python tests/support/endpoint.py PORT [--faults '{"429": 0.1}'] [--delay SECONDS] [--seed N]
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Server:
         """Question → how often it came."""
         self.paid: Counter[str] = Counter()
         """Question → how often it was answered, or may have been."""
-        self.told: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
         """Question → how often its answer arrived."""
         self.met: Counter[str] = Counter()
         """Fault → how often it was met."""
@@ -229,7 +229,7 @@ class Server:
         if fault == "garbage":
             await self._send(writer, 200, "no json at all")
             return True
-        self.told[name] += 1
+        self.delivered[name] += 1
         usage = {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -289,8 +289,8 @@ class Server:
         return {
             "calls": sum(self.calls.values()),
             "paid": sum(self.paid.values()),
-            "told": sum(self.told.values()),
-            "different": len(self.told),
+            "delivered": sum(self.delivered.values()),
+            "different": len(self.delivered),
             "tokens": self.tokens,
             "most": self.most,
             "met": dict(self.met),
@@ -335,13 +335,13 @@ def serve_model(
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    ready.wait()
+    assert ready.wait(30), "the endpoint did not start"
     try:
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(_ended(server), loop).result()
+        asyncio.run_coroutine_threadsafe(_ended(server), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(60)
         loop.close()
 
 
