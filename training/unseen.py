@@ -55,7 +55,7 @@ class Unseen:
 
     def read(self, query: str = "") -> Any:
         """Begin the reading of the trace at hand."""
-        reading = self._judge.read(query)
+        reading = self._judge.open_session(query)
         known = self._known.get(self._trace)
         if known is not None:
             swap(reading if isinstance(reading, EmbeddedSession) else reading.words, *known)

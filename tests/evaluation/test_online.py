@@ -137,7 +137,7 @@ def test_nothing_is_lost_when_the_program_ends(tmp_path: Path):
     """A program that ends without closing leaves every score in the file."""
     program = f"""
 from ragfault.evaluation.online import Background, MeasuredRetriever, to_jsonl
-background = Background(to_jsonl({str(tmp_path / "scores.jsonl")!r}), judge="lexical", metrics=["redundancy"])
+background = BackgroundScorer(to_jsonl({str(tmp_path / "scores.jsonl")!r}), judge="lexical", metrics=["redundancy"])
 retriever = MeasuredRetriever(lambda query: ["one text", "another text"], background)
 for number in range(100):
     retriever(f"query {{number}}")
@@ -349,9 +349,9 @@ def test_a_process_that_is_forked_scores_its_own_and_holds_nobody_up(tmp_path: P
     """The child begins anew; the parent ends at once though the child lives on."""
     program = f"""
 import os, sys, time
-from ragfault.evaluation.online import Background, to_jsonl
+from ragfault.evaluation.online import BackgroundScorer, to_jsonl
 from ragfault.records import Trace
-background = Background(to_jsonl({str(tmp_path)!r} + "/scores.jsonl"), judge="lexical", metrics=["redundancy"])
+background = BackgroundScorer(to_jsonl({str(tmp_path)!r} + "/scores.jsonl"), judge="lexical", metrics=["redundancy"])
 background.submit(Trace(id="parent", query="?", chunks=()))
 assert background.flush(60)
 read, write = os.pipe()

@@ -378,7 +378,7 @@ def test_port() -> None:
         id="1", query="Section 12?", chunks=(Chunk(id="a", text="Section 9."),), answer="Section 9."
     )
     assert copy.observe([trace]) == judge.observe([trace])
-    with pytest.raises(UsageError, match="takes no lens"):
+    with pytest.raises(UsageError, match="takes no domain profile"):
         load_judge("none", profile="legal")
 
 
@@ -545,7 +545,7 @@ def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     Path("t.jsonl").write_text(
         '{"id": "1", "query": "Section 12?", "chunks": ["Section 9."], "answer": "Yes."}\n'
     )
-    Path("ragfault.toml").write_text('[evaluate]\nlens = "house.toml"\n')
+    Path("ragfault.toml").write_text('[evaluate]\nprofile = "house.toml"\n')
     for flags, name in (([], "house"), (["--profile", "medical"], "medical")):
         assert command(["evaluate", "t.jsonl", "-o", name, "-q", *flags]) == 0
         assert f" lens={name}:" in (tmp_path / name / "manifest.json").read_text()

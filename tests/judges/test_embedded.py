@@ -293,9 +293,9 @@ def test_asked_at_once_or_one_by_one():
         (["It rains."], ()),
         (["It rains."], (Passage("blank", " "),)),
     ]
-    together = JUDGE.read(query)
-    together.expect(groups)
+    together = JUDGE.open_session(query)
+    together.prefetch(groups)
     for claims, passages in groups:
-        one, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.read(query)))
+        one, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query)))
         assert [seen.p for seen in one] == pytest.approx([seen.p for seen in alone], abs=1e-6)
         assert [seen._replace(p=0.0) for seen in one] == [seen._replace(p=0.0) for seen in alone]

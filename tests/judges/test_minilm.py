@@ -51,7 +51,7 @@ def trace(answer: str, name: str = "1", chunks: tuple[Chunk, ...] = CHUNKS) -> T
 
 
 def p(claim: str) -> float:
-    return load_judge("minilm").read().score_entailment([claim], PASSAGES)[0].p
+    return load_judge("minilm").open_session().score_entailment([claim], PASSAGES)[0].p
 
 
 # --- evidence --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_a_tokenizer_that_is_none(tmp_path: Path):
     (tmp_path / "model.safetensors").symlink_to(locate_weights() / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match=r"tokenizer\.json is no tokenizer"):
-        load_judge("minilm", weights=str(tmp_path)).read()
+        load_judge("minilm", weights=str(tmp_path)).open_session()
 
 
 @needed
@@ -213,11 +213,11 @@ def test_exact_checks_stand():
 @needed
 def test_relevance():
     """A passage that answers the query is more relevant than one on something else; another section is not."""
-    reading = load_judge("minilm").read()
-    office, beach = reading.relevance("When does the harbour office open?", PASSAGES)
+    reading = load_judge("minilm").open_session()
+    office, beach = reading.score_relevance("When does the harbour office open?", PASSAGES)
     assert office.value > beach.value
     query = "What does Section 12 say about dogs?"
-    other = reading.relevance(query, [Passage("9", "Section 9. Dogs are not allowed on the beach.")])[0]
+    other = reading.score_relevance(query, [Passage("9", "Section 9. Dogs are not allowed on the beach.")])[0]
     assert other.value <= 0.2
     assert "section 12" in (other.reason or "")
 
@@ -225,10 +225,10 @@ def test_relevance():
 @needed
 def test_long_passages():
     """What answers a query is found at the end of a passage longer than the model reads at once."""
-    reading = load_judge("minilm").read()
+    reading = load_judge("minilm").open_session()
     filler = "Parking costs five pounds for each hour and ten pounds for a day. " * 60
     query = "When does the harbour office open?"
-    short, long, none = reading.relevance(
+    short, long, none = reading.score_relevance(
         query, [PASSAGES[0], Passage("l", f"{filler}{CHUNKS[0].text}"), Passage("n", filler)]
     )
     assert long.value > none.value
@@ -238,13 +238,13 @@ def test_long_passages():
 @needed
 def test_similarity():
     """A text is like itself, more like its paraphrase than like something else, and like nothing is nothing."""
-    reading = load_judge("minilm").read()
+    reading = load_judge("minilm").open_session()
     text = "The pub is shut on Sundays."
-    assert reading.similarity(text, text) == pytest.approx(1.0, abs=1e-3)
-    near = reading.similarity(text, "On Sunday the bar is closed.")
-    assert near > reading.similarity(text, "Parking costs five pounds.") + 0.2
-    assert reading.similarity(text, "") == 0.0
-    assert reading.similarity(text * 200, text * 190) > 0.95
+    assert reading.measure_similarity(text, text) == pytest.approx(1.0, abs=1e-3)
+    near = reading.measure_similarity(text, "On Sunday the bar is closed.")
+    assert near > reading.measure_similarity(text, "Parking costs five pounds.") + 0.2
+    assert reading.measure_similarity(text, "") == 0.0
+    assert reading.measure_similarity(text * 200, text * 190) > 0.95
 
 
 @needed

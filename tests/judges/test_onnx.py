@@ -133,9 +133,9 @@ def test_one_number_serves_relevance(tmp_path: Path):
     reading = scorer(reranker(tmp_path)).open_session()
     office, beach = reading.score_relevance("When does the harbour office open?", PASSAGES)
     assert office.value > beach.value
-    words = load_judge("lexical").read()
+    words = load_judge("lexical").open_session()
     assert reading.score_entailment([GOOD], PASSAGES) == words.score_entailment([GOOD], PASSAGES)
-    assert reading.measure_similarity(GOOD, BAD) == words.similarity(GOOD, BAD)
+    assert reading.measure_similarity(GOOD, BAD) == words.measure_similarity(GOOD, BAD)
 
 
 def test_one_number_can_serve_entailment(tmp_path: Path):
