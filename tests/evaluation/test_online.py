@@ -136,7 +136,7 @@ def test_a_sink_that_fails_costs_no_other_score():
 def test_nothing_is_lost_when_the_program_ends(tmp_path: Path):
     """A program that ends without closing leaves every score in the file."""
     program = f"""
-from ragfault.evaluation.online import Background, MeasuredRetriever, to_jsonl
+from ragfault.evaluation.online import BackgroundScorer, MeasuredRetriever, to_jsonl
 background = BackgroundScorer(to_jsonl({str(tmp_path / "scores.jsonl")!r}), judge="lexical", metrics=["redundancy"])
 retriever = MeasuredRetriever(lambda query: ["one text", "another text"], background)
 for number in range(100):

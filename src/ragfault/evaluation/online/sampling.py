@@ -50,7 +50,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
         >>> unsupported = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
         >>> [SamplingPolicy().compute_chance(scored, 1000) for scored in (supported, unsupported)]
         [0.05, 0.2]
-        >>> SamplingPolicy().chance(supported, 0)
+        >>> SamplingPolicy().compute_chance(supported, 0)
         0.2
         """
         factors = [1.0]

@@ -1,10 +1,10 @@
-"""How often a lens steps in where its domain is not spoken of, and whether people agree with it.
+"""Measure how often a domain profile changes verdicts outside of its domain, and how often people agree with it.
 
-    python -m benchmarks.lenses DATA_FOLDER
+    python -m benchmarks.domain_profiles DATA_FOLDER
 
-Of the claims of RAGTruth (sources that the judge was not fitted on): how many the lens lowered for an identifier
+Of the claims of RAGTruth (sources that the judge was not fitted on): how many the profile lowered for an identifier
 or raised for another spelling, and how many of those people had marked. Of the sentences of WikiQA: how many it
-refused, and how many of those people had marked as answers. Neither is of the domain of a lens.
+refused, and how many of those people had marked as answers. Neither is of the domain of a profile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     pairs = rows(folder, "wikiqa")
     print(f"{len(kept)} answers, {sum(len(one.claim or ()) for one in plain)} claims; {len(pairs)} sentences")
     for name in PROFILES:
-        lens = load_profile(name)
+        profile = load_profile(name)
         start = time.process_time()
         seen = load_judge("lexical", profile=name).observe(traces)
         spent = time.process_time() - start
@@ -43,14 +43,14 @@ def main() -> None:
             )
             for row, one, other in zip(kept, plain, seen, strict=True)
             for claim, now in zip(one.claim or (), other.claim or (), strict=True)
-            if now.support != claim.support and "bar of the lens" not in (now.reason or "")
+            if now.support != claim.support and "threshold of the domain profile" not in (now.reason or "")
         ]
         lowered = [marked for up, marked in changed if not up]
         raised = [marked for up, marked in changed if up]
         refused = [
             float(row["label"]) > 0
             for row in pairs
-            if explain_query_conflict(lens, row["query"], row["passage"])
+            if explain_query_conflict(profile, row["query"], row["passage"])
         ]
         print(
             f"{name:10} lowers {len(lowered)} claims, {sum(lowered)} marked; raises {len(raised)}, {sum(raised)} marked"
