@@ -24,13 +24,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     folder = parser.parse_args().data
-    kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
-    traces = [trace(row) for row in kept]
+    retained = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    traces = [trace(row) for row in retained]
     start = time.process_time()
     plain = load_judge("lexical").observe(traces)
     once = time.process_time() - start
     pairs = rows(folder, "wikiqa")
-    print(f"{len(kept)} answers, {sum(len(one.claim or ()) for one in plain)} claims; {len(pairs)} sentences")
+    print(f"{len(retained)} answers, {sum(len(item.claim or ()) for item in plain)} claims; {len(pairs)} sentences")
     for name in PROFILES:
         profile = load_profile(name)
         start = time.process_time()
@@ -41,8 +41,8 @@ def main() -> None:
                 now.p > claim.p,
                 any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]),
             )
-            for row, one, other in zip(kept, plain, seen, strict=True)
-            for claim, now in zip(one.claim or (), other.claim or (), strict=True)
+            for row, item, other in zip(retained, plain, seen, strict=True)
+            for claim, now in zip(item.claim or (), other.claim or (), strict=True)
             if now.support != claim.support and "threshold of the domain profile" not in (now.reason or "")
         ]
         lowered = [marked for up, marked in changed if not up]

@@ -55,29 +55,29 @@ def trace(row: Row) -> Trace:
 
 def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
     """How doubtful each answer is, by its worst claim and on average."""
-    each = [[1.0 - (claim.p or 0.0) for claim in one.claim or ()] for one in verdicts]
+    item = [[1.0 - (claim.p or 0.0) for claim in verdict.claim or ()] for verdict in verdicts]
     return {
-        "worst": [max(p, default=0.0) for p in each],
-        "mean": [sum(p) / len(p) if p else 0.0 for p in each],
+        "worst": [max(p, default=0.0) for p in item],
+        "mean": [sum(p) / len(p) if p else 0.0 for p in item],
     }
 
 
 def ragtruth(folder: Path) -> None:
     """The main measure: answers of six models, labelled by people."""
-    kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    retained = [row for row in rows(folder, "ragtruth_train") if held(row)]
     judge = load_judge("lexical")
-    traces = [trace(row) for row in kept]
+    traces = [trace(row) for row in retained]
     judge.observe(traces[:5])
     start = time.process_time()
     verdicts = judge.observe(traces)
     rate = len(traces) / (time.process_time() - start)
-    label = [row["label"] for row in kept]
-    print(f"{judge.fingerprint}\nragtruth: {len(kept)} answers, {rate:.0f} traces/s per core")
+    label = [row["label"] for row in retained]
+    print(f"{judge.fingerprint}\nragtruth: {len(retained)} answers, {rate:.0f} traces/s per core")
     for name, score in doubts(verdicts).items():
-        groups = [(row["task"], row["model"]) for row in kept]
+        groups = [(row["task"], row["model"]) for row in retained]
         tasks = {
-            task: auroc([s for s, row in zip(score, kept, strict=True) if row["task"] == task],
-                        [row["label"] for row in kept if row["task"] == task])
+            task: auroc([s for s, row in zip(score, retained, strict=True) if row["task"] == task],
+                        [row["label"] for row in retained if row["task"] == task])
             for task in ("QA", "Summary", "Data2txt")
         }  # fmt: skip
         print(
@@ -85,15 +85,15 @@ def ragtruth(folder: Path) -> None:
             f"  within {auroc_within_groups(score, label, groups).value:.3f}  "
             + "  ".join(f"{task} {value:.3f}" for task, value in tasks.items())
         )
-    words(kept, verdicts)
+    words(retained, verdicts)
 
 
-def words(kept: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
+def words(retained: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
     """How often people marked a claim, by the judge's word for it."""
     seen: Counter[str] = Counter()
     marked: Counter[str] = Counter()
-    for row, one in zip(kept, verdicts, strict=True):
-        for claim in one.claim or ():
+    for row, first in zip(retained, verdicts, strict=True):
+        for claim in first.claim or ():
             seen[claim.support] += 1
             marked[claim.support] += any(
                 claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]
@@ -108,11 +108,11 @@ def others(folder: Path) -> None:
     """Claims and replies of other sets; the weights have not seen them."""
     judge = load_judge("lexical")
     for name in ("attributionbench_dev", "wice_dev", "begin_dev"):
-        kept = rows(folder, name)
-        score = doubts(judge.observe([trace(row) for row in kept]))
-        label = [row["label"] for row in kept]
+        retained = rows(folder, name)
+        score = doubts(judge.observe([trace(row) for row in retained]))
+        label = [row["label"] for row in retained]
         print(
-            f"{name}: {len(kept)}  "
+            f"{name}: {len(retained)}  "
             + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items())
         )
 
@@ -120,31 +120,31 @@ def others(folder: Path) -> None:
 def relevance(folder: Path) -> None:
     """Relevance against graded labels; within a query where it has both kinds."""
     judge = load_judge("lexical")
-    for name, bar in (("wikiqa", 1), ("trec_dl19", 2)):
-        kept = rows(folder, name)
-        seen = judge.observe([trace(row) for row in kept])
-        score = [one.chunk[0].relevance if one.chunk else 0.0 for one in seen]
-        label = [int(row["label"] >= bar) for row in kept]
-        inner = auroc_within_groups(score, label, [row["query"] for row in kept])
-        levels = Counter(one.chunk[0].level for one in seen if one.chunk)
+    for name, threshold in (("wikiqa", 1), ("trec_dl19", 2)):
+        retained = rows(folder, name)
+        seen = judge.observe([trace(row) for row in retained])
+        score = [item.chunk[0].relevance if item.chunk else 0.0 for item in seen]
+        label = [int(row["label"] >= threshold) for row in retained]
+        inner = auroc_within_groups(score, label, [row["query"] for row in retained])
+        levels = Counter(item.chunk[0].level for item in seen if item.chunk)
         print(
-            f"{name}: {len(kept)}  AUROC {auroc(score, label):.3f}  within query {inner.value:.3f}  {dict(levels)}"
+            f"{name}: {len(retained)}  AUROC {auroc(score, label):.3f}  within query {inner.value:.3f}  {dict(levels)}"
         )
 
 
 def kept_to(folder: Path) -> None:
     """The share of their words with which answers to questions keep to the query, by length."""
     shares: defaultdict[str, list[float]] = defaultdict(list)
-    for one in map(
+    for first in map(
         trace, (row for row in rows(folder, "ragtruth_train") if held(row) and row["task"] == "QA")
     ):
         reading = LexicalJudge().open_session()
-        chunks = [Passage(chunk.id, chunk.text) for chunk in one.chunks or ()]
-        said = extract_claims(one.answer or "")
-        known = reading.score_entailment([claim.text for claim in said], chunks)
-        relevant = [seen.value for seen in reading.score_relevance(one.query, chunks)]
-        share = measure_focus(one.query, one.answer or "", said, known, relevant, reading)
-        shares["over 800 characters" if len(one.answer or "") > 800 else "shorter"].append(share)
+        chunks = [Passage(chunk.id, chunk.text) for chunk in first.chunks or ()]
+        message = extract_claims(first.answer or "")
+        known = reading.score_entailment([claim.text for claim in message], chunks)
+        relevant = [seen.value for seen in reading.score_relevance(first.query, chunks)]
+        share = measure_focus(first.query, first.answer or "", message, known, relevant, reading)
+        shares["over 800 characters" if len(first.answer or "") > 800 else "shorter"].append(share)
     print(
         "keeps to the query: "
         + ", ".join(f"{n} {sum(v) / len(v):.3f} of {len(v)}" for n, v in shares.items())
@@ -154,13 +154,13 @@ def kept_to(folder: Path) -> None:
 def spoken(folder: Path) -> None:
     """The judge's word for the small talk and for the inventions of the fault bench."""
     for fault, phrases in (("wandering-preamble", WANDERINGS), ("invented-claims", INVENTIONS)):
-        parts = [max(one.split("{0}"), key=len) for one in phrases]
+        parts = [max(phrase.split("{0}"), key=len) for phrase in phrases]
         seen: Counter[str] = Counter()
         for corpus in (handbook_corpus(), squad_corpus(folder)):
             for seed in (0, 1):
                 traces = pair(corpus, fault, "strong", seed=seed)[1]
-                for one, verdicts in zip(traces, load_judge("lexical").observe(traces), strict=True):
-                    for part in (part for part in parts if part in (one.answer or "")):
+                for first, verdicts in zip(traces, load_judge("lexical").observe(traces), strict=True):
+                    for part in (part for part in parts if part in (first.answer or "")):
                         words = [claim.support for claim in verdicts.claim or () if part in claim.claim]
                         seen[words[0] if words else "no claim"] += 1
         print(f"{fault}: {dict(seen)}")

@@ -61,7 +61,7 @@ def demo(count: int) -> list[Trace]:
 
     from ragfault.io.datasets import load_handbook
 
-    found = [trace for traces in load_handbook().traces.values() for trace in traces]
+    result = [trace for traces in load_handbook().traces.values() for trace in traces]
     return [
         replace(
             trace,
@@ -71,7 +71,7 @@ def demo(count: int) -> list[Trace]:
                 for place, chunk in enumerate(trace.chunks or ())
             ),
         )
-        for number, trace in enumerate(spread(found, count))
+        for number, trace in enumerate(spread(result, count))
     ]
 
 
@@ -85,10 +85,10 @@ def ragtruth(folder: Path, count: int) -> list[Trace]:
     """Answers of RAGTruth, each of another source."""
     from benchmarks.judge import rows, trace
 
-    held = rows(folder, "ragtruth_train")
-    random.Random(0).shuffle(held)
-    found = {row["source_id"]: trace(row) for row in held}
-    return list(found.values())[:count]
+    content = rows(folder, "ragtruth_train")
+    random.Random(0).shuffle(content)
+    result = {row["source_id"]: trace(row) for row in content}
+    return list(result.values())[:count]
 
 
 def spread(traces: Sequence[Trace], count: int) -> list[Trace]:
@@ -102,10 +102,10 @@ def described(traces: Sequence[Trace]) -> str:
     from ragfault.judges.checks.claims import extract_claims
 
     chunks = [trace.chunks or () for trace in traces]
-    said = statistics.mean(len(extract_claims(trace.answer or "")) for trace in traces)
+    message = statistics.mean(len(extract_claims(trace.answer or "")) for trace in traces)
     return (
-        f"{len(traces)} traces, on average {said:.1f} claims, {statistics.mean(map(len, chunks)):.1f} chunks with "
-        f"{statistics.mean(sum(len(chunk.text) for chunk in each) for each in chunks):,.0f} characters"
+        f"{len(traces)} traces, on average {message:.1f} claims, {statistics.mean(map(len, chunks)):.1f} chunks with "
+        f"{statistics.mean(sum(len(chunk.text) for chunk in item) for item in chunks):,.0f} characters"
     )
 
 
@@ -177,9 +177,9 @@ def memory() -> float:
     """MiB that this process had at the most."""
     status = Path("/proc/self/status")
     if status.is_file():  # what is told otherwise holds the parent's memory too
-        found = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii"))
-        if found:
-            return int(found[1]) / 1024
+        result = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii"))
+        if result:
+            return int(result[1]) / 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (2**20 if sys.platform == "darwin" else 1024)
 
@@ -193,16 +193,16 @@ def spent(name: str, path: Path) -> Spent:
 
 def installed() -> list[str]:
     """The judges that can be made here; it says which cannot, and why."""
-    found = []
+    result = []
     for name in JUDGES:
         try:
             load_judge(name)
         except MissingExtra as error:
             print(f"Without {name}: {error}\n", file=sys.stderr)
         else:
-            found.append(name)
-    order = sorted(found, key=lambda name: (name in SLOW, name == "embedded", name != "none"))
-    return [*order, MODEL] if "minilm" in found else order
+            result.append(name)
+    order = sorted(result, key=lambda name: (name in SLOW, name == "embedded", name != "none"))
+    return [*order, MODEL] if "minilm" in result else order
 
 
 def measured(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, bool], list[Spent]]:
@@ -210,21 +210,21 @@ def measured(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, b
     tasks = [(name, name in SLOW) for name in names]
     if any(few for _, few in tasks):
         tasks.append((MEASURE, True))
-    found: dict[tuple[str, bool], list[Spent]] = {task: [] for task in tasks}
+    result: dict[tuple[str, bool], list[Spent]] = {task: [] for task in tasks}
     for turn in range(ROUNDS):
         for name, few in tasks[turn % len(tasks) :] + tasks[: turn % len(tasks)]:
-            found[name, few].append(spent(name, files[few]))
-    return found
+            result[name, few].append(spent(name, files[few]))
+    return result
 
 
-def table(found: dict[tuple[str, bool], list[Spent]]) -> None:
+def table(result: dict[tuple[str, bool], list[Spent]]) -> None:
     """Print medians."""
-    middle = {task: statistics.median(one.rate for one in each) for task, each in found.items()}
+    middle = {task: statistics.median(item.rate for item in item) for task, item in result.items()}
     print(
         f"\n| judge | traces | traces/s, one core | {MEASURE} = 1 | peak memory, MiB |\n|---|---|---|---|---|"
     )
-    for (name, few), each in found.items():
-        rate, memory_ = middle[name, few], statistics.median(one.memory for one in each)
+    for (name, few), values in result.items():
+        rate, memory_ = middle[name, few], statistics.median(item.memory for item in values)
         kind, ratio = "few" if few else "all", rate / (middle[MEASURE, few] or float("nan"))
         print(f"| `{name}` | {kind} | {figure(rate)} | {figure(ratio)} | {memory_:,.0f} |")
 
@@ -253,13 +253,13 @@ def main() -> None:
     if chosen.child:
         child(chosen.child[0], Path(chosen.child[1]))
         return
-    whole = ragtruth(chosen.data, chosen.count) if chosen.data else demo(chosen.count)
-    traces = {False: whole, True: spread(whole, chosen.slow)}
+    full = ragtruth(chosen.data, chosen.count) if chosen.data else demo(chosen.count)
+    traces = {False: full, True: spread(full, chosen.slow)}
     print(f"all: {described(traces[False])}\nfew: {described(traces[True])}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         files = {few: Path(folder, f"{few}.json") for few in traces}
-        for few, held in traces.items():
-            files[few].write_bytes(msgspec.json.encode(held))
+        for few, content in traces.items():
+            files[few].write_bytes(msgspec.json.encode(content))
         table(measured(installed(), files))
 
 

@@ -99,10 +99,10 @@ def main() -> None:
                 (times(alone, given.calls, given.pause), times(measured, given.calls, given.pause))
                 for _ in range(given.rounds)
             ]
-        one, two = ([each for pair in rounds for each in pair[side]] for side in (0, 1))
-        tail = sorted(two)[int(0.99 * len(two))] - sorted(one)[int(0.99 * len(one))]
+        first, two = ([item for pair in rounds for item in pair[side]] for side in (0, 1))
+        tail = sorted(two)[int(0.99 * len(two))] - sorted(first)[int(0.99 * len(first))]
         print(
-            f"{make.__name__:12}{median(one):10.3f}{median(two):13.3f}{median(two) - median(one):10.3f}{tail:11.3f}"
+            f"{make.__name__:12}{median(first):10.3f}{median(two):13.3f}{median(two) - median(first):10.3f}{tail:11.3f}"
             f"{count:>8,} of {len(two) + 1:,}"
         )
 

@@ -41,11 +41,11 @@ Answers = dict[str, dict[str, Trace]]
 
 def load(path: Path) -> dict[str, Answers]:
     """Task → model → source → trace, named by its source so that models pair."""
-    found: dict[str, Answers] = defaultdict(lambda: defaultdict(dict))
+    result: dict[str, Answers] = defaultdict(lambda: defaultdict(dict))
     for trace in read_traces(path, map=MAP):
         source = trace.metadata["source"]
-        found[trace.metadata["task"]][trace.model or ""][source] = replace(trace, id=source)
-    return found
+        result[trace.metadata["task"]][trace.model or ""][source] = replace(trace, id=source)
+    return result
 
 
 def marked(answers: dict[str, Trace]) -> float:
@@ -60,7 +60,7 @@ def main() -> None:
     asked = parser.parse_args()
     print("| task | baseline → candidate | n | marked by people | groundedness | verdict | branch |")
     print("|---|---|---|---|---|---|---|")
-    blamed = agreed = told = 0
+    blamed = agreed = reported = 0
     for task, answers in sorted(load(asked.data).items()):
         for better, worse in pairwise(sorted(answers, key=lambda model: marked(answers[model]))):
             shared = sorted(answers[better].keys() & answers[worse].keys())[: asked.count]
@@ -70,14 +70,14 @@ def main() -> None:
                     evaluate(traces, Path(folder, str(at)), metrics=METRICS)
                     for at, traces in enumerate(sides)
                 ]
-                found = bisect(*runs)
-            change = next(c for c in found.comparison.changes if c.metric == "groundedness")
+                result = bisect(*runs)
+            change = next(c for c in result.comparison.changes if c.metric == "groundedness")
             people = [sum(trace.metadata["label"] for trace in traces) / len(traces) for traces in sides]
-            layer = found.faults[0].layer if found.faults else "–"
-            branch = found.faults[0].branch if found.faults else "–"
+            layer = result.faults[0].layer if result.faults else "–"
+            branch = result.faults[0].branch if result.faults else "–"
             blamed += layer == "retrieval"
             if change.state in ("dropped", "rose") and people[0] != people[1]:
-                told += 1
+                reported += 1
                 agreed += (change.state == "dropped") == (people[1] > people[0])
             assert change.difference is not None
             moved = (
@@ -85,11 +85,11 @@ def main() -> None:
             )
             print(
                 f"| {task} | {better} → {worse} | {len(shared)} | {people[0]:.0%} → {people[1]:.0%} "
-                f"| {moved} {change.state} | {found.verdict}: {layer} | {branch} |",
+                f"| {moved} {change.state} | {result.verdict}: {layer} | {branch} |",
                 flush=True,
             )
     print(
-        f"\nRetrieval blamed: {blamed}. Of {told} pairs where groundedness is shown to have moved, "
+        f"\nRetrieval blamed: {blamed}. Of {reported} pairs where groundedness is shown to have moved, "
         f"{agreed} agree with people."
     )
 

@@ -33,16 +33,16 @@ class Desk(dspy.Module):
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"dspy {version('dspy')}")
-    found: list[ScoredTrace] = []
-    said = ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays.")
-    model = DummyLM([{"reasoning": "It says so.", "answer": answer} for answer in said])
+    result: list[ScoredTrace] = []
+    text = ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays.")
+    model = DummyLM([{"reasoning": "It says so.", "answer": answer} for answer in text])
     with (
-        BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background,
-        dspy.context(lm=model, callbacks=[DSPyTraceCallback(background, route="desk")]),
+        BackgroundScorer(result.append, metrics=["context_relevance", "groundedness"]) as background,
+        dspy.context(lm=model, callbacks=[DSPyTraceCallback(background, route="counter")]),
     ):
-        for _ in said:
+        for _ in text:
             Desk()(question="When does the last ferry leave?")
-    for scored in found:
+    for scored in result:
         print(f"{scored.trace.query} → {scored.trace.answer}")
         print(f"  {len(scored.trace.chunks or ())} chunks by {scored.trace.model}")
         print(f"  groundedness {scored.values['groundedness']:.2f}")

@@ -42,26 +42,26 @@ def pipeline(answer: str) -> Pipeline:
     """Retrieve, prompt, answer; put your own pipeline in its place."""
     store = InMemoryDocumentStore()
     store.write_documents([Document(id=name, content=text) for name, text in HANDBOOK.items()])
-    made = Pipeline()
-    made.add_component("search", InMemoryBM25Retriever(store, top_k=2))
-    made.add_component("prompt", PromptBuilder(TEMPLATE, required_variables="*"))
-    made.add_component("model", Parrot(answer))
-    made.connect("search", "prompt.documents")
-    made.connect("prompt", "model")
-    return made
+    created = Pipeline()
+    created.add_component("search", InMemoryBM25Retriever(store, top_k=2))
+    created.add_component("prompt", PromptBuilder(TEMPLATE, required_variables="*"))
+    created.add_component("model", Parrot(answer))
+    created.connect("search", "prompt.documents")
+    created.connect("prompt", "model")
+    return created
 
 
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"haystack-ai {version('haystack-ai')}")
-    found: list[ScoredTrace] = []
+    result: list[ScoredTrace] = []
     query = "When does the last ferry leave?"
-    with BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background:
-        tracing.enable_tracing(HaystackTracer(background, route="desk"))
+    with BackgroundScorer(result.append, metrics=["context_relevance", "groundedness"]) as background:
+        tracing.enable_tracing(HaystackTracer(background, route="counter"))
         for answer in ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays."):
             pipeline(answer).run({"search": {"query": query}, "prompt": {"question": query}})
         tracing.disable_tracing()
-    for scored in found:
+    for scored in result:
         print(f"{scored.trace.query} → {scored.trace.answer}")
         print(f"  {len(scored.trace.chunks or ())} chunks, {scored.trace.tokens} by {scored.trace.model}")
         print(f"  groundedness {scored.values['groundedness']:.2f}")

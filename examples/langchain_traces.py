@@ -41,24 +41,24 @@ def chain(answer: str) -> Runnable[str, str]:
     return given | prompt | model | StrOutputParser()
 
 
-def join(found: list[Document]) -> str:
-    return "\n".join(document.page_content for document in found)
+def join(result: list[Document]) -> str:
+    return "\n".join(document.page_content for document in result)
 
 
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"langchain-core {version('langchain-core')}")
-    found: list[ScoredTrace] = []
+    result: list[ScoredTrace] = []
     with BackgroundScorer(
-        found.append, metrics=["context_relevance", "groundedness", "latency", "tokens"]
+        result.append, metrics=["context_relevance", "groundedness", "latency", "tokens"]
     ) as background:
         asked = {
-            "callbacks": [LangChainTraceHandler(background, route="desk")],
+            "callbacks": [LangChainTraceHandler(background, route="counter")],
             "metadata": {"session_id": "visit-7"},
         }
         for answer in ("The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays."):
             chain(answer).invoke("When does the last ferry leave?", config=asked)
-    for scored in found:
+    for scored in result:
         trace = scored.trace
         print(f"{trace.query} → {trace.answer}")
         print(f"  {len(trace.chunks or ())} chunks, {trace.tokens}, conversation {trace.conversation}")

@@ -53,15 +53,15 @@ def engine(answer: str) -> BaseQueryEngine:
 def main() -> None:
     """Ask twice, once with an answer that the handbook does not support, and print what was scored."""
     print(f"llama-index-core {version('llama-index-core')}")
-    found: list[ScoredTrace] = []
+    result: list[ScoredTrace] = []
     engines = [engine("The last ferry leaves at 22:40."), engine("The last ferry leaves at noon on Sundays.")]
     with (
-        BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background,
-        LlamaIndexTraceHandler(background, route="desk"),
+        BackgroundScorer(result.append, metrics=["context_relevance", "groundedness"]) as background,
+        LlamaIndexTraceHandler(background, route="counter"),
     ):
-        for one in engines:
-            one.query("When does the last ferry leave?")
-    for scored in found:
+        for first in engines:
+            first.query("When does the last ferry leave?")
+    for scored in result:
         print(f"{scored.trace.query} → {scored.trace.answer}")
         print(f"  {len(scored.trace.chunks or ())} chunks by {scored.trace.model}")
         print(f"  groundedness {scored.values['groundedness']:.2f}")

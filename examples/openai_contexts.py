@@ -33,14 +33,14 @@ class Parrot(BaseHTTPRequestHandler):
             "finish_reason": "stop",
             "message": {"role": "assistant", "content": next(ANSWERS)},
         }
-        made = {
+        created = {
             "id": "1",
             "object": "chat.completion",
             "created": 1,
             "model": "parrot-1",
             "choices": [choice],
         }
-        body = json.dumps(made).encode()
+        body = json.dumps(created).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -56,14 +56,14 @@ def main() -> None:
     print(f"openai {version('openai')}")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Parrot)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    found: list[ScoredTrace] = []
+    result: list[ScoredTrace] = []
     query = "When does the last ferry leave?"
     prompt = "Answer from this:\n" + "\n".join(HANDBOOK) + f"\n\nQuestion: {query}"
     with (
-        BackgroundScorer(found.append, metrics=["context_relevance", "groundedness"]) as background,
+        BackgroundScorer(result.append, metrics=["context_relevance", "groundedness"]) as background,
         OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none") as plain,
     ):
-        client = measure_client(plain, background, route="desk")
+        client = measure_client(plain, background, route="counter")
         for _ in range(2):
             client.chat.completions.create(
                 model="parrot-1",
@@ -73,7 +73,7 @@ def main() -> None:
             )
     server.shutdown()
     server.server_close()
-    for scored in found:
+    for scored in result:
         print(f"{scored.trace.query} → {scored.trace.answer}")
         print(f"  {len(scored.trace.chunks or ())} chunks by {scored.trace.model}")
         print(f"  groundedness {scored.values['groundedness']:.2f}")

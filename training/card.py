@@ -126,9 +126,9 @@ def traces(folder: Path, source: Labelled, place: Path) -> Path:
     return path
 
 
-def entries(source: Labelled, found: JudgeMeasurement, fitted: bool, command: str) -> Iterator[CardEntry]:
+def entries(source: Labelled, result: JudgeMeasurement, fitted: bool, command: str) -> Iterator[CardEntry]:
     """What the card says of a set: an entry for each kind of unit but sentences."""
-    for view in found.views:
+    for view in result.views:
         if view.unit != "sentence" and 0 < view.positives < view.n:
             yield entry(source, view, fitted, command)
 
@@ -164,20 +164,20 @@ def entry(source: Labelled, view: UnitAgreement, fitted: bool, command: str) -> 
 
 def _estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
     """A figure with its interval, to four digits."""
-    found = view.figure(name)
-    if found is None or found.value is None:
+    result = view.figure(name)
+    if result is None or result.value is None:
         return None
-    ends = (None if end is None else round(end, 4) for end in (found.low, found.high))
-    return BootstrapEstimate(round(found.value, 4), *ends)
+    ends = (None if end is None else round(end, 4) for end in (result.low, result.high))
+    return BootstrapEstimate(round(result.value, 4), *ends)
 
 
 def _interval(view: UnitAgreement, name: str) -> Interval | None:
     """A share with its interval over groups, to four digits."""
-    found = view.figure(name)
-    if found is None or found.value is None or found.low is None or found.high is None:
+    result = view.figure(name)
+    if result is None or result.value is None or result.low is None or result.high is None:
         return None
     return Interval(
-        round(found.value, 4), round(found.low, 4), round(found.high, 4), found.n, min(found.n, view.groups)
+        round(result.value, 4), round(result.low, 4), round(result.high, 4), result.n, min(result.n, view.groups)
     )
 
 
@@ -215,8 +215,8 @@ def main() -> None:
     )
     parser.add_argument("-o", "--out", type=Path, help="instead of the card in the package")
     given = parser.parse_args()
-    said = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
-    if said is None:
+    text = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
+    if text is None:
         parser.error(
             f"training/cards.toml has no section [{given.judge}]: say there what the card is to say in words"
         )
@@ -228,7 +228,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for source in map(partial(narrowed, judge=given.judge), SETS):
             start = time.perf_counter()
-            found = measure_judge(
+            result = measure_judge(
                 traces(given.data, source, Path(place)),
                 judge=unseen(given.judge, given.kept, source.key) if given.kept else given.judge,
                 task=source.task,
@@ -239,21 +239,21 @@ def main() -> None:
                 limit=given.limit,
                 workers=given.workers,
             )
-            measured += entries(source, found, source.key in said["fitted"], command)
-            if not speed and found.speed.rate:
-                speed = f"{found.speed.rate:.0f} answers of {source.name} a second on one core"
-            print(f"{source.name}: {found.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
+            measured += entries(source, result, source.key in text["fitted"], command)
+            if not speed and result.speed.rate:
+                speed = f"{result.speed.rate:.0f} answers of {source.name} a second on one core"
+            print(f"{source.name}: {result.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
     card = JudgeCard(
         judge=given.judge,
         fingerprint=load_judge(given.judge).fingerprint,
-        summary=said["summary"],
-        reads=said["reads"],
-        training=tuple(said["training"]),
-        licence=said["licence"],
-        size=size(said["files"]),
+        summary=text["summary"],
+        reads=text["reads"],
+        training=tuple(text["training"]),
+        licence=text["licence"],
+        size=size(text["files"]),
         speed=speed,
         measured=tuple(measured),
-        weaknesses=tuple(said["weaknesses"]),
+        weaknesses=tuple(text["weaknesses"]),
     )
     out = given.out or PACKAGE / "cards" / f"{given.judge}.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")

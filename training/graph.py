@@ -86,7 +86,7 @@ def layer(graph: Graph, taken: str, number: int) -> str:
     graph.node("Reshape", [graph.linear(taken, at + "qkv", WIDTH, 3 * WIDTH), "heads"], at + "apart")
     graph.node("Transpose", [at + "apart"], at + "turned", perm=[2, 0, 3, 1, 4])
     graph.node("Split", [at + "turned"], at + "q", at + "k", at + "v", axis=0, num_outputs=3)
-    query, key, value = (graph.node("Squeeze", [at + one, "axis0"], at + one * 2) for one in "qkv")
+    query, key, value = (graph.node("Squeeze", [at + item, "axis0"], at + item * 2) for item in "qkv")
     graph.node("Transpose", [key], at + "kt", perm=[0, 1, 3, 2])
     graph.node("MatMul", [query, at + "kt"], at + "close")
     graph.node("Mul", [at + "close", "scale"], at + "scaled")
@@ -128,11 +128,11 @@ def model() -> ModelProto:
     for number in range(LAYERS):
         at = layer(graph, at, number)
     heads(graph, at)
-    whole = ("batch", "length")
-    taken = [helper.make_tensor_value_info(one, TensorProto.INT64, whole) for one in ("ids", "mask", "kinds")]
+    full = ("batch", "length")
+    taken = [helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")]
     given = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("logits", ("batch", 2)), ("tokens", whole), ("mean", ("batch", WIDTH)))
+        for name, shape in (("logits", ("batch", 2)), ("tokens", full), ("mean", ("batch", WIDTH)))
     ]
     built = helper.make_graph(graph.nodes, "encoder", taken, given, graph.held)
     return helper.make_model(built, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

@@ -81,20 +81,20 @@ def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
 
 
 def finish(
-    version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], said: list[Said]
+    version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], message: list[Said]
 ) -> Trace:
     """The trace with its answer and what it took."""
     error = version.errors.get(trace.id)
     if error:
-        said = []
-    text = " ".join(one.text for one in said)
+        message = []
+    text = " ".join(item.text for item in message)
     prompt = 210 + sum(len(chunk.text) for chunk in chunks) // 4 + len(trace.query) // 4
     retrieval = round(30 + 4 * version.keep + 25 * chance(version.name, trace.id, "retrieval"), 1)
     generation = round(350 + 2.4 * len(text) + 240 * chance(version.name, trace.id, "generation"), 1)
     lost = bool(error) and str(error).startswith("retrieval")
     if error:
         retrieval, generation = (2000.0, 0.0) if lost else (retrieval, 30000.0)
-    citations = tuple(Citation(chunk=c, quote=q, claim=one.text) for one in said for c, q in one.sources)
+    citations = tuple(Citation(chunk=c, quote=q, claim=item.text) for item in message for c, q in item.sources)
     return msgspec.structs.replace(
         trace,
         chunks=None if lost else chunks,
@@ -136,9 +136,9 @@ def play(version: Version, documents: dict[str, str], authored: dict[str, Any]) 
         if trace.conversation:
             before[trace.conversation] = trace.query
         chunks = index.search(heard, version.keep, version.floor)
-        said = answer(version, question, trace, chunks, authored["elaborations"][trace.route])
+        message = answer(version, question, trace, chunks, authored["elaborations"][trace.route])
         graded = msgspec.structs.replace(trace, gold=grade(trace.gold, index.chunks))
-        played.append(finish(version, graded, times[trace.id], chunks, said))
+        played.append(finish(version, graded, times[trace.id], chunks, message))
     return sorted(played, key=lambda trace: (trace.time, trace.id))
 
 

@@ -36,8 +36,8 @@ STOP = frozenset(
 
 
 def words(text: str) -> list[str]:
-    found = re.findall(r"[a-z]+|\d+(?:[.,:]\d+)*", text.lower())
-    return [w[:-1] if len(w) > 3 and w.endswith("s") else w for w in found if w not in STOP]
+    result = re.findall(r"[a-z]+|\d+(?:[.,:]\d+)*", text.lower())
+    return [w[:-1] if len(w) > 3 and w.endswith("s") else w for w in result if w not in STOP]
 
 
 # --- the chunkers ----------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ class Index:
         asked = sorted(set(words(query)))
         scores = [round(self.score(asked, i), 3) for i in range(len(self.chunks))]
         ranked = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:keep]
-        bar = floor * scores[ranked[0]]
+        threshold = floor * scores[ranked[0]]
         return tuple(
             msgspec.structs.replace(self.chunks[i], score=scores[i])
             for i in ranked
-            if scores[i] > 0 and scores[i] >= bar
+            if scores[i] > 0 and scores[i] >= threshold
         )

@@ -107,15 +107,15 @@ def whole(chunks: tuple[Chunk, ...], span: Span) -> bool:
 
 def by_hand(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[Said]:
     """An answer that a person wrote, its marks turned into sources."""
-    said = []
+    message = []
     for part in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", script):
         text = re.sub(r" \[\d+\]", "", part).strip()
         sources = []
         for mark in re.findall(r"\[(\d+)\]", part):
             chunk, quote = held(chunks, spans[int(mark) - 1]) or (chunks[0], lead(chunks[0]))
             sources.append((chunk.id, quote))
-        said.append(Said(text, tuple(sources)))
-    return said
+        message.append(Said(text, tuple(sources)))
+    return message
 
 
 def lead(chunk: Chunk) -> str:
@@ -128,18 +128,18 @@ def by_machine(
     version: Version, question: Question, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]
 ) -> list[Said]:
     """The sentences of the chunks that answer best, rephrased; or a refusal."""
-    found = [hit for span in spans if (hit := held(chunks, span))]
-    if not found and chance(version.name, question["id"], "decline") < version.refuses:
+    result = [hit for span in spans if (hit := held(chunks, span))]
+    if not result and chance(version.name, question["id"], "decline") < version.refuses:
         return [Said(pick(REFUSALS, version.name, question["id"], "refusal"))]
-    taken = [(chunk, surrounding(chunk, quote)) for chunk, quote in found] or closest(question, chunks)
-    taken = [one for i, one in enumerate(taken) if one not in taken[:i]]
-    said = [
+    taken = [(chunk, surrounding(chunk, quote)) for chunk, quote in result] or closest(question, chunks)
+    taken = [item for i, item in enumerate(taken) if item not in taken[:i]]
+    message = [
         Said(phrase(version, question, i, chunk, text), ((chunk.id, text),))
         for i, (chunk, text) in enumerate(taken)
     ]
-    if version.name == "v1" and 0 < len(found) < len(spans):
-        said.append(Said("The sections I was given do not cover the rest of the question."))
-    return said
+    if version.name == "v1" and 0 < len(result) < len(spans):
+        message.append(Said("The sections I was given do not cover the rest of the question."))
+    return message
 
 
 def surrounding(chunk: Chunk, quote: str) -> str:
@@ -192,22 +192,22 @@ def verbalise(chunk: Chunk, line: str) -> str:
     )
 
 
-def slip(version: Version, question: Question, said: list[Said], elaborations: list[str]) -> list[Said]:
+def slip(version: Version, question: Question, message: list[Said], elaborations: list[str]) -> list[Said]:
     """What the writer said, with the slips of its version."""
     name = question["id"]
     if chance(version.name, name, "number") < version.alters:
-        said = [said[0]._replace(text=alter(said[0].text)), *said[1:]]
+        message = [message[0]._replace(text=alter(message[0].text)), *message[1:]]
     if chance(version.name, name, "embroider") < version.embroiders:
-        said = [*said, Said(pick(elaborations, version.name, name, "elaboration"))]
+        message = [*message, Said(pick(elaborations, version.name, name, "elaboration"))]
     slipped = []
-    for i, one in enumerate(said):
+    for i, first in enumerate(message):
         sources = tuple(
             (chunk, misquote(quote, name, i, j))
             if chance(version.name, name, i, j, "misquote") < version.misquotes
             else (chunk, quote)
-            for j, (chunk, quote) in enumerate(one.sources)
+            for j, (chunk, quote) in enumerate(first.sources)
         )
-        slipped.append(one._replace(sources=sources))
+        slipped.append(first._replace(sources=sources))
     return slipped
 
 
@@ -241,5 +241,5 @@ def answer(
         return slip(
             version._replace(embroiders=0.0, alters=0.0), question, by_hand(eager, chunks, spans), extra
         )
-    said = by_hand(script, chunks, spans) if script else by_machine(version, question, chunks, spans)
-    return said if said[0].text in REFUSALS else slip(version, question, said, extra)
+    message = by_hand(script, chunks, spans) if script else by_machine(version, question, chunks, spans)
+    return message if message[0].text in REFUSALS else slip(version, question, message, extra)

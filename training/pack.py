@@ -84,12 +84,12 @@ class State(pickle.Unpickler):
 def state_of(path: Path) -> dict[str, Array]:
     """A checkpoint under the names of the graph."""
     with zipfile.ZipFile(path) as archive:
-        held = State(archive).load()
-    found = map_tensor_names({name[2:]: tensor for name, tensor in held.items() if name.startswith("m.")})
+        content = State(archive).load()
+    result = map_tensor_names({name[2:]: tensor for name, tensor in content.items() if name.startswith("m.")})
     for short, long in (("head", "h"), ("token", "t")):
-        found[f"{short}.w"] = np.ascontiguousarray(held[f"{long}.weight"].T)
-        found[f"{short}.b"] = held[f"{long}.bias"]
-    return found
+        result[f"{short}.w"] = np.ascontiguousarray(content[f"{long}.weight"].T)
+        result[f"{short}.b"] = content[f"{long}.bias"]
+    return result
 
 
 def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[str, Array]:
@@ -104,14 +104,14 @@ def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[
 def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -> dict[str, Array]:
     """Matrices as whole steps, vectors as short floats, heads as they are."""
 
-    def one(name: str, tensor: Array) -> Array:
+    def first(name: str, tensor: Array) -> Array:
         if name not in published:
             return tensor.astype(np.float32)
         if tensor.ndim < 2:
             return tensor.astype(np.float16)
         return np.clip(np.rint(tensor / step), -127, 127).astype(np.int8)
 
-    return {name: one(name, tensor) for name, tensor in added.items()}
+    return {name: first(name, tensor) for name, tensor in added.items()}
 
 
 def packed(tensors: dict[str, Array], said_of: dict[str, str]) -> bytes:
@@ -135,33 +135,33 @@ def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
         return demo(count, folder)
     with path.open(encoding="utf-8") as lines:
         read = [json.loads(line) for line in lines]
-    found = []
-    for one in read[:: max(1, len(read) // count)]:
-        if "claim" in one:
-            found.append(encode_pair(split, one["claim"], one["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
+    result = []
+    for first in read[:: max(1, len(read) // count)]:
+        if "claim" in first:
+            result.append(encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
         else:
-            found.append(encode_pair(split, one["q"], [one["p"]], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
-    return found
+            result.append(encode_pair(split, first["q"], [first["p"]], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
+    return result
 
 
 def demo(count: int, folder: Path) -> list[TokenPair]:
     """Claims and their evidence, queries and their chunks, from the traces of the demo."""
     split, table = load_tokenizer(folder), load_rarity()
-    found = []
+    result = []
     for traces in load_handbook().traces.values():
         for trace in traces:
             index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
             for claim in extract_claims(trace.answer or ""):
                 chosen = select_evidence(parse_statement(strip_marks(claim.text), table), index)
-                texts = [get_sentence_text(index, one) for one in chosen]
-                found.append(
+                texts = [get_sentence_text(index, item) for item in chosen]
+                result.append(
                     encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
                 )
             for chunk in (trace.chunks or ())[:1]:
-                found.append(
+                result.append(
                     encode_pair(split, trace.query, [chunk.text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
                 )
-    return found[:: max(1, len(found) // count)]
+    return result[:: max(1, len(result) // count)]
 
 
 def main() -> None:
@@ -179,13 +179,13 @@ def main() -> None:
     reached = state_of(chosen.checkpoint)
     added = differences(reached, published)
     pairs = rows(chosen.pairs, chosen.count, folder)
-    true = np.array([one[:2] for one in MiniLMEncoder(reached).run(pairs)])
+    true = np.array([item[:2] for item in MiniLMEncoder(reached).run(pairs)])
     matrices = [tensor.ravel() for name, tensor in added.items() if name in published and tensor.ndim == 2]
     size = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
     for step in STEPS:
         tensors = rounded(added, published, step * size)
-        held = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
-        error = np.abs(np.array([one[:2] for one in MiniLMEncoder(held).run(pairs)]) - true)
+        content = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
+        error = np.abs(np.array([item[:2] for item in MiniLMEncoder(content).run(pairs)]) - true)
         print(f"step {step:.3f} rms: worst {error.max():.4f}, mean {error.mean():.4f}", flush=True)
         if error.max() <= chosen.tolerance:
             break

@@ -62,16 +62,16 @@ def main(folder: Path) -> None:
     for text in texts(folder):
         total += 1
         counts.update({word for word in split_words(text) if word not in STOP_WORDS and len(word) <= 24})
-    kept = [(word, n) for word, n in counts.most_common(MOST) if n >= LEAST]
+    retained = [(word, n) for word, n in counts.most_common(MOST) if n >= LEAST]
     levels: dict[int, list[str]] = {}
-    for word, n in kept:
+    for word, n in retained:
         levels.setdefault(round(STEP * math.log(total / n)), []).append(word)
     lines = [f"{level} {' '.join(sorted(levels[level]))}" for level in sorted(levels)]
     body = f"step {STEP} texts {total} unseen {round(STEP * math.log(total / (LEAST - 1)))}\n" + "\n".join(
         lines
     )
     TARGET.write_bytes(gzip.compress(body.encode(), compresslevel=9, mtime=0))
-    print(f"{total:,} texts, {len(kept):,} stems, {TARGET.stat().st_size:,} bytes")
+    print(f"{total:,} texts, {len(retained):,} stems, {TARGET.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -53,45 +53,45 @@ class Told(NamedTuple):
 def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """The answers that are looked at."""
     for name in SETS:
-        for one in FOLDS:
-            held = [row for row in rows(folder, name) if fold(row["source_id"]) == one]
-            some = random.Random(one).sample(held, min(count, len(held)))
+        for first in FOLDS:
+            content = [row for row in rows(folder, name) if fold(row["source_id"]) == first]
+            some = random.Random(first).sample(content, min(count, len(content)))
             yield from ((name.split("_")[0], row) for row in some)
 
 
-def tell(folder: Path, kept: Path, count: int) -> Iterator[Told]:
+def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
     """What both say of each answer."""
-    with np.load(kept) as packed:
+    with np.load(retained) as packed:
         place = {name: at for at, name in enumerate(packed["ids"].tolist())}
-        start, odds, whole = packed["start"], packed["odds"], packed["answers"]
+        start, odds, full = packed["start"], packed["odds"], packed["answers"]
     judge = MiniLMJudge(threads=2)
     for done, (name, row) in enumerate(chosen(folder, count)):
         at = place.get(f"{name} {row['id']}")
-        said = extract_claims(row["answer"])
-        if at is None or start[at + 1] - start[at] != len(said):
+        message = extract_claims(row["answer"])
+        if at is None or start[at + 1] - start[at] != len(message):
             continue
         texts = row["contexts"] if "contexts" in row else [row["passage"]]
         passages = [Passage(str(number), text) for number, text in enumerate(texts)]
         looked = judge.open_session(row.get("query") or "").weigh_with_model(
-            [claim.text for claim in said], passages
+            [claim.text for claim in message], passages
         )
         if looked is None:
             continue
         both = [
-            build_claim_inputs(*one)
-            for one in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)
+            build_claim_inputs(*item)
+            for item in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)
         ]
         spans = row.get("spans")
         if spans is None:
-            marks = [row["label"] if len(said) == 1 or not row["label"] else -1] * len(said)
+            marks = [row["label"] if len(message) == 1 or not row["label"] else -1] * len(message)
         else:
             marks = [
-                int(any(one.start < span["end"] and span["start"] < one.end for span in spans))
-                for one in said
+                int(any(item.start < span["end"] and span["start"] < item.end for span in spans))
+                for item in message
             ]
         yield Told(
             name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}", TEXT_TYPES.index(looked[0].text_type),
-            int(row["label"]), float(whole[at]), np.array(both), np.array(marks),
+            int(row["label"]), float(full[at]), np.array(both), np.array(marks),
         )  # fmt: skip
         if done % 200 == 0:
             print(f"{done:,} answers", flush=True)
@@ -109,8 +109,8 @@ def plain(values: Array, labels: Array, weights: Array, ridge: float) -> tuple[f
 
 def put(values: Array, weights: tuple[float, ...]) -> Array:
     """The log-odds by such weights."""
-    told: Array = values @ np.array(weights[:-1]) + weights[-1]
-    return told
+    reported: Array = values @ np.array(weights[:-1]) + weights[-1]
+    return reported
 
 
 class Fitted(NamedTuple):
@@ -120,87 +120,87 @@ class Fitted(NamedTuple):
     answers: tuple[float, ...]
 
 
-def fit(told: list[Told]) -> Fitted:
+def fit(reported: list[Told]) -> Fitted:
     """Fit claims, then answers."""
-    values, marks = np.concatenate([one.sides for one in told]), np.concatenate([one.marks for one in told])
-    counts = np.array([1.0 if one.set == "ragtruth" else OTHERS for one in told])
-    sizes = [len(one.marks) for one in told]
+    values, marks = np.concatenate([item.sides for item in reported]), np.concatenate([item.marks for item in reported])
+    counts = np.array([1.0 if item.set == "ragtruth" else OTHERS for item in reported])
+    sizes = [len(item.marks) for item in reported]
     known = marks >= 0
     of_claims = plain(values[known], marks[known], np.repeat(counts, sizes)[known], 1.0)
     return Fitted(
-        of_claims, plain(answers(told, of_claims), np.array([one.bad for one in told]), counts, 0.3)
+        of_claims, plain(answers(reported, of_claims), np.array([item.bad for item in reported]), counts, 0.3)
     )
 
 
-def answers(told: list[Told], of_claims: tuple[float, ...]) -> Array:
+def answers(reported: list[Told], of_claims: tuple[float, ...]) -> Array:
     """What is weighed of each answer."""
-    return np.array([[one.whole, *summarize_odds(put(one.sides, of_claims))] for one in told])
+    return np.array([[item.whole, *summarize_odds(put(item.sides, of_claims))] for item in reported])
 
 
-def report(told: list[Told]) -> tuple[Array, Array]:
+def report(reported: list[Told]) -> tuple[Array, Array]:
     """Print the figures on each fold by what was fitted on the other; return the odds of claims and answers."""
-    folds = np.array([one.fold for one in told])
-    of_claims: list[Array] = [np.zeros(0)] * len(told)
-    of_answers = np.zeros(len(told))
-    for one in FOLDS:
-        made = fit([each for each in told if each.fold != one])
-        held = [each for each in told if each.fold == one]
-        of_answers[folds == one] = put(answers(held, made.claims), made.answers)
-        for at in np.flatnonzero(folds == one):
-            of_claims[at] = put(told[at].sides, made.claims)
-    bad, sets = np.array([one.bad for one in told]), np.array([one.set for one in told])
-    whole = np.array([one.whole for one in told])
+    folds = np.array([item.fold for item in reported])
+    of_claims: list[Array] = [np.zeros(0)] * len(reported)
+    of_answers = np.zeros(len(reported))
+    for first in FOLDS:
+        created = fit([item for item in reported if item.fold != first])
+        content = [item for item in reported if item.fold == first]
+        of_answers[folds == first] = put(answers(content, created.claims), created.answers)
+        for at in np.flatnonzero(folds == first):
+            of_claims[at] = put(reported[at].sides, created.claims)
+    bad, sets = np.array([item.bad for item in reported]), np.array([item.set for item in reported])
+    full = np.array([item.whole for item in reported])
     for name in dict.fromkeys(sets):
         held_ = sets == name
-        groups = [one.group for one in told if one.set == name]
-        for label, score in (("embedded", whole), ("minilm", of_answers)):
+        groups = [item.group for item in reported if item.set == name]
+        for label, score in (("embedded", full), ("minilm", of_answers)):
             inner = auroc_within_groups(score[held_], bad[held_], groups)
             print(f"{name:16} {label:9} n {held_.sum():5,}  AUROC {auroc(score[held_], bad[held_]):.3f}  "
                   f"within {inner.value if inner else float('nan'):.3f}")  # fmt: skip
     return np.concatenate(of_claims), of_answers
 
 
-def lines(told: list[Told], of_claims: Array, of_answers: Array) -> dict[str, list[tuple[float, float]]]:
+def lines(reported: list[Told], of_claims: Array, of_answers: Array) -> dict[str, list[tuple[float, float]]]:
     """The calibration of each shape."""
-    shapes, bad = np.array([one.shape for one in told]), np.array([one.bad for one in told])
-    marks = np.concatenate([one.marks for one in told])
-    owner = np.repeat(shapes, [len(one.marks) for one in told])
-    found: dict[str, list[tuple[float, float]]] = {"claim_lines": [], "answer_lines": []}
+    shapes, bad = np.array([item.shape for item in reported]), np.array([item.bad for item in reported])
+    marks = np.concatenate([item.marks for item in reported])
+    owner = np.repeat(shapes, [len(item.marks) for item in reported])
+    result: dict[str, list[tuple[float, float]]] = {"claim_lines": [], "answer_lines": []}
     for kind in range(len(TEXT_TYPES)):
-        held = (owner == kind) & (marks >= 0)
-        found["claim_lines"].append(calibrate(of_claims[held], marks[held], PRIOR))
-        held = shapes == kind
-        found["answer_lines"].append(calibrate(of_answers[held], bad[held], halfway(bad[held])))
-    return found
+        content = (owner == kind) & (marks >= 0)
+        result["claim_lines"].append(calibrate(of_claims[content], marks[content], PRIOR))
+        content = shapes == kind
+        result["answer_lines"].append(calibrate(of_answers[content], bad[content], halfway(bad[content])))
+    return result
 
 
 def passages(folder: Path) -> tuple[float, ...]:
     """Fit the relevance of passages."""
     chance = random.Random(4)
-    pairs = [one for one in (*graded(folder), *mined(folder)) if one.fold == 0 or one.set == "trec_dl19"]
-    pairs = [one for one in pairs if chance.random() < 0.4]
+    pairs = [item for item in (*graded(folder), *mined(folder)) if item.fold == 0 or item.set == "trec_dl19"]
+    pairs = [pair for pair in pairs if chance.random() < 0.4]
     reading, values = MiniLMJudge(threads=2).open_session(), []
     for pair in pairs:
         logit = reading.predict_logit(pair.query, Passage("passage", pair.passage))
         values.append((logit, reading.measure_similarity(pair.query, pair.passage)))
-    found, labels = np.array(values), np.array([one.relevant for one in pairs])
-    sets = np.array([one.set for one in pairs])
+    result, labels = np.array(values), np.array([pair.relevant for pair in pairs])
+    sets = np.array([pair.set for pair in pairs])
     weights = np.zeros(len(pairs))
     for name in dict.fromkeys(sets):
         for label in (0, 1):
-            held = (sets == name) & (labels == label)
-            weights[held] = 1 / max(1, held.sum())
+            content = (sets == name) & (labels == label)
+            weights[content] = 1 / max(1, content.sum())
     weights /= weights.mean()
     for name in dict.fromkeys(sets):
-        held = sets == name
-        never = put(found[held], plain(found[~held], labels[~held], weights[~held], 0.3))
-        told = (found[held, 0], found[held, 1], never)
-        model, cosine, both = (auroc(one, labels[held]) or 0.0 for one in told)
+        content = sets == name
+        never = put(result[content], plain(result[~content], labels[~content], weights[~content], 0.3))
+        reported = (result[content, 0], result[content, 1], never)
+        model, cosine, both = (auroc(item, labels[content]) or 0.0 for item in reported)
         print(
-            f"{name:16} n {held.sum():5,}  AUROC: model {model:.3f}  cosine {cosine:.3f}  both {both:.3f}",
+            f"{name:16} n {content.sum():5,}  AUROC: model {model:.3f}  cosine {cosine:.3f}  both {both:.3f}",
             flush=True,
         )
-    return plain(found, labels, weights, 0.3)
+    return plain(result, labels, weights, 0.3)
 
 
 def main() -> None:
@@ -213,10 +213,10 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=600)
     options = parser.parse_args()
     relevance = passages(options.data)
-    told = list(tell(options.data, options.kept, options.answers))
-    of_claims, of_answers = report(told)
-    made = fit(told)
-    stack = StackedCalibration(made.claims, made.answers, relevance, **lines(told, of_claims, of_answers))  # type: ignore[arg-type]
+    reported = list(tell(options.data, options.kept, options.answers))
+    of_claims, of_answers = report(reported)
+    created = fit(reported)
+    stack = StackedCalibration(created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")
     print(TARGET.read_text(encoding="utf-8"))
 

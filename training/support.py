@@ -48,7 +48,7 @@ def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
                 if seen is not None:
                     rows.append(measure_claim(seen, index))
                     spans = record["spans"]
-                    labels.append(any(claim.start < one["end"] and one["start"] < claim.end for one in spans))
+                    labels.append(any(claim.start < span["end"] and span["start"] < claim.end for span in spans))
     return np.array(rows), np.array(labels, float)
 
 

@@ -24,22 +24,22 @@ from ragfault.records import Trace, Verdicts
 __all__ = ["Unseen", "unseen"]
 
 
-def unseen(name: str, kept: Path, key: str) -> Judge:
+def unseen(name: str, retained: Path, key: str) -> Judge:
     """The judge of a name, on answers of one set."""
-    return Unseen(name, kept, key.split("_", maxsplit=1)[0])
+    return Unseen(name, retained, key.split("_", maxsplit=1)[0])
 
 
 class Unseen:
     """A judge whose weights are taken from the folds in which a source was left out."""
 
-    def __init__(self, name: str, kept: Path, key: str) -> None:
+    def __init__(self, name: str, retained: Path, key: str) -> None:
         self._judge: Any = load_judge(name)
-        with np.load(kept) as packed:
-            start, odds, whole = packed["start"], packed["odds"], packed["answers"]
+        with np.load(retained) as packed:
+            start, odds, full = packed["start"], packed["odds"], packed["answers"]
             self._known = {
-                one.partition(" ")[2]: (odds[start[at] : start[at + 1]], float(whole[at]))
-                for at, one in enumerate(packed["ids"].tolist())
-                if one.startswith(f"{key} ")
+                item.partition(" ")[2]: (odds[start[at] : start[at + 1]], float(full[at]))
+                for at, item in enumerate(packed["ids"].tolist())
+                if item.startswith(f"{key} ")
             }
         self._trace = ""
 
@@ -63,14 +63,14 @@ class Unseen:
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """The verdicts on each trace."""
-        found = []
+        result = []
         for trace in traces:
             self._trace = trace.id
-            found.append(assemble_verdicts(trace, self))
-        return found
+            result.append(assemble_verdicts(trace, self))
+        return result
 
 
-def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], whole: float) -> None:
+def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], full: float) -> None:
     """Let a reading take the odds of all claims of an answer, and of the answer, from elsewhere."""
     weigh = words.weigh_claims
 
@@ -80,7 +80,7 @@ def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], whole: float) -> No
         weighed = weigh(claims, passages)
         if weighed is None or len(weighed.odds) != len(odds):
             return weighed
-        weighed = weighed._replace(odds=odds, answer_odds=whole)
+        weighed = weighed._replace(odds=odds, answer_odds=full)
         self._weighed_by_claims[tuple(claims)] = weighed
         return weighed
 

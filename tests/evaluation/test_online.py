@@ -38,9 +38,9 @@ def traces(count: int) -> list[Trace]:
 def test_a_response_is_scored_at_once():
     """Texts, mappings and chunks are all chunks; scores and verdicts come back."""
     for chunk in (TEXT, {"text": TEXT}, {"page_content": TEXT, "id": 7}, Chunk(id="x", text=TEXT)):
-        found = score_response(QUERY, [chunk], "It opens at 7:30 on weekdays.", judge="lexical")
-        assert found.values["groundedness"] == 1.0
-        assert found.verdicts.chunk is not None
+        result = score_response(QUERY, [chunk], "It opens at 7:30 on weekdays.", judge="lexical")
+        assert result.values["groundedness"] == 1.0
+        assert result.verdicts.chunk is not None
     with pytest.raises(UsageError, match="holds no text"):
         score_response(QUERY, [object()], judge="lexical")
     with pytest.raises(UsageError, match="in a list"):
@@ -49,50 +49,50 @@ def test_a_response_is_scored_at_once():
 
 def test_every_trace_is_scored_once_and_in_order():
     """What was submitted comes out, each trace once, with the same scores as at once."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         assert all(background.submit(trace) for trace in traces(50))
-    assert [scored.trace.id for scored in found] == [str(n) for n in range(50)]
+    assert [scored.trace.id for scored in result] == [str(n) for n in range(50)]
     assert (background.submitted, background.scored, background.dropped) == (50, 50, 0)
-    alone = score_response(QUERY, found[0].trace.chunks, judge="lexical", metrics=METRICS)
-    assert found[0].values == alone.values
+    alone = score_response(QUERY, result[0].trace.chunks, judge="lexical", metrics=METRICS)
+    assert result[0].values == alone.values
 
 
 def test_a_judge_that_is_an_object_scores_on_a_thread():
     """The outcome is the same as with the name of the judge."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge=load_judge("lexical"), metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge=load_judge("lexical"), metrics=METRICS) as background:
         background.submit(traces(1)[0])
-    assert found[0].values["context_relevance"] > 0
+    assert result[0].values["context_relevance"] > 0
 
 
 def test_flush_waits_for_what_was_submitted():
     """After it every score has reached the sink, and more can be submitted."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         for trace in traces(5):
             background.submit(trace)
         assert background.flush(60)
-        assert len(found) == 5
+        assert len(result) == 5
 
 
 def test_a_worker_that_is_killed_loses_no_score():
     """What it had is given to another one."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         background.submit(traces(1)[0])
         assert background.flush(60)
         for trace in traces(200):
             background.submit(trace)
         background._worker._process.kill()
     assert background.scored == 201
-    assert sum(one.status == "failed" for scored in found for one in scored.scores) == 0
+    assert sum(score.status == "failed" for scored in result for score in scored.scores) == 0
 
 
 def test_a_trace_that_kills_its_workers_fails_alone():
     """After two of them its scores are failed, with the reason, and nothing waits for ever."""
-    found: list[ScoredTrace] = []
-    background = BackgroundScorer(found.append, judge="lexical", metrics=["context_relevance"])
+    result: list[ScoredTrace] = []
+    background = BackgroundScorer(result.append, judge="lexical", metrics=["context_relevance"])
     background.submit(traces(1)[0])
     until = time.monotonic() + 60
     while background.scored < 1 and time.monotonic() < until:
@@ -101,8 +101,8 @@ def test_a_trace_that_kills_its_workers_fails_alone():
             worker._process.kill()
         time.sleep(0.001)
     background.close()
-    assert [one.status for one in found[0].scores] == ["failed"]
-    assert "twice" in found[0].scores[0].reason
+    assert [score.status for score in result[0].scores] == ["failed"]
+    assert "twice" in result[0].scores[0].reason
 
 
 def test_what_is_beyond_the_capacity_is_counted():
@@ -117,19 +117,19 @@ def test_what_is_beyond_the_capacity_is_counted():
 
 def test_a_sink_that_fails_costs_no_other_score():
     """Its fault is warned of and counted; the others reach it."""
-    found: list[str] = []
+    result: list[str] = []
 
     def sink(scored: ScoredTrace) -> None:
         if scored.trace.id == "1":
             raise OSError("disk full")
-        found.append(scored.trace.id)
+        result.append(scored.trace.id)
 
     background = BackgroundScorer(sink, judge="lexical", metrics=METRICS)
     for trace in traces(3):
         background.submit(trace)
     with pytest.warns(RuntimeWarning, match="disk full"):
         background.close()
-    assert found == ["0", "2"]
+    assert result == ["0", "2"]
     assert background.sink_failures == 1
 
 
@@ -150,7 +150,7 @@ for number in range(100):
 
 def test_a_retriever_is_as_it_was():
     """What it returns and what it raises reach the caller unchanged; both are scored."""
-    found: list[ScoredTrace] = []
+    result: list[ScoredTrace] = []
     given = [TEXT]
 
     def search(query: str) -> list[str]:
@@ -158,14 +158,14 @@ def test_a_retriever_is_as_it_was():
             raise KeyError("index")
         return given
 
-    with BackgroundScorer(found.append, judge="lexical", metrics=["error"]) as background:
+    with BackgroundScorer(result.append, judge="lexical", metrics=["error"]) as background:
         retriever = MeasuredRetriever(search, background, route="office")
         assert retriever(QUERY) is given
         with pytest.raises(KeyError):
             retriever("broken")
-    assert [scored.values["error"] for scored in found] == [0.0, 1.0]
-    assert found[0].trace.route == "office"
-    assert len(found[0].trace.steps[0].chunks) == 1
+    assert [scored.values["error"] for scored in result] == [0.0, 1.0]
+    assert result[0].trace.route == "office"
+    assert len(result[0].trace.steps[0].chunks) == 1
 
 
 def test_what_is_no_list_of_chunks_harms_nobody():
@@ -179,8 +179,8 @@ def test_what_is_no_list_of_chunks_harms_nobody():
 
 def test_observed_functions_make_one_trace():
     """The outermost call is the trace; retriever and generator within it add chunks, answer and times."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
 
         @observe(background, "retriever")
         def search(query: str, k: int = 3) -> list[str]:
@@ -198,7 +198,7 @@ def test_observed_functions_make_one_trace():
         assert asyncio.run(answer(1, question=QUERY)) == "It opens at 7:30."
         with pytest.raises(TypeError):
             asyncio.run(answer())
-    [first, second] = [scored.trace for scored in found]
+    [first, second] = [scored.trace for scored in result]
     assert (first.query, first.answer, len(first.chunks)) == (QUERY, "It opens at 7:30.", 1)
     assert [step.name for step in first.steps] == ["search", "write"]
     assert second.error.startswith("TypeError")
@@ -206,8 +206,8 @@ def test_observed_functions_make_one_trace():
 
 def test_traces_of_tasks_at_once_do_not_mix():
     """Each task has its own trace, whatever the others do meanwhile."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
 
         @observe(background, "retriever")
         async def search(query: str) -> list[str]:
@@ -222,8 +222,8 @@ def test_traces_of_tasks_at_once_do_not_mix():
             await asyncio.gather(*(answer(str(n)) for n in range(20)))
 
         asyncio.run(several())
-    assert all(scored.trace.answer == f"about {scored.trace.query}" for scored in found)
-    assert len(found) == 20
+    assert all(scored.trace.answer == f"about {scored.trace.query}" for scored in result)
+    assert len(result) == 20
 
 
 def test_names_are_checked_where_they_are_given():
@@ -254,16 +254,16 @@ def test_a_retriever_of_langchain_stays_one():
                 raise KeyError("index")
             return [Document(page_content=TEXT, metadata={"source": "guide"}, id="d1")]
 
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         retriever = Measured(retriever=Fixed(), background=background)
         chain = retriever | RunnableLambda(lambda documents: documents[0].page_content)
         assert chain.invoke(QUERY) == TEXT
         assert asyncio.run(chain.ainvoke(QUERY)) == TEXT
         with pytest.raises(KeyError):
             retriever.invoke("broken")
-    assert [scored.trace.error for scored in found] == [None, None, "KeyError: 'index'"]
-    assert found[0].trace.chunks[0] == Chunk(id="d1", text=TEXT, metadata={"source": "guide"})
+    assert [scored.trace.error for scored in result] == [None, None, "KeyError: 'index'"]
+    assert result[0].trace.chunks[0] == Chunk(id="d1", text=TEXT, metadata={"source": "guide"})
 
 
 def test_a_retriever_of_llamaindex_stays_one():
@@ -278,13 +278,13 @@ def test_a_retriever_of_llamaindex_stays_one():
         def _retrieve(self, query_bundle):
             return [NodeWithScore(node=TextNode(text=TEXT, id_="n1", metadata={"page": 3}), score=0.5)]
 
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         retriever = Measured(Fixed(), background)
         assert retriever.retrieve(QUERY)[0].node.get_content() == TEXT
         assert asyncio.run(retriever.aretrieve(QUERY))[0].score == 0.5
-    assert len(found) == 2
-    chunk = found[0].trace.chunks[0]
+    assert len(result) == 2
+    chunk = result[0].trace.chunks[0]
     assert (chunk.id, chunk.score, chunk.metadata) == ("n1", 0.5, {"page": 3})
 
 
@@ -298,35 +298,35 @@ def test_lines_of_scores_can_be_read_again(tmp_path: Path):
 
 def test_a_worker_that_dies_while_nothing_waits_loses_nothing():
     """What comes next goes to another worker, and is not held to be its cause."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         for trace in traces(3):
             background._worker._process.kill()
             background._worker._process.wait()
             time.sleep(0.05)
             background.submit(trace)
             assert background.flush(60)
-    assert [one.status for scored in found for one in scored.scores] == ["scored"] * 6
+    assert [score.status for scored in result for score in scored.scores] == ["scored"] * 6
 
 
 @pytest.mark.parametrize("odd", [{"query": "lone \ud800"}, {"metadata": {"number": 2**80}}])
 def test_what_cannot_be_sent_fails_alone(odd: dict):
     """A trace that no frame can hold has failed scores with the reason, and those behind it are scored."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=METRICS) as background:
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=METRICS) as background:
         background.submit(msgspec.structs.replace(traces(1)[0], **odd))
         background.submit(traces(1)[0])
-    assert [scored.scores[0].status for scored in found] == ["failed", "scored"]
-    assert "cannot be sent" in found[0].scores[0].reason
+    assert [scored.scores[0].status for scored in result] == ["failed", "scored"]
+    assert "cannot be sent" in result[0].scores[0].reason
 
 
 def test_a_sink_or_judge_that_leaves_costs_its_own_score_alone():
     """Even SystemExit there ends nothing but the score that it came with."""
-    found: list[str] = []
+    result: list[str] = []
 
     def sink(scored: ScoredTrace) -> None:
-        found.append(scored.scores[0].status)
-        if len(found) == 1:
+        result.append(scored.scores[0].status)
+        if len(result) == 1:
             sys.exit(1)
 
     class Leaving:
@@ -336,13 +336,13 @@ def test_a_sink_or_judge_that_leaves_costs_its_own_score_alone():
             sys.exit(2)
 
     for judge, status in (("lexical", "scored"), (Leaving(), "failed")):
-        found.clear()
+        result.clear()
         background = BackgroundScorer(sink, judge=judge, metrics=METRICS)
         for trace in traces(2):
             background.submit(trace)
         with pytest.warns(RuntimeWarning, match="SystemExit"):
             background.close()
-        assert found == [status, status]
+        assert result == [status, status]
 
 
 def test_a_process_that_is_forked_scores_its_own_and_holds_nobody_up(tmp_path: Path):
@@ -380,8 +380,8 @@ def test_threads_at_once_are_counted_right():
     """However many submit, each trace is counted once, and what comes after the end is dropped, not lost."""
     import threading
 
-    found: list[ScoredTrace] = []
-    background = BackgroundScorer(found.append, judge="lexical", metrics=["redundancy"])
+    result: list[ScoredTrace] = []
+    background = BackgroundScorer(result.append, judge="lexical", metrics=["redundancy"])
     taken: list[bool] = []
 
     def several() -> None:
@@ -400,7 +400,7 @@ def test_threads_at_once_are_counted_right():
         assert not background.submit(traces(1)[0])
     sys.setswitchinterval(before)
     assert background.flush(10)
-    assert len(found) == background.submitted == taken.count(True)
+    assert len(result) == background.submitted == taken.count(True)
     assert background.dropped == taken.count(False) + 1
 
 

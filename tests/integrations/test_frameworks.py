@@ -64,11 +64,11 @@ def test_steps_that_never_end_are_let_go():
 
 def test_lines_go_to_a_file(tmp_path: Path):
     """Traces are lines that `read_traces` reads."""
-    recorder = TraceRecorder(tmp_path / "traces.jsonl", "desk")
+    recorder = TraceRecorder(tmp_path / "traces.jsonl", "counter")
     recorder.begin("1", "ask", None, {"openinference.span.kind": "CHAIN", "input.value": "When?"})
     recorder.end("1", {"output.value": "At ten."})
     [trace] = read_traces(tmp_path / "traces.jsonl")
-    assert (trace.query, trace.answer, trace.route) == ("When?", "At ten.", "desk")
+    assert (trace.query, trace.answer, trace.route) == ("When?", "At ten.", "counter")
 
 
 # --- LangChain -------------------------------------------------------------------------------------
@@ -90,63 +90,63 @@ def chain(fail: bool = False, count: int = 20) -> Any:
                 raise KeyError("no index")
             return [Document(page_content=text, id=f"p{place}") for place, text in enumerate(TEXTS)]
 
-    def joined(found: list[Document]) -> str:
-        return "\n".join(document.page_content for document in found)
+    def joined(result: list[Document]) -> str:
+        return "\n".join(document.page_content for document in result)
 
     spent = {"input_tokens": 60, "output_tokens": 9, "total_tokens": 69}
-    said = iter([AIMessage(ANSWER, usage_metadata=spent) for _ in range(count)])
+    message = iter([AIMessage(ANSWER, usage_metadata=spent) for _ in range(count)])
     prompt = ChatPromptTemplate.from_template("{context}\nQuestion: {question}")
     given = {"context": Shelf() | joined, "question": RunnablePassthrough()}
-    return given | prompt | GenericFakeChatModel(messages=said) | StrOutputParser()
+    return given | prompt | GenericFakeChatModel(messages=message) | StrOutputParser()
 
 
 def test_runs_of_langchain_become_traces():
     """Plain, awaited, batched and streamed calls, each one trace with documents, answer, tokens and times."""
-    made = chain()
+    created = chain()
     from ragfault.integrations.langchain import LangChainTraceHandler
 
-    found: list[Trace] = []
-    handler = LangChainTraceHandler(found.append)
+    result: list[Trace] = []
+    handler = LangChainTraceHandler(result.append)
     asked = {
         "callbacks": [handler],
         "metadata": {"session_id": "visit-7", "tenant": "north"},
         "tags": ["ferry"],
     }
-    assert made.invoke(QUERY, config=asked) == ANSWER
-    assert asyncio.run(made.ainvoke(QUERY, config=asked)) == ANSWER
-    assert made.batch([QUERY] * 3, config=asked) == [ANSWER] * 3
-    assert "".join(made.stream(QUERY, config=asked)) == ANSWER
-    assert len(found) == 6, version("langchain-core")
-    for trace in found[:5]:
+    assert created.invoke(QUERY, config=asked) == ANSWER
+    assert asyncio.run(created.ainvoke(QUERY, config=asked)) == ANSWER
+    assert created.batch([QUERY] * 3, config=asked) == [ANSWER] * 3
+    assert "".join(created.stream(QUERY, config=asked)) == ANSWER
+    assert len(result) == 6, version("langchain-core")
+    for trace in result[:5]:
         whole(trace, tokens=TokenCounts(prompt=60, completion=9))
-    assert (found[5].query, found[5].answer) == (QUERY, ANSWER)
-    for trace in found:
+    assert (result[5].query, result[5].answer) == (QUERY, ANSWER)
+    for trace in result:
         assert [chunk.id for chunk in trace.chunks] == ["p0", "p1"]
         assert (trace.conversation, trace.metadata) == ("visit-7", {"tags": ["ferry"], "tenant": "north"})
     assert not handler.order_map
-    assert len({trace.id for trace in found}) == 6
+    assert len({trace.id for trace in result}) == 6
 
 
 def test_a_failure_in_langchain_is_raised_and_put_down():
     """The caller gets it, and the trace says why it failed, without a stack."""
-    made = chain(fail=True)
+    created = chain(fail=True)
     from ragfault.integrations.langchain import LangChainTraceHandler
 
-    found: list[Trace] = []
+    result: list[Trace] = []
     with pytest.raises(KeyError):
-        made.invoke(QUERY, config={"callbacks": [LangChainTraceHandler(found.append)]})
-    assert (found[0].query, found[0].chunks, found[0].error) == (QUERY, None, "KeyError('no index')")
+        created.invoke(QUERY, config={"callbacks": [LangChainTraceHandler(result.append)]})
+    assert (result[0].query, result[0].chunks, result[0].error) == (QUERY, None, "KeyError('no index')")
 
 
 def test_collected_runs_and_their_export_are_the_same_trace(tmp_path: Path):
     """What a tracer of LangChain collected is a trace, and so is it as LangSmith writes it to a file."""
-    made = chain()
+    created = chain()
     from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
 
     from ragfault.integrations.langchain import _export_run, to_trace
 
     collector = RunCollectorCallbackHandler()
-    made.invoke(QUERY, config={"callbacks": [collector]})
+    created.invoke(QUERY, config={"callbacks": [collector]})
     [run] = collector.traced_runs
     trace = to_trace(run)
     whole(trace, tokens=TokenCounts(prompt=60, completion=9))
@@ -161,9 +161,9 @@ def test_collected_runs_and_their_export_are_the_same_trace(tmp_path: Path):
     lines = flat(json.loads(json.dumps(nested)), None)
     (tmp_path / "flat.jsonl").write_text("\n".join(map(json.dumps, reversed(lines))))
     for name in ("nested.json", "flat.jsonl"):
-        told: list[str] = []
-        assert list(read_traces(tmp_path / name, notice=told.append)) == [trace]
-        assert told == ["read as runs of LangSmith"]
+        reported: list[str] = []
+        assert list(read_traces(tmp_path / name, notice=reported.append)) == [trace]
+        assert reported == ["read as runs of LangSmith"]
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------------
@@ -184,18 +184,18 @@ def engine() -> Any:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_queries_of_llamaindex_become_traces(tmp_path: Path):
     """Plain and awaited; while it listens, and not after; making an index is no trace."""
-    made = engine()
+    created = engine()
     from ragfault.integrations.llamaindex import LlamaIndexTraceHandler
 
-    found: list[Trace] = []
-    with LlamaIndexTraceHandler(found.append, route="desk"):
+    result: list[Trace] = []
+    with LlamaIndexTraceHandler(result.append, route="counter"):
         engine()
-        answer = str(made.query(QUERY))
-        assert str(asyncio.run(made.aquery(QUERY))) == answer
-    made.query(QUERY)
-    assert len(found) == 2, version("llama-index-core")
-    for trace in found:
-        assert (trace.query, trace.answer, trace.route) == (QUERY, answer, "desk")
+        answer = str(created.query(QUERY))
+        assert str(asyncio.run(created.aquery(QUERY))) == answer
+    created.query(QUERY)
+    assert len(result) == 2, version("llama-index-core")
+    for trace in result:
+        assert (trace.query, trace.answer, trace.route) == (QUERY, answer, "counter")
         assert {(chunk.id, chunk.text) for chunk in trace.chunks} == {("p0", TEXTS[0]), ("p1", TEXTS[1])}
         assert all(chunk.score is not None for chunk in trace.chunks)
         names = [step.name for step in trace.steps]
@@ -206,7 +206,7 @@ def test_queries_of_llamaindex_become_traces(tmp_path: Path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_failure_in_llamaindex_is_raised_and_put_down():
     """The caller gets it, and the trace says why it failed."""
-    made = engine()
+    created = engine()
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.query_engine import RetrieverQueryEngine
 
@@ -216,11 +216,11 @@ def test_a_failure_in_llamaindex_is_raised_and_put_down():
         def _retrieve(self, query_bundle: Any) -> Any:
             raise KeyError("no index")
 
-    broken = RetrieverQueryEngine(Broken(), made._response_synthesizer)
-    found: list[Trace] = []
-    with LlamaIndexTraceHandler(found.append), pytest.raises(KeyError):
+    broken = RetrieverQueryEngine(Broken(), created._response_synthesizer)
+    result: list[Trace] = []
+    with LlamaIndexTraceHandler(result.append), pytest.raises(KeyError):
         broken.query(QUERY)
-    assert (found[0].query, found[0].chunks, found[0].error) == (QUERY, None, "KeyError: 'no index'")
+    assert (result[0].query, result[0].chunks, result[0].error) == (QUERY, None, "KeyError: 'no index'")
 
 
 # --- Haystack --------------------------------------------------------------------------------------
@@ -250,26 +250,26 @@ def test_runs_of_a_haystack_pipeline_become_traces():
         def run(self, prompt: str) -> dict[str, Any]:
             return {"replies": [ANSWER], "meta": [{"model": "small-1", "usage": {"prompt_tokens": 9}}]}
 
-    made = Pipeline()
-    made.add_component("search", ShelfRetriever())
-    made.add_component("join", DocumentJoiner())
-    made.add_component("prompt", PromptBuilder("{{ documents }}{{ question }}", required_variables="*"))
-    made.add_component("model", Model())
-    made.connect("search", "join")
-    made.connect("join", "prompt.documents")
-    made.connect("prompt", "model")
-    found: list[Trace] = []
+    created = Pipeline()
+    created.add_component("search", ShelfRetriever())
+    created.add_component("join", DocumentJoiner())
+    created.add_component("prompt", PromptBuilder("{{ documents }}{{ question }}", required_variables="*"))
+    created.add_component("model", Model())
+    created.connect("search", "join")
+    created.connect("join", "prompt.documents")
+    created.connect("prompt", "model")
+    result: list[Trace] = []
     given = {"search": {"query": QUERY}, "prompt": {"question": QUERY}}
-    tracing.enable_tracing(HaystackTracer(found.append))
+    tracing.enable_tracing(HaystackTracer(result.append))
     try:
-        assert made.run(given)["model"]["replies"] == [ANSWER]
-        if hasattr(made, "run_async"):
-            assert asyncio.run(made.run_async(given))["model"]["replies"] == [ANSWER]
+        assert created.run(given)["model"]["replies"] == [ANSWER]
+        if hasattr(created, "run_async"):
+            assert asyncio.run(created.run_async(given))["model"]["replies"] == [ANSWER]
         with pytest.raises(Exception, match="no index"):
-            made.run({"search": {"query": "broken"}, "prompt": {"question": "broken"}})
+            created.run({"search": {"query": "broken"}, "prompt": {"question": "broken"}})
     finally:
         tracing.disable_tracing()
-    *good, bad = found
+    *good, bad = result
     for trace in good:
         whole(trace, tokens=TokenCounts(prompt=9))
         assert (trace.model, [step.name for step in trace.steps][1:]) == (
@@ -319,13 +319,13 @@ def test_calls_of_a_dspy_program_become_traces():
         async def aforward(self, question: str) -> Any:
             return await self.respond.acall(context=list(TEXTS), question=question)
 
-    found: list[Trace] = []
+    result: list[Trace] = []
     model = DummyLM([{"reasoning": "It says so.", "answer": ANSWER}] * 2)
-    with dspy.context(lm=model, callbacks=[DSPyTraceCallback(found.append)]):
+    with dspy.context(lm=model, callbacks=[DSPyTraceCallback(result.append)]):
         assert Desk()(question=QUERY).answer == ANSWER
         assert asyncio.run(Desk().acall(question=QUERY)).answer == ANSWER
-    assert len(found) == 2, version("dspy")
-    for trace in found:
+    assert len(result) == 2, version("dspy")
+    for trace in result:
         assert (trace.query, trace.answer, trace.model, trace.error) == (QUERY, ANSWER, "dummy", None)
         assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
 
@@ -333,6 +333,6 @@ def test_calls_of_a_dspy_program_become_traces():
         def forward(self, question: str) -> Any:
             raise KeyError("no index")
 
-    with dspy.context(lm=model, callbacks=[DSPyTraceCallback(found.append)]), pytest.raises(KeyError):
+    with dspy.context(lm=model, callbacks=[DSPyTraceCallback(result.append)]), pytest.raises(KeyError):
         Broken()(question=QUERY)
-    assert (found[2].query, found[2].answer, found[2].error) == (QUERY, None, "KeyError: 'no index'")
+    assert (result[2].query, result[2].answer, result[2].error) == (QUERY, None, "KeyError: 'no index'")

@@ -26,7 +26,7 @@ MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "conten
 USAGE = {"prompt_tokens": 21, "completion_tokens": 8, "total_tokens": 29}
 
 
-class Desk(Server):
+class ModelHandler(Server):
     """An endpoint that answers questions about ferries, by chat completions and by responses, whole or in pieces."""
 
     async def _answer(self, line: str, headers: Mapping[str, str], body: bytes, writer: Any) -> bool:
@@ -38,7 +38,7 @@ class Desk(Server):
         if not asked.get("stream"):
             await self._send(writer, 200, response() if whole else completion())
             return True
-        events = [f"data: {json.dumps(one)}\n\n" for one in (pieces() if whole else chunks())]
+        events = [f"data: {json.dumps(item)}\n\n" for item in (pieces() if whole else chunks())]
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
         writer.write((head + "".join(events) + "data: [DONE]\n\n").encode())
         await writer.drain()
@@ -47,20 +47,20 @@ class Desk(Server):
 
 def completion() -> dict[str, Any]:
     choice = {"index": 0, "message": {"role": "assistant", "content": ANSWER}, "finish_reason": "stop"}
-    made = {"id": "1", "object": "chat.completion", "created": 1, "model": "small-1", "choices": [choice]}
-    return {**made, "usage": USAGE}
+    created = {"id": "1", "object": "chat.completion", "created": 1, "model": "small-1", "choices": [choice]}
+    return {**created, "usage": USAGE}
 
 
 def chunks() -> Iterator[dict[str, Any]]:
-    made = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "small-1"}
+    created = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "small-1"}
     for word in (ANSWER[:9], ANSWER[9:], None):
-        yield {**made, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}
-    yield {**made, "choices": [], "usage": USAGE}
+        yield {**created, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}
+    yield {**created, "choices": [], "usage": USAGE}
 
 
 def response() -> dict[str, Any]:
     text = {"type": "output_text", "text": ANSWER, "annotations": []}
-    said = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+    message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
     usage = {
         "input_tokens": 21,
         "output_tokens": 8,
@@ -68,15 +68,15 @@ def response() -> dict[str, Any]:
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
     }
-    made = {
+    created = {
         "id": "r",
         "object": "response",
         "created_at": 1,
         "model": "small-1",
-        "output": [said],
+        "output": [message],
         "usage": usage,
     }
-    return {**made, "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "status": "completed"}
+    return {**created, "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "status": "completed"}
 
 
 def pieces() -> Iterator[dict[str, Any]]:
@@ -94,15 +94,15 @@ def pieces() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture
-def desk() -> Iterator[Server]:
-    with serve_model(kind=Desk) as server:
+def model_server() -> Iterator[Server]:
+    with serve_model(kind=ModelHandler) as server:
         yield server
 
 
 @pytest.fixture
-def client(desk: Server) -> Iterator[Any]:
-    with openai.OpenAI(base_url=desk.url, api_key="none", max_retries=0) as made:
-        yield made
+def client(model_server: Server) -> Iterator[Any]:
+    with openai.OpenAI(base_url=model_server.url, api_key="none", max_retries=0) as created:
+        yield created
 
 
 def whole(trace: Trace) -> None:
@@ -114,107 +114,107 @@ def whole(trace: Trace) -> None:
     assert trace.latency.generation > 0
 
 
-def test_a_completion_is_scored_with_its_contexts(desk, client):
+def test_a_completion_is_scored_with_its_contexts(model_server, client):
     """The response is as it was, nothing of ragfault's is sent, and the answer is scored in the background."""
-    found: list[ScoredTrace] = []
-    with BackgroundScorer(found.append, judge="lexical", metrics=["groundedness"]) as background:
-        made = measure_client(client, background, route="desk")
-        said = made.chat.completions.create(model="small-1", messages=MESSAGES, contexts=CONTEXTS)
-        assert said.choices[0].message.content == ANSWER
-    whole(found[0].trace)
-    assert (found[0].trace.route, found[0].values) == ("desk", {"groundedness": 1.0})
-    assert desk.bodies == [{"model": "small-1", "messages": MESSAGES}]
+    result: list[ScoredTrace] = []
+    with BackgroundScorer(result.append, judge="lexical", metrics=["groundedness"]) as background:
+        created = measure_client(client, background, route="support")
+        text = created.chat.completions.create(model="small-1", messages=MESSAGES, contexts=CONTEXTS)
+        assert text.choices[0].message.content == ANSWER
+    whole(result[0].trace)
+    assert (result[0].trace.route, result[0].values) == ("support", {"groundedness": 1.0})
+    assert model_server.bodies == [{"model": "small-1", "messages": MESSAGES}]
 
 
 def test_a_response_is_scored_with_its_contexts(client):
     """So is one of the responses interface; its input may be a text."""
-    found: list[Trace] = []
-    made = measure_client(client, found.append)
-    assert made.responses.create(model="small-1", input=QUERY, contexts=CONTEXTS).output_text == ANSWER
-    whole(found[0])
+    result: list[Trace] = []
+    created = measure_client(client, result.append)
+    assert created.responses.create(model="small-1", input=QUERY, contexts=CONTEXTS).output_text == ANSWER
+    whole(result[0])
 
 
 def test_a_stream_comes_through_piece_by_piece(client):
     """The caller gets every piece, and the whole answer is one trace, by either interface."""
-    found: list[Trace] = []
-    made = measure_client(client, found.append)
+    result: list[Trace] = []
+    created = measure_client(client, result.append)
     asked = {"model": "small-1", "stream": True, "contexts": CONTEXTS}
-    with made.chat.completions.create(messages=MESSAGES, **asked) as stream:
+    with created.chat.completions.create(messages=MESSAGES, **asked) as stream:
         words = [piece.choices[0].delta.content for piece in stream if piece.choices]
     assert words == [ANSWER[:9], ANSWER[9:], None]
-    kinds = [event.type for event in made.responses.create(input=QUERY, **asked)]
+    kinds = [event.type for event in created.responses.create(input=QUERY, **asked)]
     assert kinds == ["response.output_text.delta"] * 2 + ["response.completed"]
-    assert len(found) == 2
-    for trace in found:
+    assert len(result) == 2
+    for trace in result:
         whole(trace)
 
 
 def test_a_stream_that_is_left_is_a_trace_of_what_came(client):
     """Closing it early hands on what the caller has seen."""
-    found: list[Trace] = []
-    made = measure_client(client, found.append)
-    stream = made.chat.completions.create(model="small-1", messages=MESSAGES, stream=True, contexts=CONTEXTS)
+    result: list[Trace] = []
+    created = measure_client(client, result.append)
+    stream = created.chat.completions.create(model="small-1", messages=MESSAGES, stream=True, contexts=CONTEXTS)
     next(stream)
     stream.close()
-    assert [trace.answer for trace in found] == [ANSWER[:9]]
+    assert [trace.answer for trace in result] == [ANSWER[:9]]
 
 
-def test_awaited_calls_are_scored_alike(desk):
+def test_awaited_calls_are_scored_alike(model_server):
     """The async client, whole and streamed, by both interfaces."""
-    found: list[Trace] = []
+    result: list[Trace] = []
 
     async def ask() -> None:
-        async with openai.AsyncOpenAI(base_url=desk.url, api_key="none", max_retries=0) as plain:
-            made = measure_client(plain, found.append)
+        async with openai.AsyncOpenAI(base_url=model_server.url, api_key="none", max_retries=0) as plain:
+            created = measure_client(plain, result.append)
             asked = {"model": "small-1", "contexts": CONTEXTS}
-            said = await made.chat.completions.create(messages=MESSAGES, **asked)
-            assert said.choices[0].message.content == ANSWER
-            stream = await made.chat.completions.create(messages=MESSAGES, stream=True, **asked)
+            text = await created.chat.completions.create(messages=MESSAGES, **asked)
+            assert text.choices[0].message.content == ANSWER
+            stream = await created.chat.completions.create(messages=MESSAGES, stream=True, **asked)
             assert len([piece async for piece in stream]) == 4
-            assert (await made.responses.create(input=MESSAGES, **asked)).output_text == ANSWER
-            async with await made.responses.create(input=QUERY, stream=True, **asked) as events:
+            assert (await created.responses.create(input=MESSAGES, **asked)).output_text == ANSWER
+            async with await created.responses.create(input=QUERY, stream=True, **asked) as events:
                 assert len([event async for event in events]) == 3
 
     asyncio.run(ask())
-    assert len(found) == 4
-    for trace in found:
+    assert len(result) == 4
+    for trace in result:
         whole(trace)
 
 
 def test_an_error_is_raised_and_put_down(client):
     """The caller gets the error of the client, ragfault a trace that failed."""
-    found: list[Trace] = []
-    made = measure_client(client, found.append)
+    result: list[Trace] = []
+    created = measure_client(client, result.append)
     with pytest.raises(openai.NotFoundError):
-        made.chat.completions.create(model="no-such-model", messages=MESSAGES)
-    assert (found[0].query, found[0].answer) == (QUERY, None)
-    assert found[0].error.startswith("NotFoundError")
+        created.chat.completions.create(model="no-such-model", messages=MESSAGES)
+    assert (result[0].query, result[0].answer) == (QUERY, None)
+    assert result[0].error.startswith("NotFoundError")
 
 
 def test_the_client_it_was_made_of_is_as_it_was(client):
     """Only the copy is measured."""
-    found: list[Trace] = []
-    measure_client(client, found.append)
+    result: list[Trace] = []
+    measure_client(client, result.append)
     client.chat.completions.create(model="small-1", messages=MESSAGES)
-    assert not found
+    assert not result
 
 
 def test_contexts_are_found_where_none_are_named(client):
     """A function finds them by the query; one that fails harms nobody."""
-    found: list[Trace] = []
-    made = measure_client(client, found.append, contexts=lambda query: CONTEXTS if query == QUERY else [])
-    made.chat.completions.create(model="small-1", messages=[{"role": "user", "content": "…"}], query=QUERY)
-    whole(found[0])
-    broken = measure_client(client, found.append, contexts=lambda query: 1 / 0)
+    result: list[Trace] = []
+    created = measure_client(client, result.append, contexts=lambda query: CONTEXTS if query == QUERY else [])
+    created.chat.completions.create(model="small-1", messages=[{"role": "user", "content": "…"}], query=QUERY)
+    whole(result[0])
+    broken = measure_client(client, result.append, contexts=lambda query: 1 / 0)
     with pytest.warns(RuntimeWarning, match="division by zero"):
         assert broken.chat.completions.create(model="small-1", messages=MESSAGES).choices
-    assert found[1].chunks is None
+    assert result[1].chunks is None
 
 
 def test_one_response_is_scored_at_once(client):
     """Whatever endpoint it came from, by its text."""
-    said = client.chat.completions.create(model="small-1", messages=MESSAGES)
-    outcome = score_completion(said, QUERY, CONTEXTS, judge="lexical", metrics=["groundedness"])
+    text = client.chat.completions.create(model="small-1", messages=MESSAGES)
+    outcome = score_completion(text, QUERY, CONTEXTS, judge="lexical", metrics=["groundedness"])
     assert (outcome.values, outcome.trace.model) == ({"groundedness": 1.0}, "small-1")
     assert outcome.trace.tokens == TokenCounts(prompt=21, completion=8)
     with pytest.raises(UsageError, match="holds no text"):

@@ -25,9 +25,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs: all claims supported, 30 of 200 not, and four traces alone."""
     folder = tmp_path_factory.mktemp("runs")
     for name, claims in (("good", "s" * 200), ("bad", "s" * 170 + "u" * 30), ("few", "usss")):
-        made = [pair(f"t{at}", "h", claim) for at, claim in enumerate(claims)]
+        created = [pair(f"t{at}", "h", claim) for at, claim in enumerate(claims)]
         (folder / "made" / name).mkdir(parents=True)
-        ran(folder / "made" / name, made, ["groundedness", "answer_relevance"]).path.rename(folder / name)
+        ran(folder / "made" / name, created, ["groundedness", "answer_relevance"]).path.rename(folder / name)
     return folder
 
 
@@ -53,15 +53,15 @@ def properties(path: Path) -> dict[str, dict[str, str]]:
     """The properties of each test of a JUnit file."""
     cases = ElementTree.parse(path).iter("testcase")
     return {
-        case.get("name"): {each.get("name"): each.get("value") for each in case.iter("property")}
+        case.get("name"): {item.get("name"): item.get("value") for item in case.iter("property")}
         for case in cases
     }
 
 
 def test_the_plugin_is_declared():
     """The package names the plugin where pytest looks for it."""
-    made = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
-    assert made["pytest11"] == {"ragfault": "ragfault.integrations.pytest"}
+    created = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    assert created["pytest11"] == {"ragfault": "ragfault.integrations.pytest"}
 
 
 def test_the_plugin_loads_nothing_heavy():
@@ -72,10 +72,10 @@ def test_the_plugin_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-BARS = """
-@pytest.mark.parametrize("bar", ["groundedness>=0.85", "groundedness>=0.999", "groundedness<0.5"])
-def test_bar(ragfault, bar):
-    ragfault.assert_bars(RUNS + "/good", bar)
+THRESHOLD_TESTS = """
+@pytest.mark.parametrize("threshold", ["groundedness>=0.85", "groundedness>=0.999", "groundedness<0.5"])
+def test_threshold(ragfault, threshold):
+    ragfault.assert_thresholds(RUNS + "/good", threshold)
 """
 
 
@@ -87,9 +87,9 @@ def test_bar(ragfault, bar):
         (("--ragfault-unsure=pass",), {"passed": 2, "failed": 1}),
     ],
 )
-def test_a_bar_passes_fails_or_is_unsure(session, options, outcomes):
+def test_a_threshold_passes_fails_or_is_unsure(session, options, outcomes):
     """What fails fails with the gate's text; what cannot be told fails, skips or passes, as was asked for."""
-    result = session(BARS, *options)
+    result = session(THRESHOLD_TESTS, *options)
     result.assert_outcomes(**outcomes)
     text = result.stdout.str()
     assert "the whole interval misses the threshold" in text
@@ -102,7 +102,7 @@ def test_worse(ragfault):
 
 def test_within(ragfault):
     found = ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", max_drop=0.2)
-    assert found.guarded.pairs == 200
+    assert found.regression.pairs == 200
 
 def test_margin(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", margins={"groundedness": 0.2})
@@ -126,11 +126,11 @@ def test_a_drop_fails_with_the_change_and_the_traces(session, runs, pytester):
     text = " ".join(result.stdout.str().replace("E  ", "").split())
     assert "fail groundedness>=baseline-0.02 mean 1.000 → 0.850, −0.150 [" in text
     assert "most on t170 (1.000 → 0.000)" in text
-    kept = properties(pytester.path / "junit.xml")
-    assert kept["test_worse"]["ragfault result"] == "fail"
-    assert kept["test_worse"]["ragfault baseline"] == "good"
-    assert kept["test_within"]["ragfault groundedness>=baseline-0.2"].startswith("pass: mean 1.000 → 0.850")
-    assert kept["test_unsure"]["ragfault result"] == "cannot tell"
+    retained = properties(pytester.path / "junit.xml")
+    assert retained["test_worse"]["ragfault result"] == "fail"
+    assert retained["test_worse"]["ragfault baseline"] == "good"
+    assert retained["test_within"]["ragfault groundedness>=baseline-0.2"].startswith("pass: mean 1.000 → 0.850")
+    assert retained["test_unsure"]["ragfault result"] == "cannot tell"
 
 
 def test_without_a_baseline_a_test_is_skipped(session, runs):
@@ -148,17 +148,17 @@ def test_without_a_baseline_a_test_is_skipped(session, runs):
 MARKED = """
 ASKED = {"evaluate": {"metrics": ["groundedness", "error"]}}
 
-@pytest.mark.ragfault("traces.jsonl", bars=["groundedness>=0.2", "error<=0.5"], **ASKED)
-def test_bars(): ...
+@pytest.mark.ragfault("traces.jsonl", thresholds=["groundedness>=0.2", "error<=0.5"], **ASKED)
+def test_thresholds(): ...
 
-@pytest.mark.ragfault(traces="traces.jsonl", bars="groundedness<0.1", baseline=True, **ASKED)
+@pytest.mark.ragfault(traces="traces.jsonl", thresholds="groundedness<0.1", baseline=True, **ASKED)
 def test_fails():
     raise RuntimeError("the body does not run")
 
 @pytest.mark.ragfault("traces.jsonl", baseline=True, max_drop=0.3, metrics=["groundedness"], **ASKED)
 def test_steady(): ...
 
-@pytest.mark.ragfault("traces.jsonl", bars="groundednes>=0.2", **ASKED)
+@pytest.mark.ragfault("traces.jsonl", thresholds="groundednes>=0.2", **ASKED)
 def test_wrong(): ...
 
 def test_fixture(ragfault):
@@ -172,9 +172,9 @@ def test_fixture(ragfault):
 
 
 def test_a_marker_needs_no_body(session, pytester, runs):
-    """Traces are evaluated once for a session, held against bars and baseline, and the run is kept by its name."""
-    made = (pair(f"t{at}", "h", answer=f"Text 0 of t{at}.") for at in range(40))
-    write_traces((trace for trace, _ in made), "traces.jsonl")
+    """Traces are evaluated once for a session, held against thresholds and baseline, and the run is kept by its name."""
+    created = (pair(f"t{at}", "h", answer=f"Text 0 of t{at}.") for at in range(40))
+    write_traces((trace for trace, _ in created), "traces.jsonl")
     result = session(MARKED, "-rs", "--ragfault-out", "kept", "--strict-markers")
     result.assert_outcomes(passed=2, failed=2, skipped=1)
     result.stdout.fnmatch_lines(["*UnknownName: no metric of traces*Did you mean*"])
@@ -188,20 +188,20 @@ def test_a_marker_needs_no_body(session, pytester, runs):
 def test_reports_are_written(session, pytester):
     """`--ragfault-report` leaves the HTML page of each run and the Markdown of each test, and says where."""
     pytest.importorskip("altair")
-    result = session(BARS, "--ragfault-report", "reports", "--junitxml=junit.xml")
+    result = session(THRESHOLD_TESTS, "--ragfault-report", "reports", "--junitxml=junit.xml")
     names = {path.name for path in (pytester.path / "reports").iterdir()}
     assert "good.html" in names
     assert len([name for name in names if name.endswith(".md")]) == 3
     assert any("good.html" in line for line in result.outlines)
-    kept = properties(pytester.path / "junit.xml")
-    assert all(each["ragfault report"].endswith("good.html") for each in kept.values())
+    retained = properties(pytester.path / "junit.xml")
+    assert all(item["ragfault report"].endswith("good.html") for item in retained.values())
     text = (pytester.path / "reports" / next(name for name in names if "0.999" in name)).read_text("utf-8")
     assert "❔ cannot tell" in text
 
 
 def test_a_passing_test_carries_its_report(session):
     """What passed is a section of the test's report, shown with -rP."""
-    result = session(BARS, "-rP", "-k", "0.85")
+    result = session(THRESHOLD_TESTS, "-rP", "-k", "0.85")
     result.assert_outcomes(passed=1, deselected=2)
     result.stdout.fnmatch_lines(["*Captured ragfault call*", "pass *groundedness>=0.85"])
 
@@ -224,13 +224,13 @@ def test_every_trace_is_a_test(session, runs, pytester):
         "bad": "The mayor lives in a lighthouse.",
     }
     asked = "When does the harbour office open?"
-    made = [Trace(id=name, query=asked, chunks=(chunk,), answer=text) for name, text in answers.items()]
-    write_traces(made, pytester.path / "traces.jsonl")
+    created = [Trace(id=name, query=asked, chunks=(chunk,), answer=text) for name, text in answers.items()]
+    write_traces(created, pytester.path / "traces.jsonl")
     result = session(EACH, "--junitxml=junit.xml", "-rP")
     result.assert_outcomes(passed=1, failed=1, errors=1)
-    kept = properties(pytester.path / "junit.xml")
-    assert kept["test_answer[good]"]["ragfault groundedness"] == "1"
-    assert kept["test_answer[bad]"]["ragfault groundedness"] == "0"
+    retained = properties(pytester.path / "junit.xml")
+    assert retained["test_answer[good]"]["ragfault groundedness"] == "1"
+    assert retained["test_answer[bad]"]["ragfault groundedness"] == "0"
     text = result.stdout.str()
     assert "which traces? Mark the test" in text
     assert f"{asked}\n  groundedness = 0" in text
@@ -241,9 +241,9 @@ def test_a_file_that_is_missing_is_named_with_the_root_folder(session, pytester)
     """Where traces are not found, the report says so and names the folder that paths begin at, without a traceback."""
     for text in (
         '@pytest.mark.ragfault_traces("nowhere.jsonl")\ndef test_each(scored): ...',
-        '@pytest.mark.ragfault("nowhere.jsonl", bars=["error<=0.5"])\ndef test_whole(): ...',
+        '@pytest.mark.ragfault("nowhere.jsonl", thresholds=["error<=0.5"])\ndef test_whole(): ...',
     ):
-        found = session(text).stdout.str()
-        assert "InputError: there is no file" in found
-        assert f"Paths begin at pytest's root folder, {pytester.path}" in found
-        assert "_hookexec" not in found
+        result = session(text).stdout.str()
+        assert "InputError: there is no file" in result
+        assert f"Paths begin at pytest's root folder, {pytester.path}" in result
+        assert "_hookexec" not in result

@@ -1,4 +1,4 @@
-"""Laws of the lenses: what must agree exactly, what agrees in another spelling, and what a wrong lens is told."""
+"""Laws of the domain profiles: what must agree exactly, what agrees in another spelling, and what a wrong profile is told."""
 
 from __future__ import annotations
 
@@ -146,32 +146,32 @@ SAID = {
 
 
 def cases(table: dict[str, list[tuple[str, str, bool]]]) -> list[tuple[str, str, str, bool]]:
-    return [(lens, *row) for lens, rows in table.items() for row in rows]
+    return [(profile, *row) for profile, rows in table.items() for row in rows]
 
 
 # --- what agrees -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lens", "query", "text", "agrees"), cases(ABOUT))
-def test_about(lens: str, query: str, text: str, agrees: bool) -> None:
+@pytest.mark.parametrize(("profile", "query", "text", "agrees"), cases(ABOUT))
+def test_about(profile: str, query: str, text: str, agrees: bool) -> None:
     """A passage is refused where it speaks about another thing than the query names, and only there."""
-    reason = explain_query_conflict(load_profile(lens), query, text)
+    reason = explain_query_conflict(load_profile(profile), query, text)
     assert (reason is None) == agrees, reason
 
 
-@pytest.mark.parametrize(("lens", "claim", "text", "agrees"), cases(SAID))
-def test_said(lens: str, claim: str, text: str, agrees: bool) -> None:
+@pytest.mark.parametrize(("profile", "claim", "text", "agrees"), cases(SAID))
+def test_said(profile: str, claim: str, text: str, agrees: bool) -> None:
     """A claim is refused where it names another thing than the passage, and only there."""
-    reason = explain_claim_conflict(load_profile(lens), claim, text)
+    reason = explain_claim_conflict(load_profile(profile), claim, text)
     assert (reason is None) == agrees, reason
 
 
-@pytest.mark.parametrize("lens", PROFILES)
+@pytest.mark.parametrize("profile", PROFILES)
 @given(text=st.text(max_size=200))
-def test_nothing_asked(lens: str, text: str) -> None:
+def test_nothing_asked(profile: str, text: str) -> None:
     """A query and a claim without identifiers are untouched, whatever the passage holds."""
-    assert explain_query_conflict(load_profile(lens), "Who is there, and why?", text) is None
-    assert explain_claim_conflict(load_profile(lens), "They are there by right.", text) is None
+    assert explain_query_conflict(load_profile(profile), "Who is there, and why?", text) is None
+    assert explain_claim_conflict(load_profile(profile), "They are there by right.", text) is None
 
 
 NAMED = {
@@ -206,33 +206,33 @@ NAMED = {
 }
 
 
-@given(data=st.data(), lens=st.sampled_from(DOMAINS))
-def test_all_held(data: st.DataObject, lens: str) -> None:
+@given(data=st.data(), profile=st.sampled_from(DOMAINS))
+def test_all_held(data: st.DataObject, profile: str) -> None:
     """A passage that holds all identifiers of a query or claim is never refused, whatever else it holds."""
-    each = st.sampled_from(NAMED[lens])
-    asked = data.draw(st.lists(each, min_size=1, max_size=4, unique=True))
-    others = data.draw(st.lists(each, max_size=4, unique=True))
-    held = data.draw(st.permutations(list(dict.fromkeys(asked + others))))
-    text = "; ".join(f"It speaks about {one}" for one in held) + "."
-    assert explain_query_conflict(load_profile(lens), f"What about {' and '.join(asked)}?", text) is None
-    assert explain_claim_conflict(load_profile(lens), f"It is about {asked[0]}.", text) is None
+    values = st.sampled_from(NAMED[profile])
+    asked = data.draw(st.lists(values, min_size=1, max_size=4, unique=True))
+    others = data.draw(st.lists(values, max_size=4, unique=True))
+    content = data.draw(st.permutations(list(dict.fromkeys(asked + others))))
+    text = "; ".join(f"It speaks about {item}" for item in content) + "."
+    assert explain_query_conflict(load_profile(profile), f"What about {' and '.join(asked)}?", text) is None
+    assert explain_claim_conflict(load_profile(profile), f"It is about {asked[0]}.", text) is None
 
 
-@pytest.mark.parametrize("lens", DOMAINS)
+@pytest.mark.parametrize("profile", DOMAINS)
 @pytest.mark.parametrize("at", range(7))
-def test_found(lens: str, at: int) -> None:
+def test_found(profile: str, at: int) -> None:
     """Each of these identifiers is found, and agrees with itself."""
-    text = f"It is about {NAMED[lens][at]}."
-    assert extract_mentions(load_profile(lens), text)
-    assert explain_claim_conflict(load_profile(lens), text, text) is None
+    text = f"It is about {NAMED[profile][at]}."
+    assert extract_mentions(load_profile(profile), text)
+    assert explain_claim_conflict(load_profile(profile), text, text) is None
 
 
 # --- over a judge ----------------------------------------------------------------------------------
 
 
-def seen(lens: str | Path, query: str, chunk: str, answer: str) -> Verdicts:
-    """What the lexical judge sees through a lens."""
-    judge = load_judge("lexical", profile=lens)
+def seen(profile: str | Path, query: str, chunk: str, answer: str) -> Verdicts:
+    """What the lexical judge sees through a profile."""
+    judge = load_judge("lexical", profile=profile)
     trace = Trace(id="1", query=query, chunks=(Chunk(id="a", text=chunk),), answer=answer)
     verdicts = judge.observe([trace])[0]
     assert not verdicts.failures
@@ -240,7 +240,7 @@ def seen(lens: str | Path, query: str, chunk: str, answer: str) -> Verdicts:
 
 
 def test_general_changes_nothing(tmp_path: Path) -> None:
-    """The general lens is the judge as it is: the same verdicts and fingerprint on the demo, and no wrapper."""
+    """The general profile is the judge as it is: the same verdicts and fingerprint on the demo, and no wrapper."""
     write_handbook(tmp_path / "handbook")
     plain, through = load_judge("lexical"), load_judge("lexical", profile="general")
     assert plain.fingerprint == through.fingerprint
@@ -250,34 +250,34 @@ def test_general_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_never_raises(tmp_path: Path) -> None:
-    """But for other spellings, no lens makes a chunk more relevant or a claim more probable; it fails on no trace."""
+    """But for other spellings, no profile makes a chunk more relevant or a claim more probable; it fails on no trace."""
     write_handbook(tmp_path / "handbook")
     traces = list(read_traces(tmp_path / "handbook" / "traces-v2.jsonl"))
     plain = load_judge("lexical").observe(traces)
-    for lens in map(load_profile, DOMAINS):
-        judge = load_judge("lexical", profile=lens)
-        for trace, one, other in zip(traces, plain, judge.observe(traces), strict=True):
+    for profile in map(load_profile, DOMAINS):
+        judge = load_judge("lexical", profile=profile)
+        for trace, first, other in zip(traces, plain, judge.observe(traces), strict=True):
             assert not other.failures
-            for chunk, a, b in zip(trace.chunks or (), one.chunk or (), other.chunk or (), strict=True):
+            for chunk, a, b in zip(trace.chunks or (), first.chunk or (), other.chunk or (), strict=True):
                 assert (
                     b.relevance <= a.relevance
-                    or align_spelling(lens, trace.query, [chunk.text]) != trace.query
+                    or align_spelling(profile, trace.query, [chunk.text]) != trace.query
                 )
             texts = [chunk.text for chunk in trace.chunks or ()]
-            for said, seen in zip(one.claim or (), other.claim or (), strict=True):
-                assert (seen.p or 0.0) <= (said.p or 0.0) or align_spelling(
-                    lens, said.claim, texts
-                ) != said.claim
+            for message, seen in zip(first.claim or (), other.claim or (), strict=True):
+                assert (seen.p or 0.0) <= (message.p or 0.0) or align_spelling(
+                    profile, message.claim, texts
+                ) != message.claim
 
 
 def test_chunk() -> None:
     """A chunk about another version has the level "none", with the two versions in the reason."""
-    found = seen(
+    result = seen(
         "technical", "How is Foo 2.4.1 installed?", "Foo 2.4.0 is installed with one command.", "So."
     )
-    assert found.chunk is not None
-    assert found.chunk[0].level == "none"
-    assert found.chunk[0].reason == "the query asks about 2.4.1, the passage speaks about 2.4.0"
+    assert result.chunk is not None
+    assert result.chunk[0].level == "none"
+    assert result.chunk[0].reason == "the query asks about 2.4.1, the passage speaks about 2.4.0"
 
 
 def test_claim() -> None:
@@ -292,7 +292,7 @@ def test_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lens", "query", "chunk", "answer"),
+    ("profile", "query", "chunk", "answer"),
     [
         (
             "medical",
@@ -315,17 +315,17 @@ def test_claim() -> None:
         ),
     ],
 )
-def test_other_spelling(lens: str, query: str, chunk: str, answer: str) -> None:
+def test_other_spelling(profile: str, query: str, chunk: str, answer: str) -> None:
     """The same thing in another spelling supports a claim, and makes a chunk relevant, as in the same spelling."""
-    found = seen(lens, query, chunk, answer)
-    assert found.claim is not None
-    assert found.chunk is not None
-    assert [one.support for one in found.claim] == ["supported"]
+    result = seen(profile, query, chunk, answer)
+    assert result.claim is not None
+    assert result.chunk is not None
+    assert [item.support for item in result.claim] == ["supported"]
     same = load_judge("lexical").observe(
         [Trace(id="1", query=query, chunks=(Chunk(id="a", text=chunk),), answer=answer)]
     )[0]
     assert same.chunk is not None
-    assert found.chunk[0].relevance >= same.chunk[0].relevance
+    assert result.chunk[0].relevance >= same.chunk[0].relevance
 
 
 def test_answer() -> None:
@@ -348,26 +348,26 @@ def test_answer() -> None:
 def test_given_by_the_query() -> None:
     """A value that the query gives need not stand in a chunk: "after six months" is a case, no statement."""
     query, answer = "May I appeal after six months?", "You may appeal after six months."
-    found = seen("legal", query, "You may appeal at any time after the ruling.", answer)
-    assert "6 months" not in str([one.reason for one in found.claim or ()])
+    result = seen("legal", query, "You may appeal at any time after the ruling.", answer)
+    assert "6 months" not in str([item.reason for item in result.claim or ()])
 
 
 def test_levels(tmp_path: Path) -> None:
-    """The levels of relevance and the bars of support are those of the lens."""
+    """The levels of relevance and the bars of support are those of the profile."""
     assert grade_relevance(0.6, RelevanceLevels(high=0.55)) == "high"
     path = tmp_path / "strict.toml"
     path.write_text(
         "[levels]\nhigh = 1.0\nmedium = 1.0\nlow = 1.0\n[support]\nsupported = 1.0\ninferred = 1.0\n"
     )
     chunk = "The office opens at noon on every working day of the week."
-    found = seen(path, "When does the office open?", chunk, "The office opens at noon.")
-    assert found.chunk is not None
-    assert found.chunk[0].level == "none"
-    assert [one.support for one in found.claim or ()] == ["unsupported"]
+    result = seen(path, "When does the office open?", chunk, "The office opens at noon.")
+    assert result.chunk is not None
+    assert result.chunk[0].level == "none"
+    assert [item.support for item in result.claim or ()] == ["unsupported"]
 
 
 def test_port() -> None:
-    """A judge with a lens has the shape of the port, survives pickling, and names lens and digest in a line."""
+    """A judge with a profile has the shape of the port, survives pickling, and names profile and digest in a line."""
     judge = load_judge("lexical", profile="legal")
     assert isinstance(judge, Judge)
     assert (
@@ -382,44 +382,44 @@ def test_port() -> None:
         load_judge("none", profile="legal")
 
 
-# --- lenses of one's own ---------------------------------------------------------------------------
+# --- profiles of the user ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_round_trip(name: str, tmp_path: Path) -> None:
-    """A lens that is printed and saved is the same lens; its patterns are as safe as those of a user must be."""
+    """A profile that is printed and saved is the same profile; its patterns are as safe as those of a user must be."""
     path = tmp_path / f"{name}.toml"
     path.write_text(read_profile(name), encoding="utf-8")
     assert load_profile(path) == load_profile(name) == load_profile(str(path))
 
 
 def test_own(tmp_path: Path) -> None:
-    """A lens of a user's own: a pattern and a name are enough, and the digest is that of its text."""
+    """A profile of a user's own: a pattern and a name are enough, and the digest is that of its text."""
     path = tmp_path / "our parts.toml"
     path.write_text('[[identifier]]\nname = "part"\npattern = \'PN-(?P<id>[0-9]{4})\'\nform = "code"\n')
-    lens = load_profile(path)
-    assert lens.name == "our-parts"
-    assert explain_query_conflict(lens, "What is PN-1234?", "pn-1235 is a bolt.")
-    assert explain_query_conflict(lens, "What is PN-1234?", "pn-1234 is a nut.") is None
-    before = lens.digest
+    profile = load_profile(path)
+    assert profile.name == "our-parts"
+    assert explain_query_conflict(profile, "What is PN-1234?", "pn-1235 is a bolt.")
+    assert explain_query_conflict(profile, "What is PN-1234?", "pn-1234 is a nut.") is None
+    before = profile.digest
     path.write_text(path.read_text() + "# changed\n")
     assert load_profile(path).digest != before
 
 
 def test_prompts(tmp_path: Path) -> None:
-    """A lens may say what a language model is told; every domain does, and a lens that says no more is not plain."""
+    """A profile may say what a language model is told; every domain does, and a profile that says no more is not plain."""
     assert all(load_profile(name).prompts.guidance for name in DOMAINS)
     assert load_profile("general").is_empty
     path = tmp_path / "told.toml"
     path.write_text('[prompts]\nguidance = "Mind the part numbers."\nretrieval = "Grade the chunks."\n')
-    lens = load_profile(path)
-    assert (lens.prompts.guidance, lens.prompts.retrieval) == ("Mind the part numbers.", "Grade the chunks.")
-    assert lens.prompts.generation == ""
-    assert not lens.is_empty
+    profile = load_profile(path)
+    assert (profile.prompts.guidance, profile.prompts.retrieval) == ("Mind the part numbers.", "Grade the chunks.")
+    assert profile.prompts.generation == ""
+    assert not profile.is_empty
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         ("levels = 3", "levels is a table"),
         ("[levels]\nhigh = 2", "high"),
@@ -445,17 +445,17 @@ def test_prompts(tmp_path: Path) -> None:
         ("[levels", "not TOML"),
     ],
 )
-def test_wrong(text: str, told: str, tmp_path: Path) -> None:
-    """A lens that is wrong is refused with its file, the place, and what it should be."""
+def test_wrong(text: str, error: str, tmp_path: Path) -> None:
+    """A profile that is wrong is refused with its file, the place, and what it should be."""
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=error) as caught:
         load_profile(path)
     assert str(path) in str(caught.value)
 
 
 def test_unknown(tmp_path: Path) -> None:
-    """A lens, key or form that does not exist is refused with the nearest that does."""
+    """A profile, key or form that does not exist is refused with the nearest that does."""
     with pytest.raises(UnknownName, match='Did you mean "medical"'):
         load_profile("medicine")
     path = tmp_path / "mine.toml"
@@ -508,8 +508,8 @@ def test_every_form_has_a_reader() -> None:
     assert IDENTIFIER_FORMS.keys() == FORM_PARSERS.keys()
 
 
-def test_an_answer_is_no_surer_than_what_the_lens_lowered() -> None:
-    """What a lens does to a claim is done to the answer as a whole, which the judge judged for itself."""
+def test_an_answer_is_no_surer_than_what_the_profile_lowered() -> None:
+    """What a profile does to a claim is done to the answer as a whole, which the judge judged for itself."""
     text = "Morphine is given by the oral route before surgery. The nurse records it."
     trace = Trace(
         id="1",
@@ -526,16 +526,16 @@ def test_an_answer_is_no_surer_than_what_the_lens_lowered() -> None:
 
 def test_long_texts_are_bounded() -> None:
     """Beyond a length a text is not searched, so that no text costs more than its share."""
-    lens = load_profile("legal")
-    assert isinstance(lens, DomainProfile)
-    assert not extract_mentions(lens, "x " * 60_000 + "Section 12")
+    profile = load_profile("legal")
+    assert isinstance(profile, DomainProfile)
+    assert not extract_mentions(profile, "x " * 60_000 + "Section 12")
 
 
 # --- on the command line ---------------------------------------------------------------------------
 
 
 def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`ragfault profile` lists and prints; the lens of a run is that of the flag, else that of the settings."""
+    """`ragfault profile` lists and prints; the profile of a run is that of the flag, else that of the settings."""
     monkeypatch.chdir(tmp_path)
     assert command(["profile"]) == 0
     assert all(name in capsys.readouterr().out for name in PROFILES[:1])
@@ -554,7 +554,7 @@ def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_library(tmp_path: Path) -> None:
-    """`evaluate` passes the lens on, to a judge by name or by object; where nothing is judged there is none."""
+    """`evaluate` passes the profile on, to a judge by name or by object; where nothing is judged there is none."""
     trace = Trace(id="1", query="Section 12?", chunks=(Chunk(id="a", text="Section 9."),), answer="Yes.")
     by_name = evaluate([trace], tmp_path / "a", profile="legal")
     by_object = evaluate([trace], tmp_path / "b", judge=load_judge(), profile="legal")

@@ -37,14 +37,14 @@ def seen(answer: str, query: str = "When does the ferry to Vell leave?", chunks=
 
 def walk(packed: dict[str, np.ndarray], row: np.ndarray) -> float:
     """The sum of the leaves of one row, node by node."""
-    feature, bar, left, right, value = (
+    feature, threshold, left, right, value = (
         packed[f"claims.{name}"] for name in ("feature", "bar", "left", "right", "value")
     )
     total = 0.0
     for root in packed["claims.roots"]:
         at = root
         while left[at] != at:
-            at = right[at] if row[feature[at]] > bar[at] else left[at]
+            at = right[at] if row[feature[at]] > threshold[at] else left[at]
         total += float(value[at])
     return total
 
@@ -58,8 +58,8 @@ def test_trees_are_walked_to_their_leaves(seed: int):
     """All rows at once give what each row gives when it is led through tree after tree."""
     packed = load_arrays("support.npz")
     rows = np.random.default_rng(seed).normal(1.0, 2.0, (3, len(FEATURE_NAMES) + 1))
-    found = TreeEnsemble.unpack(packed, "claims")(rows)
-    assert found == pytest.approx([walk(packed, row) for row in rows], abs=1e-9)
+    result = TreeEnsemble.unpack(packed, "claims")(rows)
+    assert result == pytest.approx([walk(packed, row) for row in rows], abs=1e-9)
 
 
 def test_the_network_reads_each_claim_by_itself():
@@ -75,12 +75,12 @@ def test_the_network_reads_each_claim_by_itself():
         owner,
     )
     features = rng.random((len(sizes), len(FEATURE_NAMES)))
-    whole = load_support_model().network(states, features)
+    full = load_support_model().network(states, features)
     for number in range(len(sizes)):
         part = owner == number
-        alone = WordStates(*(one[part] for one in states[:3]), claim_numbers=np.zeros(part.sum(), int))
+        alone = WordStates(*(state[part] for state in states[:3]), claim_numbers=np.zeros(part.sum(), int))
         assert load_support_model().network(alone, features[[number]]) == pytest.approx(
-            whole[[number]], abs=1e-4
+            full[[number]], abs=1e-4
         )
 
 
@@ -89,8 +89,8 @@ def test_a_convolution_by_hand():
     from ragfault.judges.embedded.network import _convolve
 
     weight = np.array([[[1.0]], [[10.0]], [[100.0]]], np.float32)  # the word before, the word, the word after
-    found = _convolve(np.array([[1.0], [2.0]], np.float32), np.array([2, 3]), (weight, np.array([-20.0])))
-    assert found.tolist() == [[190.0], [1.0]]
+    result = _convolve(np.array([[1.0], [2.0]], np.float32), np.array([2, 3]), (weight, np.array([-20.0])))
+    assert result.tolist() == [[190.0], [1.0]]
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -226,10 +226,10 @@ def test_unsure_is_a_band_of_probabilities():
 def test_relevance_is_of_one_chunk():
     """What stands in the other chunks changes nothing, nor does their order."""
     query = "Do bicycles cost extra on the ferry?"
-    both = {one.chunk: one.relevance for one in seen("", query).chunk}
+    both = {item.chunk: item.relevance for item in seen("", query).chunk}
     for chunk in CHUNKS:
         assert seen("", query, (chunk,)).chunk[0].relevance == both[chunk.id]
-    assert {one.chunk: one.relevance for one in seen("", query, CHUNKS[::-1]).chunk} == both
+    assert {item.chunk: item.relevance for item in seen("", query, CHUNKS[::-1]).chunk} == both
     assert both["a"] > both["b"]
 
 
@@ -262,15 +262,15 @@ def test_no_text_breaks_it(chunk: str, answer: str, query: str):
         answer, query, (Chunk(id="a", text=chunk), Chunk(id="b", text="The ferry leaves at 07:40."))
     )
     assert verdicts.failures == {}
-    assert all(0 <= one.p <= 1 for one in verdicts.claim)
-    assert all(0 <= one.relevance <= 1 for one in verdicts.chunk)
+    assert all(0 <= item.p <= 1 for item in verdicts.claim)
+    assert all(0 <= item.relevance <= 1 for item in verdicts.chunk)
     assert 0 <= verdicts.answer.grounded <= 1
 
 
 def test_the_ground_is_of_the_passages_alone():
     """Words, runs and vectors are made without a claim; a sentence's vector has length one."""
     ground = PassageArrays(
-        SentenceIndex([Passage(one.id, one.text) for one in CHUNKS]), load_vectors(), load_rarity()
+        SentenceIndex([Passage(chunk.id, chunk.text) for chunk in CHUNKS]), load_vectors(), load_rarity()
     )
     assert np.linalg.norm(ground.sentence_vectors, axis=1) == pytest.approx(
         np.ones(len(ground.sizes)), abs=1e-6
@@ -282,7 +282,7 @@ def test_the_ground_is_of_the_passages_alone():
 def test_asked_at_once_or_one_by_one():
     """What is asked at once is answered as when each group is asked by itself, whatever stands beside it."""
     query = "When does the ferry to Vell leave?"
-    chunks = tuple(Passage(one.id, one.text) for one in CHUNKS)
+    chunks = tuple(Passage(chunk.id, chunk.text) for chunk in CHUNKS)
     record = Passage("r", "{'name': 'Vell Quay', 'WiFi': False, 'hours': {'Monday': '9:0-17:0'}}")
     groups = [
         (["The ferry leaves at 07:40.", "Cats travel free of charge.", "It takes 35 minutes."], chunks),
@@ -296,6 +296,6 @@ def test_asked_at_once_or_one_by_one():
     together = JUDGE.open_session(query)
     together.prefetch(groups)
     for claims, passages in groups:
-        one, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query)))
-        assert [seen.p for seen in one] == pytest.approx([seen.p for seen in alone], abs=1e-6)
-        assert [seen._replace(p=0.0) for seen in one] == [seen._replace(p=0.0) for seen in alone]
+        first, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query)))
+        assert [seen.p for seen in first] == pytest.approx([seen.p for seen in alone], abs=1e-6)
+        assert [seen._replace(p=0.0) for seen in first] == [seen._replace(p=0.0) for seen in alone]

@@ -36,10 +36,10 @@ def judge(sources: str | tuple[str, ...], answer: str, query: str = "What is sai
 
 def claim(sources: str | tuple[str, ...], answer: str) -> ClaimVerdict:
     """The verdict on the only claim of an answer."""
-    found = judge(sources, answer).claim
-    assert found is not None
-    assert len(found) == 1
-    return found[0]
+    result = judge(sources, answer).claim
+    assert result is not None
+    assert len(result) == 1
+    return result[0]
 
 
 # --- claims ----------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_spread() -> None:
         "The Oslo office, opened in 1998, employs 40 people.",
     )
     assert seen.support == "inferred"
-    assert {one.chunk for one in seen.evidence} == {"0", "1"}
+    assert {item.chunk for item in seen.evidence} == {"0", "1"}
 
 
 def test_claims_checkable() -> None:
@@ -140,9 +140,9 @@ def test_claims_checkable() -> None:
         "Sure! Here is a summary:\n## Oslo\n- Oslo is the capital of Norway [1].\n1. It was founded in 1040.\n"
         "The passages do not mention its mayor. Do you want more? I hope this helps!"
     )
-    found = extract_claims(answer)
-    assert [one.text for one in found] == ["Oslo is the capital of Norway [1].", "It was founded in 1040."]
-    assert all(answer[one.start : one.end] == one.text for one in found)
+    result = extract_claims(answer)
+    assert [item.text for item in result] == ["Oslo is the capital of Norway [1].", "It was founded in 1040."]
+    assert all(answer[item.start : item.end] == item.text for item in result)
 
 
 TALK = (
@@ -158,11 +158,11 @@ TALK = (
 @pytest.mark.parametrize("talk", TALK)
 def test_talk(talk: str) -> None:
     """Small talk beside claims claims nothing; where the query or a source is about just that, it does."""
-    said = "The window is 30 days."
-    assert [one.text for one in extract_claims(f"{talk} {said}")] == [said]
-    assert [one.text for one in extract_claims(talk)] in ([talk], [])
-    held = judge((talk, said), f"{talk} {said}").claim
-    assert [one.claim for one in held or ()] in ([talk, said], [said])
+    message = "The window is 30 days."
+    assert [claim.text for claim in extract_claims(f"{talk} {message}")] == [message]
+    assert [claim.text for claim in extract_claims(talk)] in ([talk], [])
+    content = judge((talk, message), f"{talk} {message}").claim
+    assert [item.claim for item in content or ()] in ([talk, message], [message])
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_talk(talk: str) -> None:
 )
 def test_not_talk(invented: str) -> None:
     """Whoever speaks: what names, counts, forbids or tells of other affairs stays a claim."""
-    found = extract_claims(f"The window is 30 days.\n{invented}")
-    assert [one.text for one in found] == ["The window is 30 days.", invented.removeprefix("- ")]
+    result = extract_claims(f"The window is 30 days.\n{invented}")
+    assert [item.text for item in result] == ["The window is 30 days.", invented.removeprefix("- ")]
 
 
 def test_talk_meant() -> None:
     """A truism is a claim where a chunk says it, or where it was asked about."""
-    said = "Patience is a virtue that grows with time."
-    for source, query in ((said, "What is said?"), ("Roses need water.", "Is patience a virtue?")):
-        assert len(judge(source, f"Roses need water. {said}", query).claim or ()) == 2
-    assert len(judge("Roses need water.", f"Roses need water. {said}").claim or ()) == 1
+    message = "Patience is a virtue that grows with time."
+    for source, query in ((message, "What is said?"), ("Roses need water.", "Is patience a virtue?")):
+        assert len(judge(source, f"Roses need water. {message}", query).claim or ()) == 2
+    assert len(judge("Roses need water.", f"Roses need water. {message}").claim or ()) == 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_blind_to_answer() -> None:
     }
     answers = [None, "", "Thirty days.", "Roses, twice a week.", HANDBOOK[0].text]
     seen = JUDGE.observe([Trace(**base, answer=answer) for answer in answers])
-    assert len({(one.chunk, one.missing, one.recall) for one in seen}) == 1
+    assert len({(item.chunk, item.missing, item.recall) for item in seen}) == 1
 
 
 def test_relevance_order() -> None:
@@ -246,7 +246,7 @@ def test_relevance_order() -> None:
         0
     ].chunk
     assert seen is not None
-    assert [one.chunk for one in seen] == [chunk.id for chunk in HANDBOOK]
+    assert [item.chunk for item in seen] == [chunk.id for chunk in HANDBOOK]
     assert seen[0].level == "high"
     assert seen[1].level == "none"
 
@@ -279,11 +279,11 @@ def test_recall() -> None:
     facts = ("Returns are possible within 30 days of purchase", "Gift cards never expire")
     seen = JUDGE.observe([Trace(id="1", query="?", chunks=HANDBOOK, facts=facts)])[0].recall
     assert seen is not None
-    assert [one.covered for one in seen] == [True, False]
+    assert [item.covered for item in seen] == [True, False]
     reference = "Standard shipping costs $12. Express shipping costs $40."
     seen = JUDGE.observe([Trace(id="1", query="?", chunks=HANDBOOK, reference=reference)])[0].recall
     assert seen is not None
-    assert [one.covered for one in seen] == [True, False]
+    assert [item.covered for item in seen] == [True, False]
 
 
 # --- the answer ------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_use() -> None:
     answer = "Goods can be returned within 30 days of purchase."
     seen = JUDGE.observe([Trace(id="1", query="Can I return goods?", chunks=HANDBOOK, answer=answer)])[0].use
     assert seen is not None
-    assert [one.used for one in seen] == [True, False, False]
+    assert [item.used for item in seen] == [True, False, False]
     assert seen[0].overlap > 0.5 > seen[1].overlap
 
 
@@ -313,7 +313,7 @@ def test_citations() -> None:
     trace = Trace(id="1", query="?", chunks=HANDBOOK, answer=answer, citations=citations)
     seen = JUDGE.observe([trace])[0].citation
     assert seen is not None
-    assert [one.supports for one in seen] == [True, False, True, True, False]
+    assert [item.supports for item in seen] == [True, False, True, True, False]
     assert seen[3].claim.startswith("Goods can be returned")
 
 
@@ -323,7 +323,7 @@ def test_facts() -> None:
     answer = "The window is 30 days. A receipt is not required."
     seen = JUDGE.observe([Trace(id="1", query="?", answer=answer, facts=facts)])[0].fact
     assert seen is not None
-    assert [(one.present, one.contradicted) for one in seen] == [(True, False), (False, True), (False, False)]
+    assert [(item.present, item.contradicted) for item in seen] == [(True, False), (False, True), (False, False)]
 
 
 def test_truth() -> None:
@@ -332,7 +332,7 @@ def test_truth() -> None:
     reference = "Oslo, the capital of Norway, was founded in 1040."
     seen = JUDGE.observe([Trace(id="1", query="?", answer=answer, reference=reference)])[0].truth
     assert seen is not None
-    assert [one.status for one in seen] == ["contradicted", "supported", "unknown"]
+    assert [item.status for item in seen] == ["contradicted", "supported", "unknown"]
 
 
 def test_truth_short() -> None:
@@ -340,7 +340,7 @@ def test_truth_short() -> None:
     trace = Trace(
         id="1", query="When was Oslo founded?", answer="Oslo was founded in 1040.", reference="1040"
     )
-    assert [one.status for one in JUDGE.observe([trace])[0].truth or ()] == ["supported"]
+    assert [item.status for item in JUDGE.observe([trace])[0].truth or ()] == ["supported"]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_truth_figure(answer: str, status: str) -> None:
     trace = Trace(
         id="1", query=query, answer=answer, reference="For 60 to 90 m the With dangerous goods is £530.00."
     )
-    assert [one.status for one in JUDGE.observe([trace])[0].truth or ()] == [status]
+    assert [item.status for item in JUDGE.observe([trace])[0].truth or ()] == [status]
 
 
 def test_aspects() -> None:
@@ -367,7 +367,7 @@ def test_aspects() -> None:
     assert split_query(query) == ["When was Oslo founded", "who is its mayor?"]
     seen = judge("Oslo was founded in 1040.", "Oslo was founded in 1040.", query).answer
     assert seen is not None
-    assert [one.answered for one in seen.aspects] == [True, False]
+    assert [aspect.answered for aspect in seen.aspects] == [True, False]
 
 
 def test_terse() -> None:
@@ -388,8 +388,8 @@ def test_wandering() -> None:
     query = "How long can customers return goods?"
     answer = "Customers may return goods within 30 days of purchase."
     plain, detailed, polite, talking, digressing, off = (
-        judge(tuple(chunk.text for chunk in HANDBOOK), said, query).answer
-        for said in (
+        judge(tuple(chunk.text for chunk in HANDBOOK), message, query).answer
+        for message in (
             answer,
             f"{answer} A receipt is required.",
             f"{answer} I hope this helps!",
@@ -437,14 +437,14 @@ def test_port() -> None:
     """Every judge of the registry has the shape of the port, survives pickling, and says what it is in a line."""
     for name in JUDGES:
         try:
-            one = load_judge(name)
+            first = load_judge(name)
         except MissingExtra:
             continue
-        assert isinstance(one, Judge)
-        assert one.offers <= set(VERDICT_KINDS)
-        copy = pickle.loads(pickle.dumps(one))
-        assert copy.fingerprint == one.fingerprint
-        assert "\n" not in one.fingerprint
+        assert isinstance(first, Judge)
+        assert first.offers <= set(VERDICT_KINDS)
+        copy = pickle.loads(pickle.dumps(first))
+        assert copy.fingerprint == first.fingerprint
+        assert "\n" not in first.fingerprint
     assert load_judge("lexical", inferred=0.6).fingerprint != JUDGE.fingerprint
 
 
@@ -518,7 +518,7 @@ def test_huge() -> None:
     answer = "The quick brown fox jumps over the lazy dog. " * 300
     verdicts = judge(text, answer, "fox " * 2000)
     assert verdicts.claim
-    assert max(one.end for seen in verdicts.claim for one in seen.evidence) <= 200_000
+    assert max(item.end for seen in verdicts.claim for item in seen.evidence) <= 200_000
 
 
 SCRAPS = st.text(alphabet="aA1 .\n?!'{}:|[]\"*-$%0not", max_size=60)
@@ -544,13 +544,13 @@ def test_total(query: str, chunks: list[str], answer: str, other: str) -> None:
     )
     seen = JUDGE.observe([trace])[0]
     assert not seen.failures
-    assert all(0 <= one.relevance <= 1 for one in seen.chunk or ())
-    assert all(0 <= one.overlap <= 1 for one in seen.use or ())
-    for one in seen.claim or ():
-        assert answer[one.start : one.end] == one.claim
-        assert one.p is not None
-        assert 0 <= one.p <= 1
-        assert all(0 <= span.start <= span.end <= len(chunks[int(span.chunk)]) for span in one.evidence)
+    assert all(0 <= item.relevance <= 1 for item in seen.chunk or ())
+    assert all(0 <= item.overlap <= 1 for item in seen.use or ())
+    for first in seen.claim or ():
+        assert answer[first.start : first.end] == first.claim
+        assert first.p is not None
+        assert 0 <= first.p <= 1
+        assert all(0 <= span.start <= span.end <= len(chunks[int(span.chunk)]) for span in first.evidence)
     assert seen.truth is not None
     assert seen.claim is None or len(seen.truth) == len(seen.claim)
     assert seen.similarity is not None

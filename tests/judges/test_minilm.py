@@ -59,9 +59,9 @@ def p(claim: str) -> float:
 
 def test_evidence_is_of_the_trace():
     """Evidence is of the trace's own sentences, in their order, each once, and not too long."""
-    for one in load_handbook().traces["v2"]:
-        index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in one.chunks or ()])
-        for claim in extract_claims(one.answer or ""):
+    for first in load_handbook().traces["v2"]:
+        index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in first.chunks or ()])
+        for claim in extract_claims(first.answer or ""):
             chosen = select_evidence(parse_statement(strip_marks(claim.text), load_rarity()), index)
             assert list(chosen) == sorted(set(chosen))
             assert all(0 <= place < len(index.sentences) for place in chosen)
@@ -94,14 +94,14 @@ def test_probability():
     spoken = [load_calibration().predict_relevance(level, 0.5) for level in levels]
     assert spoken == sorted(spoken)
     for shape in TEXT_TYPES:
-        held = load_calibration().predict_support(odds, shape).tolist()
-        whole = [
+        content = load_calibration().predict_support(odds, shape).tolist()
+        full = [
             load_calibration().predict_groundedness(level, odds[[at]], shape)
             for at, level in enumerate(levels)
         ]
-        assert held == sorted(held, reverse=True)
-        assert whole == sorted(whole, reverse=True)
-        assert all(0 <= value <= 1 for value in held + whole + spoken)
+        assert content == sorted(content, reverse=True)
+        assert full == sorted(full, reverse=True)
+        assert all(0 <= value <= 1 for value in content + full + spoken)
 
 
 def test_doubtful():
@@ -127,7 +127,7 @@ def test_missing_extra():
         "except Exception as error: print(type(error).__name__, error)\n"
     )
 
-    def told(*gone: str) -> str:
+    def reported(*gone: str) -> str:
         return subprocess.run(
             [sys.executable, "-c", hide, *gone],
             check=True,
@@ -136,10 +136,10 @@ def test_missing_extra():
             env={"HF_HOME": "/nowhere", "PATH": "/usr/bin:/bin"},
         ).stdout
 
-    assert told("onnxruntime").startswith("MissingExtra")
-    assert "pip install 'ragfault[nli]'" in told("onnxruntime")
+    assert reported("onnxruntime").startswith("MissingExtra")
+    assert "pip install 'ragfault[nli]'" in reported("onnxruntime")
     if THERE:
-        assert INSTALL_COMMAND in told(WEIGHTS_PACKAGE)
+        assert INSTALL_COMMAND in reported(WEIGHTS_PACKAGE)
 
 
 def test_missing_extra_survives_pickling():
@@ -175,10 +175,10 @@ def test_pieces_fit_and_lose_nothing():
     """Texts are put together to stretches that fit; one that is too long is cut, and no word is lost."""
     split = load_tokenizer(locate_weights())
     texts = ["one two three", "four", " ".join(["five"] * 11), "six"]
-    found = pack_texts(split, texts, 5)
-    assert " ".join(found).split() == " ".join(texts).split()
-    assert all(len(split.encode(text, add_special_tokens=False).ids) <= 5 for text in found)
-    assert found[0] == "one two three four"
+    result = pack_texts(split, texts, 5)
+    assert " ".join(result).split() == " ".join(texts).split()
+    assert all(len(split.encode(text, add_special_tokens=False).ids) <= 5 for text in result)
+    assert result[0] == "one two three four"
 
 
 # --- the model -------------------------------------------------------------------------------------
@@ -206,8 +206,8 @@ def test_exact_checks_stand():
         [trace("The harbour office opens at 9:15 on weekdays. Dogs are allowed on the beach in summer.")]
     )[0]
     assert seen.claim is not None
-    assert [one.support for one in seen.claim] == ["contradicted", "contradicted"]
-    assert all(one.reason and one.evidence for one in seen.claim)
+    assert [item.support for item in seen.claim] == ["contradicted", "contradicted"]
+    assert all(item.reason and item.evidence for item in seen.claim)
 
 
 @needed
@@ -257,10 +257,10 @@ def test_alone_or_together():
         trace("I do not know.", "c", ()),
         trace("", "d"),
     ]
-    alone = {one.id: judge.observe([one])[0] for one in traces}
-    assert not any(one.failures for one in alone.values())
+    alone = {trace.id: judge.observe([trace])[0] for trace in traces}
+    assert not any(item.failures for item in alone.values())
     for order in permutations(traces):
-        assert [alone[one.id] for one in order] == list(judge.observe(order))
+        assert [alone[item.id] for item in order] == list(judge.observe(order))
 
 
 @needed
@@ -277,13 +277,13 @@ def test_pickled():
         "judge, trace = pickle.loads(sys.stdin.buffer.read())\n"
         "sys.stdout.buffer.write(msgspec.json.encode(judge.observe([trace])))"
     )
-    one = trace("The harbour office opens at 7:30. Cats like fish.")
+    first = trace("The harbour office opens at 7:30. Cats like fish.")
     there = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, input=pickle.dumps((judge, one))
+        [sys.executable, "-c", script], check=True, capture_output=True, input=pickle.dumps((judge, first))
     ).stdout
     import msgspec
 
-    assert there == msgspec.json.encode(judge.observe([one]))
+    assert there == msgspec.json.encode(judge.observe([first]))
 
 
 @needed

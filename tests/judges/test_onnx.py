@@ -99,12 +99,12 @@ def test_two_labels(tmp_path: Path, built: tuple[str, ...], named: tuple[str, ..
     assert (good.support, bad.support, denied.support) == ("supported", "unsupported", "contradicted")
 
 
-@pytest.mark.parametrize(("said", "pad"), [(3, 3), (0, 0), (-1, 0), (None, 0), ("none", 0)])
-def test_the_token_that_fills_up(tmp_path: Path, said: Any, pad: int):
+@pytest.mark.parametrize(("setting", "pad"), [(3, 3), (0, 0), (-1, 0), (None, 0), ("none", 0)])
+def test_the_token_that_fills_up(tmp_path: Path, setting: Any, pad: int):
     """Rows are filled up with the token of the configuration; with the first where it names none that there can be."""
     folder = classifier(tmp_path, NLI)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": said}))
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": setting}))
     assert load_model_config(str(folder)).pad_token == pad
 
 
@@ -113,8 +113,8 @@ def test_room_is_what_a_model_can(tmp_path: Path):
     folder = classifier(tmp_path, NLI)
     config = json.loads((folder / "config.json").read_text())
     for kind, room in (("bert", 130), ("roberta", 128)):
-        told = config | {"max_position_embeddings": 130, "model_type": kind}
-        (folder / "config.json").write_text(json.dumps(told))
+        reported = config | {"max_position_embeddings": 130, "model_type": kind}
+        (folder / "config.json").write_text(json.dumps(reported))
         assert load_model_config(str(folder)).max_tokens == room
 
 
@@ -123,9 +123,9 @@ def test_stretches_of_a_long_text_begin_with_a_sentence_again():
     split = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     split.pre_tokenizer = pre_tokenizers.Whitespace()
     text = " ".join(f"Word {number} is here." for number in range(8))
-    found = [window.text for window in split_windows(split, [Passage("a", text)], 20)]
-    assert found[0].endswith("Word 3 is here.")
-    assert found[1].startswith("Word 3 is here. Word 4")
+    result = [window.text for window in split_windows(split, [Passage("a", text)], 20)]
+    assert result[0].endswith("Word 3 is here.")
+    assert result[1].startswith("Word 3 is here. Word 4")
 
 
 def test_one_number_serves_relevance(tmp_path: Path):
@@ -163,12 +163,12 @@ def test_alone_or_together(tmp_path: Path):
     """The verdict on a trace is the same in any batch and order, and that on a claim beside any others."""
     judge = load_judge(f"onnx:{classifier(tmp_path, NLI)}")
     traces = [trace(text, text) for text in (GOOD, BAD, f"{DENIED} {GOOD}")]
-    alone = {one.id: judge.observe([one])[0] for one in traces}
+    alone = {trace.id: judge.observe([trace])[0] for trace in traces}
     for order in permutations(traces):
-        assert [alone[one.id] for one in order] == list(judge.observe(order))
+        assert [alone[item.id] for item in order] == list(judge.observe(order))
     together = seen(tmp_path, GOOD, BAD, DENIED)
     assert together == [seen(tmp_path, claim)[0] for claim in (GOOD, BAD, DENIED)]
-    assert not any(one.failures for one in alone.values())
+    assert not any(item.failures for item in alone.values())
 
 
 def test_pickled(tmp_path: Path):
@@ -187,9 +187,9 @@ def test_long_passages(tmp_path: Path):
     folder = classifier(tmp_path, NLI, max_position_embeddings=48)
     filler = "Parking costs five an hour. " * 40
     for text in (f"{GOOD} {filler}", f"{filler}{GOOD} {filler}", filler + GOOD):
-        found = scorer(folder).open_session().score_entailment([GOOD, BAD], [Passage("long", text)])
-        assert [one.support for one in found] == ["supported", "unsupported"]
-        span = found[0].evidence[0]
+        result = scorer(folder).open_session().score_entailment([GOOD, BAD], [Passage("long", text)])
+        assert [item.support for item in result] == ["supported", "unsupported"]
+        span = result[0].evidence[0]
         assert text[span.start : span.end].startswith("The harbour office")
 
 
@@ -197,7 +197,7 @@ def test_nothing_to_read(tmp_path: Path):
     """What has no words, and what is held against nothing, is unsupported and no fault."""
     reading = scorer(classifier(tmp_path, NLI)).open_session()
     assert reading.score_entailment([], PASSAGES) == []
-    assert [one.support for one in reading.score_entailment(["…", GOOD], [])] == ["unsupported"] * 2
+    assert [item.support for item in reading.score_entailment(["…", GOOD], [])] == ["unsupported"] * 2
     assert reading.score_entailment(["…"], [Passage("a", " ")])[0].p == 0.0
     assert (
         scorer(reranker(tmp_path / "r")).open_session().score_relevance("When?", [Passage("a", "")])[0].value
@@ -207,11 +207,11 @@ def test_nothing_to_read(tmp_path: Path):
 
 def test_fingerprint(tmp_path: Path):
     """The fingerprint names the model and its content, in one line."""
-    one = load_judge(f"onnx:{classifier(tmp_path / 'one', NLI)}").fingerprint
+    first = load_judge(f"onnx:{classifier(tmp_path / 'one', NLI)}").fingerprint
     two = load_judge(f"onnx:{classifier(tmp_path / 'two', NLI[::-1])}").fingerprint
-    assert one.startswith("onnx/1 model=one digest=")
-    assert "\n" not in one
-    assert one.split("digest=")[1][:8] != two.split("digest=")[1][:8]
+    assert first.startswith("onnx/1 model=one digest=")
+    assert "\n" not in first
+    assert first.split("digest=")[1][:8] != two.split("digest=")[1][:8]
 
 
 # --- where models stand ----------------------------------------------------------------------------
@@ -225,11 +225,11 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def digest(name: str) -> str:
         return load_judge(name).fingerprint.split("digest=")[1][:8]
 
-    found = [digest("onnx:m"), digest("onnx:m/model.onnx")]
+    result = [digest("onnx:m"), digest("onnx:m/model.onnx")]
     (folder / "onnx").mkdir()
     (folder / "model.onnx").rename(folder / "onnx" / "model.onnx")
-    found += [digest(f"onnx:{folder}"), digest("onnx:./m/onnx/model.onnx")]
-    assert len(set(found)) == 1
+    result += [digest(f"onnx:{folder}"), digest("onnx:./m/onnx/model.onnx")]
+    assert len(set(result)) == 1
 
 
 def test_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -238,11 +238,11 @@ def test_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="hf download someone/tiny-nli"):
         load_judge("onnx:someone/tiny-nli")
-    held = tmp_path / "hub" / "models--someone--tiny-nli"
-    classifier(held / "snapshots" / "0a", NLI)
-    (held / "snapshots" / "0b").mkdir()
-    (held / "refs").mkdir()
-    (held / "refs" / "main").write_text("0a")
+    content = tmp_path / "hub" / "models--someone--tiny-nli"
+    classifier(content / "snapshots" / "0a", NLI)
+    (content / "snapshots" / "0b").mkdir()
+    (content / "refs").mkdir()
+    (content / "refs" / "main").write_text("0a")
     assert "model=someone/tiny-nli" in load_judge("onnx:someone/tiny-nli").fingerprint
 
 

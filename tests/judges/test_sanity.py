@@ -236,8 +236,8 @@ def made(name: str) -> Judge:
 @cache
 def seen(name: str, chunks: tuple[str, ...], answer: str) -> Verdicts:
     """The verdicts on an answer that was drawn from a context."""
-    held = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(chunks))
-    trace = Trace(id="1", query="What do the documents say?", chunks=held, answer=answer)
+    content = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(chunks))
+    trace = Trace(id="1", query="What do the documents say?", chunks=content, answer=answer)
     (verdicts,) = made(name).observe([trace])
     assert not verdicts.failures
     return verdicts
@@ -334,10 +334,10 @@ def test_sums_hold_or_are_doubted(name: str, case: Case):
 @each("copied", COPIED)
 def test_copied(name: str, case: Case):
     """An answer that is copied whole from a chunk holds in every claim, with high probability."""
-    found = seen(name, case.chunks, case.true).claim
-    assert found
-    assert all(claim.support in HOLDS for claim in found)
-    assert all(claim.p is not None and claim.p >= 0.7 for claim in found)
+    result = seen(name, case.chunks, case.true).claim
+    assert result
+    assert all(claim.support in HOLDS for claim in result)
+    assert all(claim.p is not None and claim.p >= 0.7 for claim in result)
 
 
 @each("empty", EMPTY)
@@ -352,6 +352,6 @@ def test_empty(name: str, case: Case):
 @each("foreign", FOREIGN)
 def test_foreign(name: str, case: Case):
     """Of an answer in another language than the chunks a judge says that it is unsure."""
-    found = seen(name, case.chunks, case.true).claim
-    assert found
-    assert all(claim.unsure for claim in found)
+    result = seen(name, case.chunks, case.true).claim
+    assert result
+    assert all(claim.unsure for claim in result)

@@ -52,7 +52,7 @@ def crossed(data: Data, inner: Array) -> Array:
 def stacked(data: Data, odds: Array, chosen: Array, at: Array, *, style: bool = False) -> Array:
     """The log-odds of some answers by trees fitted on the chosen ones."""
     rows = whole(data, odds, style=style)
-    bad = np.array([one.bad for one in data.answers])
+    bad = np.array([answer.bad for answer in data.answers])
     trees = boosting.boost(
         rows[chosen], bad[chosen], weights(data)[chosen], ANSWER_ROUNDS, **boosting.ANSWERS
     )
@@ -61,55 +61,55 @@ def stacked(data: Data, odds: Array, chosen: Array, at: Array, *, style: bool = 
 
 def measure(data: Data, odds: Array) -> Array:
     """Print what cross-validation shows, with style and without; return the log-odds of the answers."""
-    fold = np.array([one.fold for one in data.answers])
-    told = {}
+    fold = np.array([answer.fold for answer in data.answers])
+    reported = {}
     for style in (True, False):
-        told[style] = np.zeros(len(fold))
-        for one in range(FOLDS):
-            told[style][fold == one] = stacked(data, odds, fold != one, fold == one, style=style)
-        report(data.answers, told[style], "with style" if style else "without style")
-    return told[False]
+        reported[style] = np.zeros(len(fold))
+        for first in range(FOLDS):
+            reported[style][fold == first] = stacked(data, odds, fold != first, fold == first, style=style)
+        report(data.answers, reported[style], "with style" if style else "without style")
+    return reported[False]
 
 
 def transfer(data: Data, inner: Array, odds: Array) -> None:
     """Each task and set, judged by parts that have seen nothing of it."""
-    kinds = np.array([one.task if one.set == "ragtruth" else one.set for one in data.answers])
-    tasks = np.array([one.task for one in data.answers])
+    kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])
+    tasks = np.array([answer.task for answer in data.answers])
     for kind in np.unique(kinds[kinds != "invented"]):
         other = (kinds != kind) & ~((kinds == "invented") & (tasks == kind))
         mixed = odds.copy()
-        held = kinds == kind
-        at = np.flatnonzero(held[data.owner])
+        content = kinds == kind
+        at = np.flatnonzero(content[data.owner])
         mixed[at] = apply(fit(data, other[data.owner], inner), data, at)
-        told = stacked(data, mixed, other, held)
+        reported = stacked(data, mixed, other, content)
         report(
-            [one for one, inside in zip(data.answers, held, strict=True) if inside],
-            told,
+            [answer for answer, inside in zip(data.answers, content, strict=True) if inside],
+            reported,
             f"{kind}, never seen",
         )
 
 
-def lines(data: Data, odds: Array, told: Array) -> dict[str, Array]:
+def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
     """For each shape slope and intercept of the calibration of claims and of answers."""
-    kinds = np.array([TEXT_TYPES.index(one.shape) for one in data.answers])
-    bad = np.array([one.bad for one in data.answers])
-    real = np.array([one.set != "invented" for one in data.answers])
+    kinds = np.array([TEXT_TYPES.index(answer.shape) for answer in data.answers])
+    bad = np.array([answer.bad for answer in data.answers])
+    real = np.array([answer.set != "invented" for answer in data.answers])
     marks = data.claims.marks
     claims, whole_ = [], []
     for kind in range(len(TEXT_TYPES)):
         inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
         claims.append(calibrate(odds[inside], marks[inside], PRIOR))
-        held = (kinds == kind) & real
-        whole_.append(calibrate(told[held], bad[held], halfway(bad[held])))
+        content = (kinds == kind) & real
+        whole_.append(calibrate(reported[content], bad[content], halfway(bad[content])))
     return {"claim_line": np.array(claims), "answer_line": np.array(whole_)}
 
 
-def write(data: Data, inner: Array, odds: Array, told: Array) -> None:
+def write(data: Data, inner: Array, odds: Array, reported: Array) -> None:
     """Fit on everything and write the weights."""
     every = np.ones(len(data.owner), bool)
     parts = fit(data, every, inner)
     rows = whole(data, odds)
-    bad = np.array([one.bad for one in data.answers])
+    bad = np.array([answer.bad for answer in data.answers])
     trees = boosting.boost(rows, bad, weights(data), ANSWER_ROUNDS, **boosting.ANSWERS)
     seen = np.unique(np.concatenate(data.claims.rows))
     packed = {
@@ -118,7 +118,7 @@ def write(data: Data, inner: Array, odds: Array, told: Array) -> None:
         **{f"claims.{name}": part for name, part in boosting.pack(parts.trees).items()},
         **{f"answers.{name}": part for name, part in boosting.pack(trees).items()},
         **{f"bag.{name}": part for name, part in parts.bag.items()},
-        **lines(data, odds, told),
+        **lines(data, odds, reported),
     }  # fmt: skip
     np.savez_compressed(TARGET, **packed)
     print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes, vectors of {len(load_vectors().rows):,} words")
@@ -137,7 +137,7 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
-    data = arrange([one for one in answers(options.data) if one.seen is not None])
+    data = arrange([answer for answer in answers(options.data) if answer.seen is not None])
     print(f"{len(data.answers):,} answers, {len(data.owner):,} claims", flush=True)
     inner = bag_out(data)
     if options.transfer:
@@ -145,11 +145,11 @@ def main() -> None:
             transfer(data, inner, packed["odds"])
         return
     odds = crossed(data, inner)
-    told = measure(data, odds)
+    reported = measure(data, odds)
     if options.keep:
-        ids = np.array([f"{one.set} {one.id}" for one in data.answers])
-        np.savez_compressed(options.keep, ids=ids, start=data.start, odds=odds, answers=told)
-    write(data, inner, odds, told)
+        ids = np.array([f"{answer.set} {answer.id}" for answer in data.answers])
+        np.savez_compressed(options.keep, ids=ids, start=data.start, odds=odds, answers=reported)
+    write(data, inner, odds, reported)
 
 
 if __name__ == "__main__":

@@ -50,11 +50,11 @@ def pack(model: lightgbm.Booster) -> dict[str, Array]:
         root, deep = add(tree["tree_structure"])
         roots.append(root)
         depth = max(depth, deep)
-    feature, bar, left, right, value = np.array(nodes).T
+    feature, threshold, left, right, value = np.array(nodes).T
     return {
         "roots": np.array(roots, np.int32),
         "feature": feature.astype(np.int16),
-        "bar": bar,
+        "bar": threshold,
         "left": left.astype(np.int32),
         "right": right.astype(np.int32),
         "value": value.astype(np.float32),
@@ -89,5 +89,5 @@ def bagged(table: dict[str, Array], owner: Array, codes: Array, count: int) -> A
     at = np.minimum(np.searchsorted(table["codes"], codes), len(table["codes"]) - 1)
     hit = table["codes"][at] == codes
     summed = np.bincount(owner[hit], table["weights"][at[hit]].astype(float), count)
-    told: Array = summed * float(table["scale"]) + float(table["bias"])
-    return told
+    reported: Array = summed * float(table["scale"]) + float(table["bias"])
+    return reported

@@ -76,29 +76,29 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
 
 def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
     """An answer with a statement of another source before or after it, which nothing here supports."""
-    said = extract_claims(strange["answer"])
+    message = extract_claims(strange["answer"])
     text = (
-        said[zlib.crc32(row["id"].encode()) % len(said)].text if said else "The harbour was closed by then."
+        message[zlib.crc32(row["id"].encode()) % len(message)].text if message else "The harbour was closed by then."
     )
     first = zlib.crc32(text.encode()) % 2
     answer = f"{text} {row['answer']}" if first else f"{row['answer'].rstrip()} {text}"
     shift = len(text) + 1 if first else 0
-    spans = [{"start": one["start"] + shift, "end": one["end"] + shift} for one in row["spans"]]
+    spans = [{"start": item["start"] + shift, "end": item["end"] + shift} for item in row["spans"]]
     own = {"start": 0, "end": len(text)} if first else {"start": len(answer) - len(text), "end": len(answer)}
     return {**row, "answer": answer, "spans": [*spans, own], "label": 1}
 
 
 def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
-    found = extract_claims(row["answer"])
-    texts = [strip_marks(claim.text) for claim in found]
+    result = extract_claims(row["answer"])
+    texts = [strip_marks(claim.text) for claim in result]
     seen = (
         extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
     )
     spans = row.get("spans")
     if spans is None:
-        marks = [row["label"] if len(found) == 1 or not row["label"] else -1] * len(found)
+        marks = [row["label"] if len(result) == 1 or not row["label"] else -1] * len(result)
     else:
-        marks = [int(bool(_within(claim, spans))) for claim in found]
+        marks = [int(bool(_within(claim, spans))) for claim in result]
     return Answer(
         name,
         str(row["id"]),
@@ -113,14 +113,14 @@ def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
         int(row["label"]),
         seen,
         np.array(marks),
-        [_words(claim, _within(claim, spans)) if spans else None for claim in found],
+        [_words(claim, _within(claim, spans)) if spans else None for claim in result],
     )
 
 
 def _within(claim: Claim, spans: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
     """The marked stretches that touch a claim."""
     return [
-        (one["start"], one["end"]) for one in spans if claim.start < one["end"] and one["start"] < claim.end
+        (span["start"], span["end"]) for span in spans if claim.start < span["end"] and span["start"] < claim.end
     ]
 
 
@@ -128,20 +128,20 @@ def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
     """Which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
     if not marked:
         return None
-    told = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)
-    hit = np.zeros(len(told), np.float32)
+    reported = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)
+    hit = np.zeros(len(reported), np.float32)
     for start, end in marked:
         part = split_words(
             normalize_spelling(strip_marks(claim.text[max(0, start - claim.start) : end - claim.start]))
         )
-        if len(part) >= len(told) - 1:
+        if len(part) >= len(reported) - 1:
             hit[:] = 1
             continue
         place = next(
-            (at for at in range(len(told) - len(part) + 1) if told[at : at + len(part)] == part), None
+            (at for at in range(len(reported) - len(part) + 1) if reported[at : at + len(part)] == part), None
         )
         if place is None:
-            hit[[at for at, word in enumerate(told) if word in part]] = 1
+            hit[[at for at, word in enumerate(reported) if word in part]] = 1
         else:
             hit[place : place + len(part)] = 1
     return hit

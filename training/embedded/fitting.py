@@ -52,31 +52,31 @@ class Data(NamedTuple):
     """Their mean and deviation."""
 
 
-def arrange(kept: list[Answer]) -> Data:
+def arrange(retained: list[Answer]) -> Data:
     """Answers as claims in a row."""
-    seen = [one.seen for one in kept if one.seen is not None]
-    sizes = np.array([len(one.features) for one in seen])
+    seen = [item.seen for item in retained if item.seen is not None]
+    sizes = np.array([len(item.features) for item in seen])
     start = np.concatenate([[0], np.cumsum(sizes)])
-    features = np.concatenate([one.features for one in seen])
+    features = np.concatenate([item.features for item in seen])
     scale = features.mean(0), features.std(0) + 1e-6
     lists: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
-    for one, size in zip(seen, sizes, strict=True):
-        cuts = np.searchsorted(one.word_states.claim_numbers, np.arange(1, size))
-        for pieces, part in zip(lists, one.word_states[:3], strict=True):
+    for first, size in zip(seen, sizes, strict=True):
+        cuts = np.searchsorted(first.word_states.claim_numbers, np.arange(1, size))
+        for pieces, part in zip(lists, first.word_states[:3], strict=True):
             pieces.extend(np.split(part.astype(np.float16) if part.ndim > 1 else part, cuts))
     claims = network.Claims(
         *lists, np.clip((features - scale[0]) / scale[1], -4, 4).astype(np.float32),
-        np.concatenate([one.marks for one in kept]), [tokens for one in kept for tokens in one.tokens],
+        np.concatenate([item.marks for item in retained]), [tokens for item in retained for tokens in item.tokens],
     )  # fmt: skip
-    codes = np.concatenate([one.stem_matches[1] * 4 + one.stem_matches[2] for one in seen])
-    owners = np.concatenate([one.stem_matches[0] + at for one, at in zip(seen, start, strict=False)])
-    owner = np.repeat(np.arange(len(kept)), sizes)
+    codes = np.concatenate([item.stem_matches[1] * 4 + item.stem_matches[2] for item in seen])
+    owners = np.concatenate([item.stem_matches[0] + at for item, at in zip(seen, start, strict=False)])
+    owner = np.repeat(np.arange(len(retained)), sizes)
     return Data(
-        kept,
+        retained,
         claims,
         owner,
         start,
-        np.array([one.fold for one in kept])[owner],
+        np.array([item.fold for item in retained])[owner],
         (owners, codes),
         features,
         scale,
@@ -105,26 +105,26 @@ def fit(data: Data, chosen: Array, inner: Array) -> Parts:
 
 def bag_of(data: Data, known: Array) -> dict[str, Array]:
     """A bag fitted on some claims."""
-    held = known[data.bag[0]]
+    content = known[data.bag[0]]
     place = np.cumsum(known) - 1
     return boosting.bag(
-        place[data.bag[0][held]], data.bag[1][held], data.claims.marks[known], int(known.sum())
+        place[data.bag[0][content]], data.bag[1][content], data.claims.marks[known], int(known.sum())
     )
 
 
 def bag_out(data: Data) -> Array:
     """What bags say of claims of folds that they have not seen."""
-    told = np.zeros(len(data.owner))
+    reported = np.zeros(len(data.owner))
     for fold in range(FOLDS):
         table = bag_of(data, (data.fold != fold) & (data.claims.marks >= 0))
-        told[data.fold == fold] = boosting.bagged(table, *data.bag, len(told))[data.fold == fold]
-    return told
+        reported[data.fold == fold] = boosting.bagged(table, *data.bag, len(reported))[data.fold == fold]
+    return reported
 
 
 def apply(parts: Parts, data: Data, at: Array) -> Array:
     """The log-odds that claims are bad: the mean of trees and network."""
-    told = boosting.bagged(parts.bag, *data.bag, len(data.owner))
-    trees = parts.trees.predict(np.c_[data.features, told][at], raw_score=True)
+    reported = boosting.bagged(parts.bag, *data.bag, len(data.owner))
+    trees = parts.trees.predict(np.c_[data.features, reported][at], raw_score=True)
     return (trees + network.predict(parts.network, data.claims.pick(at))) / 2
 
 
@@ -136,7 +136,7 @@ def whole(data: Data, odds: Array, *, style: bool = False) -> Array:
 
 def weights(data: Data) -> Array:
     """How much each answer counts."""
-    return np.where([one.set in {"ragtruth", "invented"} for one in data.answers], 1.0, OTHERS)
+    return np.where([answer.set in {"ragtruth", "invented"} for answer in data.answers], 1.0, OTHERS)
 
 
 def halfway(labels: Array) -> float:

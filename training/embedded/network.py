@@ -56,19 +56,19 @@ class Network(nn.Module):
     def forward(
         self, rows: Tensor, rivals: Tensor, values: Tensor, mask: Tensor, features: Tensor
     ) -> tuple[Tensor, Tensor]:
-        one, two, own = self.shared(self.table[rows]), self.shared(self.table[rivals]), self.own(rows)
+        single, two, own = self.shared(self.table[rows]), self.shared(self.table[rivals]), self.own(rows)
         if self.training:
             own = own * (torch.rand(own.shape[:2]) > 0.15)[..., None]
-        put = functional.dropout(torch.cat([own, one * two, one - two, values], 2), 0.1, self.training)
-        held = torch.relu(self.first((put * mask[..., None]).transpose(1, 2)))
-        held = functional.dropout(held, 0.1, self.training)
-        held = torch.relu(self.second(held * mask[:, None])).transpose(1, 2) * mask[..., None]
-        words = self.word(held).squeeze(2)
+        put = functional.dropout(torch.cat([own, single * two, single - two, values], 2), 0.1, self.training)
+        content = torch.relu(self.first((put * mask[..., None]).transpose(1, 2)))
+        content = functional.dropout(content, 0.1, self.training)
+        content = torch.relu(self.second(content * mask[:, None])).transpose(1, 2) * mask[..., None]
+        words = self.word(content).squeeze(2)
         most = words.masked_fill(mask == 0, -9).max(1, keepdim=True)[0]
-        mean = held.sum(1) / mask.sum(1, keepdim=True)
+        mean = content.sum(1) / mask.sum(1, keepdim=True)
         features = functional.dropout(features, 0.1, self.training)
-        told = torch.relu(self.middle(torch.cat([held.max(1)[0], mean, most, features], 1)))
-        return self.last(functional.dropout(told, 0.2, self.training)).squeeze(1), words
+        reported = torch.relu(self.middle(torch.cat([content.max(1)[0], mean, most, features], 1)))
+        return self.last(functional.dropout(reported, 0.2, self.training)).squeeze(1), words
 
 
 def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
@@ -85,8 +85,8 @@ def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
         known = claims.tokens[i]
         if known is not None:
             marked[row, :size] = known[:size]
-    told = (rows, rivals, values, mask, claims.features[at], marked, claims.marks[at].astype(np.float32))
-    return tuple(torch.tensor(part) for part in told)
+    reported = (rows, rivals, values, mask, claims.features[at], marked, claims.marks[at].astype(np.float32))
+    return tuple(torch.tensor(part) for part in reported)
 
 
 def _batches(claims: Claims, random: np.random.Generator) -> Iterator[tuple[Tensor, ...]]:
@@ -125,9 +125,9 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
             share = min(1, step / total / 0.05) * max(0.02, 1 - step / total)
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * share
-            told, words = network(*put)
+            reported, words = network(*put)
             inside = put[3] > 0
-            loss = loss_of(told, label) + 0.7 * loss_of(words[inside], marked[inside])
+            loss = loss_of(reported, label) + 0.7 * loss_of(words[inside], marked[inside])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -138,12 +138,12 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
 def predict(network: Network, claims: Claims) -> Array:
     """The log-odds that each claim is bad."""
     order = np.argsort([len(rows) for rows in claims.rows], kind="stable")
-    found = np.zeros(len(order))
+    result = np.zeros(len(order))
     with torch.inference_mode():
         for start in range(0, len(order), 256):
             at = order[start : start + 256]
-            found[at] = network(*_batch(claims, at)[:5])[0].numpy()
-    return found
+            result[at] = network(*_batch(claims, at)[:5])[0].numpy()
+    return result
 
 
 def arrays(network: Network, known: Array) -> dict[str, Array]:

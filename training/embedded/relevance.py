@@ -68,14 +68,14 @@ def graded(folder: Path) -> Iterator[Pair]:
 def mined(folder: Path) -> Iterator[Pair]:
     """Pairs of questions and the passages that they were asked of, with others that share words."""
     paragraphs = rows(folder, "squad2_paragraphs")
-    place = {one["pid"]: at for at, one in enumerate(paragraphs)}
-    asked_ = [one for one in rows(folder, "squad2_questions") if one["answerable"]]
+    place = {paragraph["pid"]: at for at, paragraph in enumerate(paragraphs)}
+    asked_ = [row for row in rows(folder, "squad2_questions") if row["answerable"]]
     chosen = random.Random(2).sample(asked_, 1500)
-    yield from beside("squad", [(one["query"], {place[one["gold_pid"]]}, one["gold_pid"]) for one in chosen],
-                      [one["text"] for one in paragraphs], 2)  # fmt: skip
+    yield from beside("squad", [(item["query"], {place[item["gold_pid"]]}, item["gold_pid"]) for item in chosen],
+                      [paragraph["text"] for paragraph in paragraphs], 2)  # fmt: skip
     natural = rows(folder, "clapnq_dev")
-    yield from beside("clapnq", [(one["query"], {at}, one["id"]) for at, one in enumerate(natural)],
-                      [one["contexts"][0] for one in natural], 2)  # fmt: skip
+    yield from beside("clapnq", [(item["query"], {at}, item["id"]) for at, item in enumerate(natural)],
+                      [item["contexts"][0] for item in natural], 2)  # fmt: skip
     texts: list[str] = []
     queries = []
     for source, row in {
@@ -91,10 +91,10 @@ def beside(
 ) -> Iterator[Pair]:
     """Each query with its own passages, and with some of those that are likest to it."""
     chance = random.Random(3)
-    told = TfidfVectorizer(sublinear_tf=True, stop_words="english", ngram_range=(1, 2)).fit(texts)
-    known = told.transform(texts)
+    reported = TfidfVectorizer(sublinear_tf=True, stop_words="english", ngram_range=(1, 2)).fit(texts)
+    known = reported.transform(texts)
     for query, own, source in queries:
-        likest = np.argsort(-(known @ told.transform([query]).T).toarray()[:, 0], kind="stable")
+        likest = np.argsort(-(known @ reported.transform([query]).T).toarray()[:, 0], kind="stable")
         others = [int(at) for at in likest[:30] if at not in own][:12]
         for at in [*sorted(own), *chance.sample(others, count)]:
             yield Pair(name, fold(source), query, texts[at], int(at in own))
@@ -102,26 +102,26 @@ def beside(
 
 def numbers(pairs: Sequence[Pair]) -> Array:
     """What the judge sees of each pair."""
-    table, found = load_vectors(), []
+    table, result = load_vectors(), []
     for pair in pairs:
         reading = LexicalJudge().open_session(pair.query)
         passage = (Passage("passage", pair.passage),)
         ground = PassageArrays(reading.get_index(passage), table, load_rarity())
         question = reading.get_query(pair.query)
-        held = question.total_weight and len(ground.tokens)
-        found.append(
-            compute_relevance_features(question, ground)[0][0] if held else np.zeros(len(FEATURE_NAMES))
+        content = question.total_weight and len(ground.tokens)
+        result.append(
+            compute_relevance_features(question, ground)[0][0] if content else np.zeros(len(FEATURE_NAMES))
         )
-    return np.array(found)
+    return np.array(result)
 
 
 def fit(values: Array, labels: Array, sets: Array) -> LogisticRegression:
     """Fit; each set counts the same, and in each set relevant and other pairs."""
     weight = np.zeros(len(labels))
-    for one in np.unique(sets):
+    for first in np.unique(sets):
         for label in (0, 1):
-            held = (sets == one) & (labels == label)
-            weight[held] = 1 / max(1, held.sum())
+            content = (sets == first) & (labels == label)
+            weight[content] = 1 / max(1, content.sum())
     return LogisticRegression(C=RIDGE, max_iter=1000).fit(
         values, labels, sample_weight=weight / weight.mean()
     )
@@ -130,20 +130,20 @@ def fit(values: Array, labels: Array, sets: Array) -> LogisticRegression:
 def main(folder: Path) -> None:
     """Measure, fit on everything, write."""
     pairs = [*graded(folder), *mined(folder)]
-    values, labels = numbers(pairs), np.array([one.relevant for one in pairs])
-    sets, folds = np.array([one.set for one in pairs]), np.array([one.fold for one in pairs])
+    values, labels = numbers(pairs), np.array([pair.relevant for pair in pairs])
+    sets, folds = np.array([pair.set for pair in pairs]), np.array([pair.fold for pair in pairs])
     mean, deviation = values.mean(0), values.std(0) + 1e-6
     scaled = (values - mean) / deviation
     crossed = np.zeros(len(pairs))
-    for one in range(FOLDS):
-        crossed[folds == one] = fit(
-            scaled[folds != one], labels[folds != one], sets[folds != one]
-        ).decision_function(scaled[folds == one])
-    for one in dict.fromkeys(sets):
-        held = sets == one
-        never = fit(scaled[~held], labels[~held], sets[~held]).decision_function(scaled[held])
-        print(f"{one:10} n {held.sum():6,}  AUROC {auroc(crossed[held], labels[held]):.3f}  "
-              f"never seen {auroc(never, labels[held]):.3f}")  # fmt: skip
+    for first in range(FOLDS):
+        crossed[folds == first] = fit(
+            scaled[folds != first], labels[folds != first], sets[folds != first]
+        ).decision_function(scaled[folds == first])
+    for first in dict.fromkeys(sets):
+        content = sets == first
+        never = fit(scaled[~content], labels[~content], sets[~content]).decision_function(scaled[content])
+        print(f"{first:10} n {content.sum():6,}  AUROC {auroc(crossed[content], labels[content]):.3f}  "
+              f"never seen {auroc(never, labels[content]):.3f}")  # fmt: skip
     model = fit(scaled, labels, sets)
     np.savez_compressed(
         TARGET, mean=mean, deviation=deviation, weights=model.coef_[0], bias=model.intercept_[0]

@@ -13,23 +13,23 @@ from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 __all__ = ["report"]
 
 
-def report(answers: Sequence[Answer], told: Array, name: str) -> None:
+def report(answers: Sequence[Answer], reported: Array, name: str) -> None:
     """Print the figures of some answers: RAGTruth as a whole and by task, then the other sets."""
-    bad = np.array([one.bad for one in answers])
-    sets = np.array([one.set for one in answers])
+    bad = np.array([answer.bad for answer in answers])
+    sets = np.array([answer.set for answer in answers])
     print(f"{name}:")
-    for one in dict.fromkeys(sets):
-        held = sets == one
-        _line(one, answers, bad, told, held)
-        tasks = np.array([each.task for each in answers])
-        if one == "ragtruth":
-            for task in dict.fromkeys(tasks[held]):
-                _line(f"  {task}", answers, bad, told, held & (tasks == task))
+    for fromkey in dict.fromkeys(sets):
+        content = sets == fromkey
+        _line(fromkey, answers, bad, reported, content)
+        tasks = np.array([answer.task for answer in answers])
+        if fromkey == "ragtruth":
+            for task in dict.fromkeys(tasks[content]):
+                _line(f"  {task}", answers, bad, reported, content & (tasks == task))
 
 
-def _line(name: str, answers: Sequence[Answer], bad: Array, told: Array, held: Array) -> None:
-    groups = [f"{one.task} {one.model}" for one, inside in zip(answers, held, strict=True) if inside]
-    score, label = told[held], bad[held]
+def _line(name: str, answers: Sequence[Answer], bad: Array, reported: Array, content: Array) -> None:
+    groups = [f"{answer.task} {answer.model}" for answer, inside in zip(answers, content, strict=True) if inside]
+    score, label = reported[content], bad[content]
     inner = auroc_within_groups(score, label, groups)
     f1, balanced = (choose_threshold(score, label, goal) for goal in ("f1", "balanced_accuracy"))
     figures = {
@@ -37,4 +37,4 @@ def _line(name: str, answers: Sequence[Answer], bad: Array, told: Array, held: A
         "best balanced accuracy": balanced and balanced.value,
     }  # fmt: skip
     told_ = "  ".join(f"{key} {value:.3f}" for key, value in figures.items() if value is not None)
-    print(f"  {name:18} n {held.sum():6,}  bad {label.mean():.2f}  {told_}", flush=True)
+    print(f"  {name:18} n {content.sum():6,}  bad {label.mean():.2f}  {told_}", flush=True)

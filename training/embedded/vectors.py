@@ -47,13 +47,13 @@ def texts(value: Any) -> Iterator[str]:
 
 def spellings(folder: Path) -> dict[str, str]:
     """Stem → its most frequent spelling, of the stems that are common enough."""
-    whole: set[str] = set()
+    full: set[str] = set()
     for path in sorted(folder.glob("*.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
-                whole.update(text for text in texts(json.loads(line)) if len(text) > 20)
+                full.update(text for text in texts(json.loads(line)) if len(text) > 20)
     counts: Counter[str] = Counter()
-    for text in whole:
+    for text in full:
         counts.update(WORD_PATTERN.findall(fold_case(text)))
     forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, count in counts.items():
@@ -62,9 +62,9 @@ def spellings(folder: Path) -> dict[str, str]:
         if len(word) > 2 and word.isascii() and word.isalpha():
             forms[stem_word(word)][word] += LEAST
     return {
-        one: min(seen, key=lambda word: (-seen[word], word))
-        for one, seen in sorted(forms.items())
-        if sum(seen.values()) >= LEAST and one.isalpha() and len(one) <= 24 and one not in STOP_WORDS
+        item: min(seen, key=lambda word: (-seen[word], word))
+        for item, seen in sorted(forms.items())
+        if sum(seen.values()) >= LEAST and item.isalpha() and len(item) <= 24 and item not in STOP_WORDS
     }
 
 
@@ -78,19 +78,19 @@ def encode(words: list[str]) -> np.ndarray[Any, Any]:
     pieces = Tokenizer.from_file(str(model() / "tokenizer.json"))
     pieces.no_padding()
     network = AutoModel.from_pretrained(str(model())).eval()
-    found = np.zeros((len(words), 384), np.float32)
+    result = np.zeros((len(words), 384), np.float32)
     with torch.inference_mode():
         for start in range(0, len(words), 256):
-            held = [pieces.encode(word).ids for word in words[start : start + 256]]
-            ids = torch.zeros(len(held), max(map(len, held)), dtype=torch.long)
+            content = [pieces.encode(word).ids for word in words[start : start + 256]]
+            ids = torch.zeros(len(content), max(map(len, content)), dtype=torch.long)
             mask = torch.zeros_like(ids)
-            for row, one in enumerate(held):
-                ids[row, : len(one)] = torch.tensor(one)
-                mask[row, : len(one)] = 1
+            for row, first in enumerate(content):
+                ids[row, : len(first)] = torch.tensor(first)
+                mask[row, : len(first)] = 1
             last = network(input_ids=ids, attention_mask=mask).last_hidden_state
             mean = (last * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-            found[start : start + 256] = mean.numpy()
-    return found
+            result[start : start + 256] = mean.numpy()
+    return result
 
 
 def shrink(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -51,18 +51,18 @@ EVERY = 50
 """A line is printed after so many batches."""
 
 
-def rounds(found: Sequence[Example], split: Tokenizer) -> Iterator[Batch]:
+def rounds(result: Sequence[Example], split: Tokenizer) -> Iterator[Batch]:
     """Batches without end, round after round."""
     random = np.random.default_rng(SEED)
     kinds: defaultdict[str, list[Example]] = defaultdict(list)
-    for one in found:
-        kinds[one.kind].append(one)
+    for first in result:
+        kinds[first.kind].append(first)
     most = {**ROUND, "unmarked": int(PLAIN * len(kinds["marked"]))}
     while True:
         taken = [
-            held[at]
-            for kind, held in kinds.items()
-            for at in random.permutation(len(held))[: most.get(kind, len(held))]
+            content[at]
+            for kind, content in kinds.items()
+            for at in random.permutation(len(content))[: most.get(kind, len(content))]
         ]
         order = random.permutation(len(taken))
         for start in range(0, len(order), SORTED):
@@ -72,15 +72,15 @@ def rounds(found: Sequence[Example], split: Tokenizer) -> Iterator[Batch]:
                 yield batch(part[at * BATCH : (at + 1) * BATCH])
 
 
-def losses(network: Network, one: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def losses(network: Network, first: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """How wrong the network is about pairs, and about tokens."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits, tokens = network(one)
-    pairs = loss_of(logits.gather(1, one.heads[:, None]).squeeze(1), one.labels)
-    known = one.marks >= 0
+        logits, tokens = network(first)
+    pairs = loss_of(logits.gather(1, first.heads[:, None]).squeeze(1), first.labels)
+    known = first.marks >= 0
     if not known.any():
         return pairs, 0 * tokens.sum()
-    return pairs, loss_of(tokens[known], one.marks[known], pos_weight=torch.tensor(MARKED))
+    return pairs, loss_of(tokens[known], first.marks[known], pos_weight=torch.tensor(MARKED))
 
 
 def train(network: Network, batches: Iterator[Batch], share: Callable[[int], float]) -> int:
@@ -90,18 +90,18 @@ def train(network: Network, batches: Iterator[Batch], share: Callable[[int], flo
     optimiser = torch.optim.AdamW([{"params": body}, {"params": heads}], weight_decay=DECAY)
     network.train()
     mean, count, begin = float("nan"), 0, time.monotonic()
-    for number, one in enumerate(batches):
+    for number, first in enumerate(batches):
         done = share(count)
         if done >= 1:
             break
         for group, rate in zip(optimiser.param_groups, (RATE, HEADS), strict=True):
             group["lr"] = rate * min(1.0, done / WARM) * (1.0 - done)
-        pairs, tokens = losses(network, one)
+        pairs, tokens = losses(network, first)
         (pairs + TOKENS * tokens).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
         optimiser.step()
         optimiser.zero_grad()
-        count += len(one.labels)
+        count += len(first.labels)
         mean = pairs.item() if number == 0 else 0.98 * mean + 0.02 * pairs.item()
         if number % EVERY == 0:
             spent = time.monotonic() - begin
@@ -132,11 +132,11 @@ def main() -> None:
     chosen = asked.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    found = list(examples(chosen.data))
-    print(", ".join(f"{count:,} {kind}" for kind, count in Counter(one.kind for one in found).items()))
+    result = list(examples(chosen.data))
+    print(", ".join(f"{count:,} {kind}" for kind, count in Counter(item.kind for item in result).items()))
     folder = locate_weights()
     network = Network(folder)
-    count = train(network, rounds(found, load_tokenizer(folder)), schedule(chosen.minutes, chosen.pairs))
+    count = train(network, rounds(result, load_tokenizer(folder)), schedule(chosen.minutes, chosen.pairs))
     torch.save(state(network), chosen.out)
     print(f"{chosen.out}: {count:,} pairs")
 

@@ -27,46 +27,46 @@ def altered(claim: str, texts: Sequence[str], chance: Random) -> str | None:
     """
     ways: list[Callable[[str, Sequence[str], Random], str | None]] = [number, name, negation, exchange]
     chance.shuffle(ways)
-    made = (way(claim, texts, chance) for way in ways)
-    return next((one for one in made if one is not None), None)
+    created = (way(claim, texts, chance) for way in ways)
+    return next((item for item in created if item is not None), None)
 
 
 def number(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
     """One digit of one number is another."""
-    found = list(NUMBER.finditer(claim))
-    if not found:
+    result = list(NUMBER.finditer(claim))
+    if not result:
         return None
-    start = chance.choice(found).start()
+    start = chance.choice(result).start()
     size = len(NUMBER.match(claim, start)[0])  # type: ignore[index]
     at = chance.choice([at for at in range(start, start + size) if claim[at].isdigit()])
-    return claim[:at] + chance.choice([one for one in "123456789" if one != claim[at]]) + claim[at + 1 :]
+    return claim[:at] + chance.choice([item for item in "123456789" if item != claim[at]]) + claim[at + 1 :]
 
 
 def name(claim: str, texts: Sequence[str], chance: Random) -> str | None:
     """One name is another of the passages."""
-    found = list(NAME.finditer(claim))
-    if not found:
+    result = list(NAME.finditer(claim))
+    if not result:
         return None
-    one = chance.choice(found)
+    first = chance.choice(result)
     known = {other for text in texts for other in NAME.findall(text[:LONGEST])}
-    others = sorted(other for other in known if other not in claim and one[0] not in other)
-    return claim[: one.start()] + chance.choice(others) + claim[one.end() :] if others else None
+    others = sorted(other for other in known if other not in claim and first[0] not in other)
+    return claim[: first.start()] + chance.choice(others) + claim[first.end() :] if others else None
 
 
 def negation(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
     """What is, is not."""
-    found = VERB.search(claim)
-    if found is None or " not" in claim:
+    result = VERB.search(claim)
+    if result is None or " not" in claim:
         return None
-    return f"{claim[: found.end()]} not{claim[found.end() :]}"
+    return f"{claim[: result.end()]} not{claim[result.end() :]}"
 
 
 def exchange(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
     """Two names stand in each other's place."""
-    found = list(NAME.finditer(claim))
-    if len(found) < 2:
+    result = list(NAME.finditer(claim))
+    if len(result) < 2:
         return None
-    one, two = sorted(chance.sample(found, 2), key=lambda each: each.start())
-    if one[0] == two[0]:
+    first, two = sorted(chance.sample(result, 2), key=lambda item: item.start())
+    if first[0] == two[0]:
         return None
-    return claim[: one.start()] + two[0] + claim[one.end() : two.start()] + one[0] + claim[two.end() :]
+    return claim[: first.start()] + two[0] + claim[first.end() : two.start()] + first[0] + claim[two.end() :]

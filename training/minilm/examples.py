@@ -65,12 +65,12 @@ def examples(folder: Path) -> Iterator[Example]:
 
 def relevance(folder: Path) -> Iterator[Example]:
     """Queries with passages; never those of TREC DL 2019, nor those of the development part of WikiQA."""
-    kept = {row["query"] for row in rows(folder, "wikiqa") if row["split"] != "train"}
+    retained = {row["query"] for row in rows(folder, "wikiqa") if row["split"] != "train"}
     for pairs in (graded(folder), mined(folder)):
-        for one in pairs:
-            if one.set == "trec_dl19" or one.fold < RELEVANCE or (one.set == "wikiqa" and one.query in kept):
+        for pair in pairs:
+            if pair.set == "trec_dl19" or pair.fold < RELEVANCE or (pair.set == "wikiqa" and pair.query in retained):
                 continue
-            yield Example("relevance", one.query, (one.passage,), one.relevant)
+            yield Example("relevance", pair.query, (pair.passage,), pair.relevant)
 
 
 def _marked(row: dict[str, Any], index: SentenceIndex, chance: Random) -> Iterator[Example]:
@@ -90,9 +90,9 @@ def _marked(row: dict[str, Any], index: SentenceIndex, chance: Random) -> Iterat
 
 def _judged(row: dict[str, Any], index: SentenceIndex) -> Iterator[Example]:
     """The claims of an answer that people judged as a whole: a bad one tells only where it has one claim."""
-    found = extract_claims(row["answer"])
-    if len(found) == 1 or not row["label"]:
-        for claim in found:
+    result = extract_claims(row["answer"])
+    if len(result) == 1 or not row["label"]:
+        for claim in result:
             text = strip_marks(claim.text)
             yield Example("other", text, _evidence(text, index), int(row["label"]))
 
@@ -107,7 +107,7 @@ def _evidence(text: str, index: SentenceIndex) -> tuple[str, ...]:
 def _within(claim: Claim, spans: list[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
     """The marked stretches of an answer that touch a claim, by its own offsets."""
     return tuple(
-        (max(0, one["start"] - claim.start), min(claim.end, one["end"]) - claim.start)
-        for one in spans
-        if claim.start < one["end"] and one["start"] < claim.end
+        (max(0, span["start"] - claim.start), min(claim.end, span["end"]) - claim.start)
+        for span in spans
+        if claim.start < span["end"] and span["start"] < claim.end
     )

@@ -77,14 +77,14 @@ def encoded(example: Example, split: Tokenizer) -> Row:
     """An example in tokens, cut as at run time; of a long passage the opening is read."""
     asked = example.kind == "relevance"
     room, rest = (MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS) if asked else (MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
-    made = encode_pair(split, example.one, example.others, room, rest)
+    created = encode_pair(split, example.one, example.others, room, rest)
     marks = None
     if example.spans is not None:
         marks = tuple(
             float(any(start < right and left < end for left, right in example.spans))
-            for start, end in made.spans
+            for start, end in created.spans
         )
-    return Row(made, int(asked), example.label, marks)
+    return Row(created, int(asked), example.label, marks)
 
 
 def batch(rows: Sequence[Row]) -> Batch:
@@ -105,8 +105,8 @@ def batch(rows: Sequence[Row]) -> Batch:
 
 def state(network: Network) -> dict[str, Tensor]:
     """The weights under the names that `training/pack.py` reads."""
-    found = {}
+    result = {}
     for name, tensor in network.state_dict().items():
         part, _, rest = name.partition(".")
-        found[f"{KEYS[part]}.{rest}"] = tensor
-    return found
+        result[f"{KEYS[part]}.{rest}"] = tensor
+    return result
