@@ -76,6 +76,7 @@ def test_flush_waits_for_what_was_submitted():
         assert len(result) == 5
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_loses_no_score():
     """What it had is given to another one."""
     result: list[ScoredTrace] = []
@@ -133,6 +134,7 @@ def test_a_sink_that_fails_costs_no_other_score():
     assert background.sink_failures == 1
 
 
+@pytest.mark.long
 def test_nothing_is_lost_when_the_program_ends(tmp_path: Path):
     """A program that ends without closing leaves every score in the file."""
     program = f"""
@@ -288,6 +290,7 @@ def test_a_retriever_of_llamaindex_stays_one():
     assert (chunk.id, chunk.score, chunk.metadata) == ("n1", 0.5, {"page": 3})
 
 
+@pytest.mark.long
 def test_lines_of_scores_can_be_read_again(tmp_path: Path):
     """Each line is a whole outcome."""
     place = tmp_path / "deep" / "scores.jsonl"
@@ -296,6 +299,7 @@ def test_lines_of_scores_can_be_read_again(tmp_path: Path):
     assert msgspec.json.decode(place.read_bytes(), type=ScoredTrace).trace == traces(1)[0]
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_while_nothing_waits_loses_nothing():
     """What comes next goes to another worker, and is not held to be its cause."""
     result: list[ScoredTrace] = []
@@ -345,6 +349,7 @@ def test_a_sink_or_judge_that_leaves_costs_its_own_score_alone():
         assert result == [status, status]
 
 
+@pytest.mark.long
 def test_a_process_that_is_forked_scores_its_own_and_holds_nobody_up(tmp_path: Path):
     """The child begins anew; the parent ends at once though the child lives on."""
     program = f"""

@@ -35,6 +35,7 @@ def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NEEDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NEEDS)
 def test_an_example_runs(name: str, tmp_path: Path):
     """It says the version of each library that it ran against, and scores a wrong answer as wrong."""

@@ -48,6 +48,7 @@ def text(answer: Any) -> str:
     return "\n".join(part.text for part in answer.content)
 
 
+@pytest.mark.long
 def test_an_agent_finds_the_layer_and_the_traces(place: Path):
     """Over the protocol: runs, bisect, worst and explain say what the verbs say, and every tool what it does."""
     reported = {"run": "v2", "traces": ["harbour-13"]}

@@ -73,12 +73,14 @@ def test_the_plugin_loads_nothing_heavy():
 
 
 THRESHOLD_TESTS = """
+@pytest.mark.long
 @pytest.mark.parametrize("threshold", ["groundedness>=0.85", "groundedness>=0.999", "groundedness<0.5"])
 def test_threshold(ragfault, threshold):
     ragfault.assert_thresholds(RUNS + "/good", threshold)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "outcomes"),
     [
@@ -97,28 +99,35 @@ def test_a_threshold_passes_fails_or_is_unsure(session, options, outcomes):
 
 
 DROPS = """
+@pytest.mark.long
 def test_worse(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good")
 
+@pytest.mark.long
 def test_within(ragfault):
     found = ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", max_drop=0.2)
     assert found.regression.pairs == 200
 
+@pytest.mark.long
 def test_margin(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", margins={"groundedness": 0.2})
 
+@pytest.mark.long
 def test_unsure(ragfault):
     ragfault.assert_no_drop(RUNS + "/few", RUNS + "/good", unsure="skip")
 
+@pytest.mark.long
 def test_of_the_option(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", metrics=["answer_relevance"])
 
+@pytest.mark.long
 def test_wrong(ragfault):
     with pytest.raises(Exception, match="Did you mean"):
         ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", metrics=["groundednes"])
 """
 
 
+@pytest.mark.long
 def test_a_drop_fails_with_the_change_and_the_traces(session, runs, pytester):
     """The message holds baseline → candidate, the difference, p and the traces; properties go to JUnit."""
     result = session(DROPS, "--ragfault-baseline", str(runs / "good"), "--junitxml=junit.xml")
@@ -133,6 +142,7 @@ def test_a_drop_fails_with_the_change_and_the_traces(session, runs, pytester):
     assert retained["test_unsure"]["ragfault result"] == "cannot tell"
 
 
+@pytest.mark.long
 def test_without_a_baseline_a_test_is_skipped(session, runs):
     """No option, or a folder that holds no run of that name: skipped, and why; a path that is none fails."""
     text = 'def test_it(ragfault):\n    ragfault.assert_no_drop(RUNS + "/few")'
@@ -148,19 +158,23 @@ def test_without_a_baseline_a_test_is_skipped(session, runs):
 MARKED = """
 ASKED = {"evaluate": {"metrics": ["groundedness", "error"]}}
 
+@pytest.mark.long
 @pytest.mark.ragfault("traces.jsonl", thresholds=["groundedness>=0.2", "error<=0.5"], **ASKED)
 def test_thresholds(): ...
 
+@pytest.mark.long
 @pytest.mark.ragfault(traces="traces.jsonl", thresholds="groundedness<0.1", baseline=True, **ASKED)
 def test_fails():
     raise RuntimeError("the body does not run")
 
+@pytest.mark.long
 @pytest.mark.ragfault("traces.jsonl", baseline=True, max_drop=0.3, metrics=["groundedness"], **ASKED)
 def test_steady(): ...
 
 @pytest.mark.ragfault("traces.jsonl", thresholds="groundednes>=0.2", **ASKED)
 def test_wrong(): ...
 
+@pytest.mark.long
 def test_fixture(ragfault):
     run = ragfault.evaluate("traces.jsonl", **ASKED["evaluate"])
     assert run is ragfault.evaluate(pytest.importorskip("pathlib").Path("traces.jsonl"), **ASKED["evaluate"])
@@ -171,6 +185,7 @@ def test_fixture(ragfault):
 """
 
 
+@pytest.mark.long
 def test_a_marker_needs_no_body(session, pytester, runs):
     """Traces are evaluated once for a session, held against thresholds and baseline, and the run is kept by its name."""
     created = (pair(f"t{at}", "h", answer=f"Text 0 of t{at}.") for at in range(40))
@@ -185,6 +200,7 @@ def test_a_marker_needs_no_body(session, pytester, runs):
     again.stdout.fnmatch_lines(["fail*groundedness<0.1*"])
 
 
+@pytest.mark.long
 def test_reports_are_written(session, pytester):
     """`--ragfault-report` leaves the HTML page of each run and the Markdown of each test, and says where."""
     pytest.importorskip("altair")
@@ -199,6 +215,7 @@ def test_reports_are_written(session, pytester):
     assert "❔ cannot tell" in text
 
 
+@pytest.mark.long
 def test_a_passing_test_carries_its_report(session):
     """What passed is a section of the test's report, shown with -rP."""
     result = session(THRESHOLD_TESTS, "-rP", "-k", "0.85")
@@ -207,15 +224,18 @@ def test_a_passing_test_carries_its_report(session):
 
 
 EACH = """
+@pytest.mark.long
 @pytest.mark.ragfault_traces("traces.jsonl", metrics=["groundedness", "error"])
 def test_answer(scored):
     assert scored.values["groundedness"] >= 0.9
 
+@pytest.mark.long
 def test_unmarked(scored):
     pass
 """
 
 
+@pytest.mark.long
 def test_every_trace_is_a_test(session, runs, pytester):
     """A test of each trace under its id, one evaluation for all; it carries its scores, and what is wrong with it."""
     chunk = Chunk(id="a", text="The harbour office opens at 7:30 on weekdays.")
@@ -237,6 +257,7 @@ def test_every_trace_is_a_test(session, runs, pytester):
     assert "unsupported_claim: " in text
 
 
+@pytest.mark.long
 def test_a_file_that_is_missing_is_named_with_the_root_folder(session, pytester):
     """Where traces are not found, the report says so and names the folder that paths begin at, without a traceback."""
     for text in (

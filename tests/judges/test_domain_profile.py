@@ -166,6 +166,7 @@ def test_said(profile: str, claim: str, text: str, agrees: bool) -> None:
     assert (reason is None) == agrees, reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @given(text=st.text(max_size=200))
 def test_nothing_asked(profile: str, text: str) -> None:
@@ -239,6 +240,7 @@ def seen(profile: str | Path, query: str, chunk: str, answer: str) -> Verdicts:
     return verdicts
 
 
+@pytest.mark.long
 def test_general_changes_nothing(tmp_path: Path) -> None:
     """The general profile is the judge as it is: the same verdicts and fingerprint on the demo, and no wrapper."""
     write_handbook(tmp_path / "handbook")
@@ -249,6 +251,7 @@ def test_general_changes_nothing(tmp_path: Path) -> None:
         assert plain.observe(traces) == through.observe(traces)
 
 
+@pytest.mark.long
 def test_never_raises(tmp_path: Path) -> None:
     """But for other spellings, no profile makes a chunk more relevant or a claim more probable; it fails on no trace."""
     write_handbook(tmp_path / "handbook")
@@ -385,6 +388,7 @@ def test_port() -> None:
 # --- profiles of the user ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROFILES)
 def test_round_trip(name: str, tmp_path: Path) -> None:
     """A profile that is printed and saved is the same profile; its patterns are as safe as those of a user must be."""
@@ -473,6 +477,7 @@ def test_unknown(tmp_path: Path) -> None:
         load_profile(tmp_path / "nowhere.toml")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "pattern", ["(a+)+b", "(a|ab|b)+c", "section ((\\d+)+)+x", "(\\w+\\s?)+!", "(?=(a+)+b)a", ".*.*x"]
 )

@@ -216,6 +216,7 @@ def test_a_claim_in_another_language_is_unsure():
     assert verdicts.answer.grounded == 0.5
 
 
+@pytest.mark.long
 def test_unsure_is_a_band_of_probabilities():
     """Every claim between one third and two thirds is marked, and no other."""
     for verdicts in JUDGE.observe(load_handbook().traces["v2"][:40]):

@@ -470,6 +470,7 @@ def test_independent() -> None:
         assert [alone[trace.id] for trace in order] == JUDGE.observe(order)
 
 
+@pytest.mark.long
 def test_hash_seed() -> None:
     """The verdicts are the same in a process that hashes strings otherwise."""
     script = (

