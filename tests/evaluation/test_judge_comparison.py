@@ -17,8 +17,9 @@ from ragfault.evaluation.agreement import JudgeComparison, compare_judges, compa
 from ragfault.evaluation.agreement.judge_comparison import pair_verdicts
 from ragfault.io.runs import Run
 from ragfault.records import Verdicts
+from ragfault.reports.html.judges import render_judges_html
 from ragfault.reports.terminal.agreement import encode_report
-from ragfault.reports.terminal.judges import render_judges_html, render_judges_terminal
+from ragfault.reports.terminal.judges import render_judges_terminal
 from ran import Pair, Told, pair
 
 

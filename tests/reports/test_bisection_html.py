@@ -20,7 +20,7 @@ from ragfault.analysis import Bisection, bisect, bisect_segments, pair_runs
 from ragfault.errors import OutputError
 from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
-from ragfault.reports.charts import describe_forest_row, draw_forest_plot
+from ragfault.reports.charts.svg import describe_forest_row, draw_forest_plot
 from ragfault.reports.html.bisection import render_bisection_html, write_bisection_html
 
 CHROMIUM = Path("/usr/bin/chromium")

@@ -184,7 +184,7 @@ def test_filters_narrow(chromium: Any, report: Path) -> None:
     """Search, problem, route and the scorecard's own buttons narrow the list; reset brings all back."""
     with Visit(chromium, report) as visit:
         page = visit.page
-        found = page.locator("#found")
+        found = page.locator("#matches")
         page.fill("#search", "SHIP-1 sail")
         assert found.inner_text() == "3 of 14 traces"
         page.click("#clear")
@@ -258,11 +258,11 @@ def test_five_thousand(chromium: Any, tmp_path: Path) -> None:
     run = built(tmp_path / "run", [fair(f"ship-{n}") for n in range(5000)])
     with Visit(chromium, write_run_html(run, tmp_path / "report.html")) as visit:
         page = visit.page
-        assert page.locator("#found").inner_text() == "5,000 traces"
+        assert page.locator("#matches").inner_text() == "5,000 traces"
         assert page.locator(".row").count() < 40
         open_trace(visit, "ship-4987")
         page.fill("#search", "ship-4321")
-        assert page.locator("#found").inner_text() == "1 of 5,000 traces"
+        assert page.locator("#matches").inner_text() == "1 of 5,000 traces"
         took = page.evaluate(
             "(() => { const t = performance.now(); refill(); return performance.now() - t; })()"
         )

@@ -533,9 +533,10 @@ def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_p
     chromium = Path("/usr/bin/chromium")
     if not chromium.exists():
         pytest.skip(f"there is no Chromium at {chromium}")
-    from ragfault.reports.html.tuning import write_tuning_html
+    from ragfault.reports.html.tuning import render_tuning_html
+    from ragfault.reports.output import write_report_file
 
-    place = write_tuning_html(tuned, tmp_path / "tuning.html", force=False)
+    place = write_report_file(tmp_path / "tuning.html", render_tuning_html(tuned))
     requests: list[str] = []
     noise: list[str] = []
     with api.sync_playwright() as playwright:

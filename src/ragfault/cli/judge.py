@@ -125,7 +125,7 @@ def measure(
         if place is not None:
             check_output_path(place, force=force)
     if html is not None:
-        from ragfault.reports.charts import import_altair
+        from ragfault.reports.charts.vega import import_altair
 
         import_altair()
     asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
@@ -185,9 +185,10 @@ def _show_measurement(measurement: Any, out: str | None, html: str | None, force
     if out is not None:
         click.echo(f"written: {write_report_file(out, encode_report(measurement), force=force)}", err=True)
     if html is not None:
-        from ragfault.reports.html.agreement import write_agreement_html
+        from ragfault.reports.html.agreement import render_agreement_html
 
-        click.echo(f"written: {write_agreement_html(measurement, html, force=force)}", err=True)
+        page = write_report_file(html, render_agreement_html(measurement), force=force)
+        click.echo(f"written: {page}", err=True)
 
 
 @judge.command(
@@ -242,9 +243,10 @@ def compare(
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
+    from ragfault.reports.html.judges import render_judges_html
     from ragfault.reports.output import check_output_path, write_report_file
     from ragfault.reports.terminal.agreement import encode_report
-    from ragfault.reports.terminal.judges import render_judges_terminal, write_judges_html
+    from ragfault.reports.terminal.judges import render_judges_terminal
 
     for place in (out, html):
         if place is not None:
@@ -255,7 +257,7 @@ def compare(
     if out is not None:
         click.echo(f"written: {write_report_file(out, encode_report(found), force=force)}", err=True)
     if html is not None:
-        click.echo(f"written: {write_judges_html(found, html, force=force)}", err=True)
+        click.echo(f"written: {write_report_file(html, render_judges_html(found), force=force)}", err=True)
 
 
 def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:

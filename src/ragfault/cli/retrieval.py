@@ -142,7 +142,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 def _write_outputs(result: TuningResult, folder: Path) -> None:
     """The files of what was found; the page is left out, with a word, where nothing can draw its charts."""
     from ragfault.errors import MissingExtra
-    from ragfault.reports.html.tuning import write_tuning_html
+    from ragfault.reports.html.tuning import render_tuning_html
     from ragfault.reports.output import write_report_file
     from ragfault.reports.terminal.tuning import (
         describe_tuning_terms,
@@ -158,7 +158,7 @@ def _write_outputs(result: TuningResult, folder: Path) -> None:
     write_report_file(folder / "tuning.json", encode_tuning(result), force=True)
     write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
     try:
-        write_tuning_html(result, folder / "tuning.html", force=True)
+        write_report_file(folder / "tuning.html", render_tuning_html(result), force=True)
     except MissingExtra as error:
         _print_notice(f"tuning.html is left out: {error}")
 

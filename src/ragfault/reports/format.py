@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from ragfault.analysis import (
     PROBLEM_KINDS,
@@ -16,6 +17,7 @@ from ragfault.analysis import (
     MetricAggregate,
     Scorecard,
 )
+from ragfault.records import Layer
 from ragfault.stats import CorrectedShare, PpiMean
 from ragfault.text.number_format import format_count, format_interval
 
@@ -30,6 +32,16 @@ LAYER_TITLES = {
 TARGET_RESULTS: dict[GateOutcome, str] = {"pass": "met", "fail": "missed", "cannot tell": "cannot tell"}
 """How a target stands, in words."""
 
+LAYER_QUESTIONS: dict[Layer, tuple[str, str]] = {
+    "retrieval": ("Retrieval", "Did the right chunks arrive, in the right order?"),
+    "generation": ("Generation", "Is the answer grounded in the chunks, to the point and complete?"),
+    "crosscut": ("Cross-cut", "Retrieval and generation together, and against the truth."),
+    "operation": ("Operation", "What it costs in time, tokens and failures."),
+}
+
+RESULT_SIGNS = {"pass": ("✓", "met"), "fail": ("✗", "missed"), "cannot tell": ("≈", "cannot tell")}
+"""What an interval says of a target, as a sign and a word."""
+
 NONRANDOM_P = 0.001
 """The p below which labelled traces are said not to be drawn at random."""
 
@@ -37,6 +49,8 @@ CORRECTED_HEADING = "corrected for the judge's error"
 PPI_HEADING = "rectified by labels"
 """The headings of figures that are."""
 
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_BIDI_OVERRIDES = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _ESCAPE_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, strings
@@ -57,6 +71,23 @@ def clean_text(text: str) -> str:
         sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES
     ]
     return " ".join("".join(shown).split())
+
+
+def clean_label(text: str, limit: int = 200) -> str:
+    """Clean a text from outside for one line of a page.
+
+    Control characters and bidirectional overrides become signs of their own, line ends become spaces, and
+    what is longer than `limit` is cut.
+
+    >>> clean_label("fine\\x1b[31m \\u202etxt\\n", 9)
+    'fine␛[31…'
+    """
+    text = " ".join(text[: 4 * limit].split())
+    text = _CONTROL_CHARACTERS.sub(
+        lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text
+    )
+    text = _BIDI_OVERRIDES.sub("\ufffd", text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def clip_text(text: str, limit: int) -> str:
@@ -223,3 +254,33 @@ def select_segment_metrics(card: Scorecard) -> set[str]:
         if item.interval
         and (item.target or item.metric in ("context_relevance", "groundedness", "answer_relevance"))
     }
+
+
+def format_minute(minute: float) -> str:
+    """Format a minute since 1970 as a date and time, UTC.
+
+    >>> format_minute(29_393_700)
+    '2025-11-20 07:00'
+    """
+    return datetime.fromtimestamp(60 * minute, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def format_duration(minutes: int) -> str:
+    """Format a length of time as short as possible.
+
+    >>> format_duration(45), format_duration(90), format_duration(1440), format_duration(4000)
+    ('45 min', '90 min', '24 h', '2.8 d')
+    """
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes / 60:.3g} h" if minutes < 2880 else f"{minutes / 1440:.2g} d"
+
+
+def format_time(text: str) -> str:
+    """Format the ISO time of a run to the minute.
+
+    >>> format_time("2026-02-03T04:05:06Z")
+    '2026-02-03 04:05 UTC'
+    """
+    day, _, clock = clean_label(text, 40).partition("T")
+    return f"{day} {clock[:5]} UTC" if clock else day

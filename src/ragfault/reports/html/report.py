@@ -1,8 +1,8 @@
 """Report of a run as one self-contained HTML page.
 
-The page asks nothing of any network: type is the system's, charts are drawn, traces lie packed inside. Its content
-security policy allows only the one script and the one style sheet it carries, by their hashes. Texts of traces reach
-it escaped, or through the script as text nodes.
+The page fetches nothing: type is the system's, charts are drawn, traces lie packed inside. Its content security
+policy allows only the one script and the one style sheet it carries, by their hashes. Texts of traces reach it
+escaped, or through the script as text nodes.
 """
 
 from __future__ import annotations
@@ -11,80 +11,201 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from markupsafe import Markup
 
-from ragfault import analysis as found
+from ragfault import analysis
 from ragfault.analysis import Findings
-from ragfault.io.runs import Run
-from ragfault.reports.html import overview, sections, trace_browser
-from ragfault.reports.html.elements import Markup, clean_label, tag
-from ragfault.reports.html.page import build_security_policy, fill_template, load_assets
+from ragfault.io.runs import Manifest, Run
+from ragfault.reports.charts import vega
+from ragfault.reports.format import (
+    LAYER_QUESTIONS,
+    RESULT_SIGNS,
+    clean_label,
+    explain_corrections,
+    format_label_gain,
+    format_time,
+    get_correction_heading,
+    list_corrections,
+)
+from ragfault.reports.html import trace_browser
+from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
+from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
+from ragfault.text.number_format import format_count
 
 REPORT_SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
 
+QUALITY_GLYPHS = {"excellent": "◆", "good": "●", "fair": "◐", "poor": "○", "unrated": "–"}
+"""Quality levels as signs, so that color is never the only one."""
+
+MAX_SEGMENTS = 40
+
 
 def write_run_html(run: Run, path: str | Path, force: bool = False) -> Path:
-    """Write the report of a run as one HTML page, whole or not at all.
+    """Write the report of a run as one HTML page and return the path.
 
-    Returns the path. Raises OutputError where something stands there already (unless `force`) or it cannot be written;
-    MissingExtra where the packages that draw the charts are not installed.
+    Raises OutputError where a file exists at the path (unless `force`) or it cannot be written; MissingExtra where
+    the packages that draw the charts are not installed.
     """
     return write_report_file(path, render_run_html(run), force=force)
 
 
 def render_run_html(run: Run, findings: Findings | None = None) -> str:
-    """The report of a run as one HTML page; without `findings`, those of the run with the default targets.
+    """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets.
 
     Raises MissingExtra where the packages that draw the charts are not installed.
     """
-    result = findings or found.analyze(run)
-    traces = trace_browser.build_trace_browser(run, found.diagnose_run(run))
-    style, script = load_assets("page.css"), load_assets(*REPORT_SCRIPTS)
-    return fill_template(
-        load_assets("page.html"),
-        policy=build_security_policy(script, style),
-        title=tag("title", f"{clean_label(result.run, 80)} – ragfault report"),
-        name=tag("bdi", clean_label(result.run, 80)),
-        style=style,
-        script=script,
-        head=overview.build_run_header(result),
-        overview=overview.build_overview(result),
-        layers=sections.build_layer_sections(result, traces.scores),
-        insights=sections.build_insights(result),
-        remedies=sections.build_remedies(result),
-        legend=_encode_script_json(_build_legend(result)),
+    findings = findings or analysis.analyze(run)
+    traces = trace_browser.build_trace_browser(run, analysis.diagnose_run(run))
+    segment_metrics = _select_segment_metrics(findings)
+    corrections = list_corrections(findings.scorecard)
+    return render_page(
+        "report.html",
+        ("page.css",),
+        REPORT_SCRIPTS,
+        name=findings.run,
+        sections=[
+            ("overview", "Overview"),
+            *((layer, title) for layer, (title, _) in LAYER_QUESTIONS.items()),
+            ("insights", "Insights"),
+            ("remedies", "Remedies"),
+            ("traces", "Traces"),
+        ],
+        facts=_list_facts(findings),
+        judge_note=_explain_judge(findings.manifest),
+        findings=findings,
+        target_summary=_summarize_targets(findings),
+        rag_figures=_list_rag_figures(findings),
+        correction_title=get_correction_heading(findings.scorecard),
+        corrections=[(item, item.corrected or item.ppi, text) for item, text in corrections],
+        correction_notes=explain_corrections(findings.scorecard),
+        label_gain=format_label_gain,
+        segment_metrics=segment_metrics,
+        segment_rows=[
+            (card.segment or "(none)", {item.metric: item.interval for item in card.aggregates})
+            for card in findings.segments[:MAX_SEGMENTS]
+        ],
+        metric_values={
+            metric: [value for value in values if value is not None]
+            for metric, values in traces.scores.items()
+        },
+        insights=_draw_insights(findings),
+        QUALITY_GLYPHS=QUALITY_GLYPHS,
+        legend=_encode_script_json(_build_legend(findings)),
         index=trace_browser.pack_bytes(msgspec.json.encode(traces.index)),
-        blocks="\n".join(_build_data_block(number, packed) for number, packed in enumerate(traces.blocks)),
+        blocks=traces.blocks,
     )
 
 
-def _build_legend(result: Findings) -> dict[str, Any]:
-    """What the browser of traces must know of metrics, levels and kinds of problem."""
-    actions: dict[str, str] = {level.name: level.action for level in result.quality}
+def _list_facts(findings: Findings) -> list[tuple[str, str]]:
+    """List the facts about a run: its traces, its judge, and how far to trust it."""
+    manifest = findings.manifest
+    skipped = f" ({manifest.skipped:,} lines skipped)" if manifest.skipped else ""
+    counts = f"{manifest.scored:,} scored, {manifest.undefined:,} undefined, {manifest.failed:,} failed"
+    facts = [
+        ("Traces", f"{manifest.traces:,}{skipped}"),
+        ("Metrics", str(len(manifest.metrics))),
+        ("Scores", counts),
+        ("Created", format_time(manifest.created)),
+        ("Source", clean_label(", ".join(manifest.source), 160) or "not recorded"),
+        ("Judge", clean_label(manifest.judge, 160) or "none"),
+        ("Made by", f"ragfault {clean_label(manifest.ragfault, 40)}"),
+    ]
+    facts += [("Calls", line) for line in describe_judge_usage(findings)]
+    trust = describe_judge_trust(manifest.judge)
+    return [*facts, ("Trust", clean_label(trust, 400))] if trust else facts
+
+
+def _explain_judge(manifest: Manifest) -> str:
+    """Explain what kind of judge it is, and what its verdicts are worth."""
+    compared = "runs of other judges cannot be compared with this one."
+    if not manifest.judge:
+        return "No judge saw these traces: only metrics that need no verdicts have values."
+    if manifest.judge.startswith("lexical"):
+        return (
+            "The lexical judge compares words, numbers and names. It sees neither paraphrase nor reasoning, so read "
+            f"its verdicts on the traces below before you act on a figure; {compared}"
+        )
+    if manifest.judge.startswith("embedded"):
+        return (
+            "The embedded judge was trained on answers that people labelled; how often it agrees with them is known: "
+            "`ragfault judge card`. It can be wrong on any single trace, so read its verdicts below before you act on "
+            f"a figure; {compared}"
+        )
+    return (
+        f"A judge can be wrong. Read its verdicts on the traces below before you act on a figure; {compared}"
+    )
+
+
+def _summarize_targets(findings: Findings) -> str:
+    """Summarize the state of the targets and the alerts in a sentence."""
+    results = [item for item in findings.scorecard.aggregates if item.result is not None]
+    parts = []
+    for result, (_, word) in RESULT_SIGNS.items():
+        names = [item.metric for item in results if item.result == result]
+        if names:
+            listed = "" if result == "pass" else f" ({clean_label(', '.join(names), 120)})"
+            parts.append(f"{len(names)} {word}{listed}")
+    targets = f"Of {len(results)} targets: {', '.join(parts)}." if results else "No metric here has a target."
+    alerts = findings.rag.alerts
+    return f"{targets} {format_count(len(alerts), 'alert')}." if alerts else targets
+
+
+def _list_rag_figures(findings: Findings) -> list[tuple[str, Any, str]]:
+    rag = findings.rag
+    return [
+        ("Average relevance", rag.relevance, "of the chunks of a trace"),
+        ("Context usage rate", rag.usage, "chunks used of chunks provided"),
+        ("Missing-context rate", rag.missing, "traces that lack what they need"),
+        ("Ranking efficiency", rag.ranking, "mean context_ranking"),
+        ("Optimal context hit rate", rag.optimal, "traces with 3 to 5 relevant chunks"),
+    ]
+
+
+def _select_segment_metrics(findings: Findings) -> list[str]:
+    """Select the metrics that are shown by segment: those with a target, and the triad; none for one segment."""
+    if len(findings.segments) < 2:
+        return []
+    known = [item for item in findings.scorecard.aggregates if item.interval]
+    names = [item.metric for item in known if item.target]
+    more = [item.metric for item in known if item.metric in ("answer_relevance", "triad")]
+    return list(dict.fromkeys([*names, *sorted(more)]))
+
+
+def _draw_insights(findings: Findings) -> list[tuple[Any, str, Markup]]:
+    """Draw each insight that has buckets, in a fixed order."""
+    order = list(vega.INSIGHT_PROPERTIES)
+    insights = [insight for insight in findings.insights if insight.buckets]
+    insights.sort(key=lambda insight: order.index(insight.by))
+    titles = map(vega.insight_title, insights)
+    return [
+        (insight, title, vega.render_chart_svg(vega.build_insight_chart(insight), title))
+        for insight, title in zip(insights, titles, strict=True)
+    ]
+
+
+def _build_legend(findings: Findings) -> dict[str, Any]:
+    """Collect what the browser of traces must know of metrics, quality levels and kinds of problem."""
+    actions: dict[str, str] = {level.name: level.action for level in findings.quality}
     return {
-        "metrics": {each.metric: {"better": each.better} for each in result.scorecard.aggregates},
+        "metrics": {item.metric: {"better": item.better} for item in findings.scorecard.aggregates},
         "levels": {
-            name: {"glyph": glyph, "action": actions.get(name, "")}
-            for name, glyph in overview.QUALITY_GLYPHS.items()
+            name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in QUALITY_GLYPHS.items()
         },
         "kinds": {
-            kind: {"title": each.title, "short": kind.replace("_", " "), "remedies": each.steps}
-            for kind, each in found.PROBLEM_KINDS.items()
+            kind: {"title": problem.title, "short": kind.replace("_", " "), "remedies": problem.steps}
+            for kind, problem in analysis.PROBLEM_KINDS.items()
         },
     }
 
 
-def _encode_script_json(value: object) -> str:
-    """JSON that can stand in a script element: it holds no `<`, `>` or `&`, and no line separator.
+def _encode_script_json(value: object) -> Markup:
+    """Encode JSON for a script element: without `<`, `>`, `&` and line separators.
 
-    >>> _encode_script_json("</script>\\u2028")
-    '"\\\\u003c/script\\\\u003e\\\\u2028"'
+    >>> print(_encode_script_json("</script>\\u2028"))
+    "\\u003c/script\\u003e\\u2028"
     """
     text = msgspec.json.encode(value).decode("utf-8")
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
-
-
-def _build_data_block(number: int, packed: str) -> Markup:
-    return Markup(f'<script type="application/gzip" id="block-{number}">{packed}</script>')
+    return Markup(text)

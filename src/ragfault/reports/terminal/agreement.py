@@ -193,14 +193,21 @@ def _build_table(heads: Sequence[str]) -> Table:
     return table
 
 
+def build_figure_rows(measurement: JudgeMeasurement) -> list[list[str]]:
+    """Build the rows of all figures, a column for each kind of unit."""
+    rows = []
+    for figure in measurement.overall.figures:
+        cells = [format_interval(view.figure(figure.name), 3) for view in measurement.views]
+        if cells[0] == "–" and figure.reason:
+            cells[0] = f"– {figure.reason}"
+        rows.append([format_figure_title(figure.name, measurement), *cells])
+    return rows
+
+
 def _build_figure_table(measurement: JudgeMeasurement) -> RenderableType:
-    """All figures, a column for each kind of unit."""
     table = _build_table(["", *(format_view_title(view) for view in measurement.views)])
-    for one in measurement.overall.figures:
-        cells = [format_interval(view.figure(one.name), 3) for view in measurement.views]
-        if cells[0] == "–" and one.reason:
-            cells[0] = f"– {one.reason}"
-        table.add_row(format_figure_title(one.name, measurement), *cells)
+    for row in build_figure_rows(measurement):
+        table.add_row(*row)
     return table
 
 

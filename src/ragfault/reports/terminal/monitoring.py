@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +12,7 @@ from ragfault.analysis.monitoring.alerts import AlertTransition
 from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorMark, MonitorReport, RollingLine
 from ragfault.analysis.monitoring.windows import RollingMean
-from ragfault.reports.format import clean_text, clip_text, join_names
+from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
 from ragfault.reports.terminal.comparison import build_line, indent_line
 from ragfault.reports.terminal.scorecard import render_rich
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
@@ -40,26 +39,6 @@ ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
 
 
 # --- in words ----------------------------------------------------------------------------------------
-
-
-def format_minute(minute: float) -> str:
-    """A minute since 1970 as a date and time, UTC.
-
-    >>> format_minute(29_393_700)
-    '2025-11-20 07:00'
-    """
-    return datetime.fromtimestamp(60 * minute, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def format_duration(minutes: int) -> str:
-    """A length of time as short as it can be.
-
-    >>> format_duration(45), format_duration(90), format_duration(1440), format_duration(4000)
-    ('45 min', '90 min', '24 h', '2.8 d')
-    """
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes / 60:.3g} h" if minutes < 2880 else f"{minutes / 1440:.2g} d"
 
 
 def format_metric_route(metric: str, route: str | None) -> str:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from markupsafe import Markup
 from msgspec.structs import replace
 
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.reports.html.elements import Markup, clean_label, tag
+from ragfault.reports.charts.svg import tag
+from ragfault.reports.format import clean_label
 from ragfault.server.api.traffic_views import TrendPoint
 from ragfault.server.storage import TimelineMark
 from ragfault.text.number_format import format_number

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
-from ragfault.reports.html import elements
+from ragfault.reports.format import clean_label
 from ragfault.server.problem_details import error_status
 from ragfault.server.security import TOKEN_COOKIE
 from ragfault.server.state import ServerState
@@ -106,8 +106,6 @@ def _finalize(value: Any) -> Any:
     """Convert a value for a template: nothing for None, control characters visible, charts unescaped."""
     if value is None:
         return ""
-    if isinstance(value, elements.Markup):
-        return Markup(value)
     return show_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -171,7 +169,7 @@ def _build_environment() -> Environment:
 
 def _format_label(text: str | None, limit: int = 200) -> str:
     """Format a text on one line, truncated; empty for None."""
-    return "" if text is None else elements.clean_label(text, limit)
+    return "" if text is None else clean_label(text, limit)
 
 
 def _format_plain(value: Any) -> str:

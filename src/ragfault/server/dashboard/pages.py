@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from ragfault.errors import UnknownName
+from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.reports.html.bisection import render_bisection_html
-from ragfault.reports.html.elements import LAYER_QUESTIONS
 from ragfault.reports.html.report import render_run_html
 from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run

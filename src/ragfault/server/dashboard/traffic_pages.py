@@ -15,8 +15,8 @@ from ragfault.analysis.scorecard import HEALTH_PARTS
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer
-from ragfault.reports.charts import draw_forest_plot, draw_whisker
-from ragfault.reports.html.elements import LAYER_QUESTIONS
+from ragfault.reports.charts.svg import draw_forest_plot, draw_whisker
+from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.insight_views import MAX_QUERIES, InsightsView, load_drift, load_insights
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint

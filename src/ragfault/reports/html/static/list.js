@@ -69,7 +69,7 @@ function refill() {
   list.inner.style.height = list.shown.length * list.height + "px";
   list.box.scrollTop = 0;
   const all = store.index.ids.length;
-  find("found").textContent =
+  find("matches").textContent =
     list.shown.length === all ? count(all, "trace") : `${list.shown.length.toLocaleString("en")} of ${count(all, "trace")}`;
   find("nothing").hidden = list.shown.length > 0;
   drawRows();

@@ -1,21 +1,13 @@
-"""Charts as SVG that takes its colors from the page: insight charts, histograms, intervals, forest plots.
-
-Insights are Altair charts drawn to SVG by vl-convert when the report is made. The Vega libraries are not put into the
-page: they are 0.9 MB of script, draw only after they are parsed, print badly, and evaluate expressions,
-which the page's content security policy forbids. A drawn SVG costs some kilobytes, shows without a script, and
-follows the light and dark theme because its colours are CSS variables. The tooltips that Vega would give are
-the labels of the marks, shown by a few lines of the page's own script.
-"""
+"""SVG drawings that take their colors from the page: histograms, intervals and forest plots."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from collections.abc import Iterable, Sequence
 
-from ragfault.analysis import ChunkInsight, MetricAggregate, MetricChange
-from ragfault.errors import MissingExtra
+from markupsafe import Markup, escape
+
+from ragfault.analysis import MetricAggregate, MetricChange
 from ragfault.reports.comparison_text import (
     VERDICT_GLYPHS,
     describe_verdict,
@@ -23,124 +15,52 @@ from ragfault.reports.comparison_text import (
     format_metric,
     group_changes,
 )
-from ragfault.reports.html.elements import Markup, build_sign, clean_label, tag
-from ragfault.text.number_format import format_number, format_signed
+from ragfault.reports.format import clean_label
+from ragfault.text.number_format import format_count, format_number, format_signed
 
-if TYPE_CHECKING:
-    from altair import LayerChart
+Node = str | Markup | None | Iterable["Node"]
 
-
-EXTRA_PURPOSE = "the HTML report"
-CHART_FONT = "system-ui, sans-serif"
 HISTOGRAM_BINS = 20
-CHART_PADDING = {"left": 2, "top": 4, "right": 34, "bottom": 4}
-"""Room on the right for figures that a reader's font sets wider than the one they were measured in."""
-
-_ALLOWED_ELEMENTS = frozenset(
-    {"svg", "g", "path", "rect", "line", "text", "tspan", "circle", "defs", "clipPath"}
-)
-_DROPPED_ATTRIBUTES = frozenset(
-    {"style", "class", "id", "role", "aria-label", "aria-roledescription", "href"}
-)
 
 
-def build_insight_chart(insight: ChunkInsight) -> LayerChart:
-    """An insight as an Altair chart: a bar for each bucket's mean, its interval, and its count.
+def tag(name: str, *children: Node, **attributes: str | int | float | bool | None) -> Markup:
+    """Build an element with its children; texts and values of attributes are escaped.
 
-    Raises MissingExtra where Altair is not installed.
+    An underscore in an attribute stands for a dash, one at its end for nothing. True gives an attribute
+    without a value, False and None leave it out.
+
+    >>> tag("p", "1 < 2 ", tag("b", "yes"), class_="sum", data_tip='"')
+    Markup('<p class="sum" data-tip="&#34;">1 &lt; 2 <b>yes</b></p>')
     """
-    alt = import_altair()
-    rows = [
-        {
-            "bucket": clean_label(bucket.label, 40),
-            "mean": bucket.interval.mean,
-            "low": bucket.interval.low,
-            "high": bucket.interval.high,
-            "figure": f"{format_number(bucket.interval.mean)}  n {bucket.interval.n:,}",
-            "tip": (
-                f"{clean_label(bucket.label, 80)}: {format_number(bucket.interval.mean)} "
-                f"[{format_number(bucket.interval.low)}, {format_number(bucket.interval.high)}], "
-                f"{bucket.interval.n:,} chunks of {bucket.traces:,} traces"
-            ),
-        }
-        for bucket in insight.buckets
-    ]
-    colour = "var(--relevance)" if insight.measure == "relevance" else "var(--use)"
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        y=alt.Y("bucket:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, ticks=False, domain=False)),
-        description="tip:N",
-    )
-    end = alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", domain=False, ticks=False)
-    bars = base.mark_bar(color=colour, height={"band": 0.62}).encode(
-        x=alt.X("mean:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=end)
-    )
-    rules = base.mark_rule(color="var(--ink)", strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
-    text = base.mark_text(align="left", color="var(--muted)", x=268, fontSize=11).encode(text="figure:N")
-    layers: LayerChart = (bars + rules + text).properties(width=260, height=alt.Step(26))
-    return layers
+    start = name + "".join(_format_attribute(key, value) for key, value in attributes.items())
+    return Markup(f"<{start}>{join_nodes(children)}</{name}>")
 
 
-def render_chart_svg(drawing: LayerChart, title: str) -> Markup:
-    """An Altair chart as inline SVG, named by `title`, with the figures of its marks as tooltips.
-
-    Raises MissingExtra where vl-convert is not installed.
-    """
-    try:
-        import vl_convert
-    except ImportError:
-        raise MissingExtra(EXTRA_PURPOSE, "report") from None
-    spec = drawing.to_dict() | {
-        "config": _build_chart_theme(),
-        "background": "transparent",
-        "padding": CHART_PADDING,
-    }
-    root = _sanitize_svg(ElementTree.fromstring(vl_convert.vegalite_to_svg(spec)))
-    for size in ("width", "height"):
-        root.attrib.pop(size, None)
-    root.set("role", "img")
-    root.set("aria-label", title)
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
+def join_nodes(node: Node) -> Markup:
+    """Join nodes; texts are escaped."""
+    if node is None:
+        return Markup("")
+    if isinstance(node, Markup):
+        return node
+    if isinstance(node, str):
+        return escape(node)
+    return Markup("".join(join_nodes(each) for each in node))
 
 
-def import_altair() -> Any:
-    """The package that charts are made with; raises MissingExtra where it is not installed."""
-    try:
-        import altair as package
-    except ImportError:
-        raise MissingExtra(EXTRA_PURPOSE, "report") from None
-    return package
+def _format_attribute(key: str, value: str | int | float | bool | None) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if value is None or value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
 
 
-def _build_chart_theme() -> dict[str, Any]:
-    """How charts look: the page's own type and colours."""
-    axis = {"labelColor": "var(--muted)", "gridColor": "var(--line)", "labelFontSize": 11, "labelPadding": 6}
-    return {
-        "font": CHART_FONT,
-        "view": {"stroke": None},
-        "axis": axis,
-        "axisY": {"grid": False, "minExtent": 84},
-    }
-
-
-def _sanitize_svg(node: ElementTree.Element) -> ElementTree.Element:
-    """A drawn element with known parts only; the labels of marks become tooltips."""
-    name = node.tag.rpartition("}")[2]
-    kept = ElementTree.Element(name)
-    kept.text, kept.tail = node.text, node.tail
-    for key, value in node.attrib.items():
-        if key not in _DROPPED_ATTRIBUTES and not key.startswith(("on", "{")):
-            kept.set(key, value)
-    if node.get("aria-roledescription") in ("bar", "rule") and node.get("aria-label"):
-        kept.set("data-tip", node.attrib["aria-label"])
-    kept.extend(_sanitize_svg(child) for child in node if child.tag.rpartition("}")[2] in _ALLOWED_ELEMENTS)
-    return kept
-
-
-# --- small drawings beside figures -----------------------------------------------------------------
+def build_sign(glyph: str, text: str, kind: str) -> Markup:
+    """Build a glyph and a word, tinted by kind; the word repeats what the color shows."""
+    return tag("span", tag("span", glyph, aria_hidden="true"), " ", text, class_=f"sign {kind}")
 
 
 def draw_histogram(values: Sequence[float], low: float | None, high: float | None) -> Markup:
-    """How the values lie, in 20 equal bins from `low` to `high`, or over what there is where these are open.
+    """Draw values in 20 equal bins from `low` to `high`; an open end is the least or greatest value.
 
     >>> draw_histogram([0.1, 0.1, 0.9], 0, 1).count("data-tip")
     20
@@ -153,26 +73,21 @@ def draw_histogram(values: Sequence[float], low: float | None, high: float | Non
     counts = [0] * HISTOGRAM_BINS
     for value in values:
         counts[min(HISTOGRAM_BINS - 1, max(0, math.floor((value - start) / width)))] += 1
-    tallest = max(counts)
-    bars = [
-        _draw_histogram_bin(
-            at,
-            found,
-            tallest,
-            f"{format_number(start + at * width)} to {format_number(start + (at + 1) * width)}",
-        )
-        for at, found in enumerate(counts)
-    ]
-    name = f"distribution from {format_number(start)} to {format_number(end)}"
-    return tag("svg", bars, class_="hist", viewBox="0 0 120 28", role="img", aria_label=name)
+    edges = [start + index * width for index in range(HISTOGRAM_BINS + 1)]
+    return draw_bins(counts, edges, f"distribution from {format_number(start)} to {format_number(end)}")
 
 
-def _draw_histogram_bin(at: int, count: int, tallest: int, where: str) -> Markup:
-    size = round(26 * count / tallest, 2)
-    tall = max(1.5, size) if count else 0
-    shown = tag("rect", x=at * 6 + 0.5, y=27 - tall, width=5, height=tall) if count else None
-    area = tag("rect", class_="area", x=at * 6, y=0, width=6, height=28)
-    return tag("g", shown, area, data_tip=f"{where}: {count:,} {'trace' if count == 1 else 'traces'}")
+def draw_bins(counts: Sequence[int], edges: Sequence[float], name: str) -> Markup:
+    """Draw counts of bins as a histogram, with a tooltip for each bin."""
+    tallest = max([1, *counts])
+    columns = []
+    for index, count in enumerate(counts):
+        height = max(1.5, round(26 * count / tallest, 2))
+        column = tag("rect", x=index * 6 + 0.5, y=27 - height, width=5, height=height) if count else None
+        area = tag("rect", class_="area", x=index * 6, y=0, width=6, height=28)
+        where = f"{format_number(edges[index])} to {format_number(edges[index + 1])}"
+        columns.append(tag("g", column, area, data_tip=f"{where}: {format_count(count, 'trace')}"))
+    return tag("svg", columns, class_="hist", viewBox="0 0 120 28", role="img", aria_label=name)
 
 
 def draw_interval(aggregate: MetricAggregate) -> Markup | None:
@@ -219,7 +134,7 @@ TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 
 
 def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | None:
-    """The changes as rows of a figure on one scale; None where no difference is known.
+    """Draw the changes as rows of a figure on one scale; None where no difference is known.
 
     Each row says in words what its drawing shows, so that nothing hangs on seeing it.
     """
