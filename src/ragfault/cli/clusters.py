@@ -78,7 +78,7 @@ def clusters(
     place = Path(registry or Path(runs[-1]).resolve().parent / REGISTRY_NAME)
     options = {
         "embedder": _load_embedder(given["embedder"]),
-        "smallest": given["smallest"],
+        "min_size": given["smallest"],
         "seed": given["seed"],
     }
     with lock_folder(place):

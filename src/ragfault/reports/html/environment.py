@@ -84,7 +84,7 @@ def render_page(template: str, styles: tuple[str, ...], scripts: tuple[str, ...]
         create_environment()
         .get_template(template)
         .render(
-            policy=build_security_policy(script, style),
+            policy=Markup(build_security_policy(script, style)),
             style=Markup(style),
             script=Markup(script),
             **context,

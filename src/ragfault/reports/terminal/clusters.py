@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from ragfault.analysis import PROBLEM_KINDS
 from ragfault.analysis.clusters import Cluster, ClusterReport
@@ -139,15 +138,9 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
 
 
 def encode_clusters(clusters: ClusterReport) -> str:
-    """All of it as JSON, without what clusters are recognised by."""
-    bare = [replace(one, terms={}, failure_keys=(), centroid=()) for one in clusters.clusters]
-    singles = (
-        None
-        if clusters.ungrouped is None
-        else replace(clusters.ungrouped, terms={}, failure_keys=(), centroid=())
-    )
-    made = msgspec.to_builtins(replace(clusters, clusters=tuple(bare), ungrouped=singles))
-    for one in [*made["clusters"], *([made["singles"]] if made["singles"] else [])]:
-        for name in ("terms", "keys", "centroid"):
-            del one[name]
-    return msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"
+    """Encode clusters as JSON, without what they are recognized by."""
+    plain = msgspec.to_builtins(clusters)
+    for cluster in filter(None, (*plain["clusters"], plain["ungrouped"])):
+        for name in ("terms", "failure_keys", "centroid"):
+            cluster.pop(name, None)
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

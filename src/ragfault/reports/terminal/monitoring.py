@@ -339,5 +339,5 @@ def encode_monitor(monitor: MonitorReport) -> str:
     plain: dict[str, Any] = msgspec.to_builtins(monitor)
     for each, one in zip(plain["incidents"], monitor.incidents, strict=True):
         each["sentence"] = describe_break(one)
-    whole = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+    plain = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
