@@ -73,7 +73,6 @@ def test_the_plugin_loads_nothing_heavy():
 
 
 THRESHOLD_TESTS = """
-@pytest.mark.long
 @pytest.mark.parametrize("threshold", ["groundedness>=0.85", "groundedness>=0.999", "groundedness<0.5"])
 def test_threshold(ragfault, threshold):
     ragfault.assert_thresholds(RUNS + "/good", threshold)
@@ -99,28 +98,22 @@ def test_a_threshold_passes_fails_or_is_unsure(session, options, outcomes):
 
 
 DROPS = """
-@pytest.mark.long
 def test_worse(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good")
 
-@pytest.mark.long
 def test_within(ragfault):
     found = ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", max_drop=0.2)
     assert found.regression.pairs == 200
 
-@pytest.mark.long
 def test_margin(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", margins={"groundedness": 0.2})
 
-@pytest.mark.long
 def test_unsure(ragfault):
     ragfault.assert_no_drop(RUNS + "/few", RUNS + "/good", unsure="skip")
 
-@pytest.mark.long
 def test_of_the_option(ragfault):
     ragfault.assert_no_drop(RUNS + "/bad", metrics=["answer_relevance"])
 
-@pytest.mark.long
 def test_wrong(ragfault):
     with pytest.raises(Exception, match="Did you mean"):
         ragfault.assert_no_drop(RUNS + "/bad", RUNS + "/good", metrics=["groundednes"])
@@ -158,23 +151,19 @@ def test_without_a_baseline_a_test_is_skipped(session, runs):
 MARKED = """
 ASKED = {"evaluate": {"metrics": ["groundedness", "error"]}}
 
-@pytest.mark.long
 @pytest.mark.ragfault("traces.jsonl", thresholds=["groundedness>=0.2", "error<=0.5"], **ASKED)
 def test_thresholds(): ...
 
-@pytest.mark.long
 @pytest.mark.ragfault(traces="traces.jsonl", thresholds="groundedness<0.1", baseline=True, **ASKED)
 def test_fails():
     raise RuntimeError("the body does not run")
 
-@pytest.mark.long
 @pytest.mark.ragfault("traces.jsonl", baseline=True, max_drop=0.3, metrics=["groundedness"], **ASKED)
 def test_steady(): ...
 
 @pytest.mark.ragfault("traces.jsonl", thresholds="groundednes>=0.2", **ASKED)
 def test_wrong(): ...
 
-@pytest.mark.long
 def test_fixture(ragfault):
     run = ragfault.evaluate("traces.jsonl", **ASKED["evaluate"])
     assert run is ragfault.evaluate(pytest.importorskip("pathlib").Path("traces.jsonl"), **ASKED["evaluate"])
@@ -224,12 +213,10 @@ def test_a_passing_test_carries_its_report(session):
 
 
 EACH = """
-@pytest.mark.long
 @pytest.mark.ragfault_traces("traces.jsonl", metrics=["groundedness", "error"])
 def test_answer(scored):
     assert scored.values["groundedness"] >= 0.9
 
-@pytest.mark.long
 def test_unmarked(scored):
     pass
 """

@@ -166,7 +166,6 @@ def test_said(profile: str, claim: str, text: str, agrees: bool) -> None:
     assert (reason is None) == agrees, reason
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @given(text=st.text(max_size=200))
 def test_nothing_asked(profile: str, text: str) -> None:

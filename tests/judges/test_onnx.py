@@ -159,7 +159,6 @@ def test_tokens(tmp_path: Path):
 # --- laws ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_alone_or_together(tmp_path: Path):
     """The verdict on a trace is the same in any batch and order, and that on a claim beside any others."""
     judge = load_judge(f"onnx:{classifier(tmp_path, NLI)}")
@@ -172,7 +171,6 @@ def test_alone_or_together(tmp_path: Path):
     assert not any(item.failures for item in alone.values())
 
 
-@pytest.mark.long
 def test_pickled(tmp_path: Path):
     """A judge that was sent to another process says the same there."""
     judge = load_judge(f"onnx:{classifier(tmp_path, NLI)}")
@@ -207,7 +205,6 @@ def test_nothing_to_read(tmp_path: Path):
     )
 
 
-@pytest.mark.long
 def test_fingerprint(tmp_path: Path):
     """The fingerprint names the model and its content, in one line."""
     first = load_judge(f"onnx:{classifier(tmp_path / 'one', NLI)}").fingerprint
