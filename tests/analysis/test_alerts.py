@@ -49,7 +49,7 @@ histories = st.lists(minute, min_size=1, max_size=40)
 
 
 def reading(rule: AlertRule, seen: str | None) -> RuleReading:
-    """What a rule sees."""
+    """Build the reading of a rule."""
     value = None if seen is None else {"bad": 0.4, "so-so": 0.55, "well": 0.7}[seen]
     return RuleReading(
         rule=rule,
@@ -64,12 +64,12 @@ def reading(rule: AlertRule, seen: str | None) -> RuleReading:
 def replay(
     history: Sequence[Seen], silenced: tuple[int, int] = (0, 0), back: bool = False
 ) -> tuple[AlertState, list[AlertTransition]]:
-    """All events of a history, a minute a step, with silence from one minute to another."""
+    """Return all notifications of a history, a minute a step, with a silence from one minute to another."""
     state, events = AlertState(), list[AlertTransition]()
     for at, seen in enumerate(history):
         if at == silenced[0] and silenced[1] > silenced[0]:
             state = add_silence(state, 60.0 * silenced[1])
-        found = [reading(rule, each) for rule, each in zip(KINDS, seen, strict=True)]
+        found = [reading(rule, item) for rule, item in zip(KINDS, seen, strict=True)]
         state, sent = advance_alerts(state, reversed(found) if back else found, 60.0 * at)
         state = msgspec.json.decode(msgspec.json.encode(state), type=AlertState)
         events += sent
@@ -77,7 +77,7 @@ def replay(
 
 
 def by_rule(events: Sequence[AlertTransition]) -> dict[str, list[AlertTransition]]:
-    """The events of each rule."""
+    """Group the notifications by rule."""
     found = defaultdict(list)
     for event in events:
         found[event.rule].append(event)
@@ -90,7 +90,7 @@ def test_nothing_fires_twice_without_resolving_in_between(history: list[Seen], s
     for events in by_rule(replay(history, (start, start + size))[1]).values():
         kinds = [event.kind for event in events if event.kind != "reminder"]
         assert kinds[:1] == ["firing"] or not kinds
-        assert all(one != two for one, two in pairwise(kinds))
+        assert all(alert != two for alert, two in pairwise(kinds))
 
 
 @given(histories)
@@ -138,7 +138,7 @@ def test_a_replay_gives_the_same_events(history: list[Seen]):
     whole, state, events = replay(history), AlertState(), []
     for at, seen in enumerate(history):
         state, sent = advance_alerts(
-            state, [reading(rule, each) for rule, each in zip(KINDS, seen, strict=True)], 60.0 * at
+            state, [reading(rule, item) for rule, item in zip(KINDS, seen, strict=True)], 60.0 * at
         )
         events += sent
     assert (state, events) == whole
@@ -148,16 +148,16 @@ def test_a_replay_gives_the_same_events(history: list[Seen]):
 def test_a_cooldown_keeps_quiet(history: list[Seen]):
     """After a resolution the rule does not fire again for as long as its cooldown."""
     for events in by_rule(replay(history)[1]).values():
-        for one, two in pairwise(events):
-            if (one.kind, two.kind, one.rule) == ("resolved", "firing", "slow"):
-                assert two.time - one.time >= 60 * SLOW.cooldown
+        for alert, two in pairwise(events):
+            if (alert.kind, two.kind, alert.rule) == ("resolved", "firing", "slow"):
+                assert two.time - alert.time >= 60 * SLOW.cooldown
 
 
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(["so-so", "well", None]), max_size=20))
 def test_what_was_never_bad_says_nothing(seen: list[str | None]):
     """Without a breach there is no event and no state."""
-    assert replay([(each, each, each) for each in seen]) == (AlertState(), [])
+    assert replay([(item, item, item) for item in seen]) == (AlertState(), [])
 
 
 def test_what_was_silenced_is_told_when_the_silence_ends():
@@ -270,10 +270,10 @@ def test_lengths_of_time_are_whole():
             parse_minutes(wrong)
 
 
-def told(
+def make_series(
     values: Sequence[float], metric: str = "groundedness", route: str | None = "web"
 ) -> list[Observation]:
-    """A value a minute."""
+    """Build a series with one value a minute."""
     return [
         Observation(metric=metric, trace=str(at), time=60.0 * at, value=value, route=route)
         for at, value in enumerate(values)
@@ -288,19 +288,19 @@ SCORES = {name: MetricInfo(name, "generation") for name in ("groundedness", "rel
 def breached(
     observations: Sequence[Observation], until: int, rules: Sequence[AlertRule] = DEFAULT_RULES
 ) -> set[str]:
-    """The rules whose limits are passed in the windows that end at a minute."""
+    """Return the rules whose limits are passed in the windows that end before a minute."""
     all_ = build_series(roll_up(observations, SCORES.values()))
-    return {each.rule.name for each in evaluate_rules(rules, all_, SCORES, until) if each.breach}
+    return {item.rule.name for item in evaluate_rules(rules, all_, SCORES, until) if item.breach}
 
 
 def test_the_built_in_rules_are_those_of_the_definitions():
     """Each fires on the wrong side of its limit, and not on the right one."""
-    assert breached(told([0.55] * 30, "relevance"), 30) == {"LOW_RELEVANCE"}
-    assert breached(told([0.65] * 30, "relevance"), 30) == set()
-    assert breached(told([0.0, 1.0] * 15, "missing"), 30) == {"MISSING_CONTEXT"}
-    assert breached(told([0.65] * 30), 30) == {"WARNING_GROUNDEDNESS"}
-    assert breached(told([0.45] * 30), 30) == {"WARNING_GROUNDEDNESS", "CRITICAL_GROUNDEDNESS"}
-    assert breached(told([0.45] * 5), 30) == set()
+    assert breached(make_series([0.55] * 30, "relevance"), 30) == {"LOW_RELEVANCE"}
+    assert breached(make_series([0.65] * 30, "relevance"), 30) == set()
+    assert breached(make_series([0.0, 1.0] * 15, "missing"), 30) == {"MISSING_CONTEXT"}
+    assert breached(make_series([0.65] * 30), 30) == {"WARNING_GROUNDEDNESS"}
+    assert breached(make_series([0.45] * 30), 30) == {"WARNING_GROUNDEDNESS", "CRITICAL_GROUNDEDNESS"}
+    assert breached(make_series([0.45] * 5), 30) == set()
     assert worst_severity(DEFAULT_RULES) == "critical"
     assert worst_severity([]) is None
 
@@ -308,12 +308,12 @@ def test_the_built_in_rules_are_those_of_the_definitions():
 def test_a_rolling_drop_is_against_the_day_before():
     """Two points less than the day before over 90 minutes is a drop, over 30 minutes five; a noisy dip is not."""
     day = [0.9, 0.8] * (DAY_MINUTES // 2)
-    assert breached(told([*day, *[0.87, 0.77] * 45]), DAY_MINUTES + 90) == {"ROLLING_DROP"}
-    assert "ROLLING_FALL" in breached(told([*day, *[0.84, 0.74] * 45]), DAY_MINUTES + 90)
-    assert breached(told([*day, *day[:90]]), DAY_MINUTES + 90) == set()
+    assert breached(make_series([*day, *[0.87, 0.77] * 45]), DAY_MINUTES + 90) == {"ROLLING_DROP"}
+    assert "ROLLING_FALL" in breached(make_series([*day, *[0.84, 0.74] * 45]), DAY_MINUTES + 90)
+    assert breached(make_series([*day, *day[:90]]), DAY_MINUTES + 90) == set()
     noisy = [1.0, 0.0] * (DAY_MINUTES // 2)
     assert (
-        breached(told([*noisy, *[1.0, 0.0, 0.0, 1.0, 0.0] * 18]), DAY_MINUTES + 90) & {"ROLLING_DROP"}
+        breached(make_series([*noisy, *[1.0, 0.0, 0.0, 1.0, 0.0] * 18]), DAY_MINUTES + 90) & {"ROLLING_DROP"}
         == set()
     )
 
@@ -324,17 +324,17 @@ def test_rules_find_metrics_by_name_and_route():
         AlertRule(name="n", metric="ndcg", below=0.5),
         AlertRule(name="r", metric="ndcg", route="app", below=0.5),
     ]
-    both = told([0.4] * 9, "ndcg@10") + told([0.4] * 9, "ndcg@10", "app")
+    both = make_series([0.4] * 9, "ndcg@10") + make_series([0.4] * 9, "ndcg@10", "app")
     all_ = build_series(roll_up(both, SCORES.values()))
-    found = [(each.rule.name, each.route) for each in evaluate_rules(rules, all_, SCORES, 9) if each.breach]
-    assert sorted(found) == [("n", "app"), ("n", "web"), ("r", "app")]
+    events = [(item.rule.name, item.route) for item in evaluate_rules(rules, all_, SCORES, 9) if item.breach]
+    assert sorted(events) == [("n", "app"), ("n", "web"), ("r", "app")]
     assert evaluate_rules([AlertRule(name="x", metric="nothing", below=1.0)], all_, SCORES, 9) == ()
 
 
 def test_called_drops_are_read_as_such():
     """The rule of the sequential test is beyond its limit exactly while a drop is called, and names traces."""
-    all_ = build_series(roll_up(told([0.9] * 20 + [0.1]), SCORES.values()))
-    (one,) = evaluate_rules([DROP_RULE], all_, SCORES, 21, [("groundedness", "web")])
+    all_ = build_series(roll_up(make_series([0.9] * 20 + [0.1]), SCORES.values()))
+    (alert,) = evaluate_rules([DROP_RULE], all_, SCORES, 21, [("groundedness", "web")])
     (two,) = evaluate_rules([DROP_RULE], all_, SCORES, 21)
-    assert (one.breach, one.recovered, one.traces[0]) == (True, False, "20")
+    assert (alert.breach, alert.recovered, alert.traces[0]) == (True, False, "20")
     assert (two.breach, two.recovered) == (False, True)

@@ -57,26 +57,26 @@ WAYS: dict[str, tuple[str, str]] = {"refund": ("n", "s"), "dog": ("h", "c"), "pa
 
 
 def pairs(apiece: int, fine: int = 10) -> list[Pair]:
-    """So many failures of each topic, each topic in its own way, and traces that are fine."""
-    made = []
+    """Build failures of each topic, each topic in its own way, and traces without a problem."""
+    traces = []
     for name, queries in TOPICS.items():
         levels, supports = WAYS[name]
         for number in range(apiece):
             query = f"What holds for {queries[number % 3]} on day {number}?"
-            made.append(pair(f"{name}-{number:02}", levels, supports, query=query))
-    return made + [pair(f"fine-{number}", "h", "s") for number in range(fine)]
+            traces.append(pair(f"{name}-{number:02}", levels, supports, query=query))
+    return traces + [pair(f"fine-{number}", "h", "s") for number in range(fine)]
 
 
-def made(place: Path, apiece: int, seed: int | None = None) -> ClusterReport:
-    """The clusters of a run of such traces, shuffled by the seed."""
-    held = pairs(apiece)
+def make_report(place: Path, apiece: int, seed: int | None = None) -> ClusterReport:
+    """Cluster the run of such traces, shuffled by the seed."""
+    failures = pairs(apiece)
     if seed is not None:
-        random.Random(seed).shuffle(held)
-    return cluster_runs([ran(place, held)])
+        random.Random(seed).shuffle(failures)
+    return cluster_runs([ran(place, failures)])
 
 
-def parts(found: ClusterReport) -> set[frozenset[str]]:
-    return {frozenset(one.members) for one in found.clusters}
+def parts(report: ClusterReport) -> set[frozenset[str]]:
+    return {frozenset(cluster.members) for cluster in report.clusters}
 
 
 def failing(number: int, query: str, kind: str = "absent_fact", run: int = 0) -> FailingTrace:
@@ -91,11 +91,11 @@ def failing(number: int, query: str, kind: str = "absent_fact", run: int = 0) ->
     )
 
 
-def seen(*held: Sequence[FailingTrace]) -> list[TracePopulation]:
-    """A whole for each list of failures, all of whose traces fail."""
+def seen(*failures: Sequence[FailingTrace]) -> list[TracePopulation]:
+    """Build a population for each list of failures, all of whose traces fail."""
     return [
-        TracePopulation(f"run{at}", f"print{at}", f"2031-01-0{at + 1}", "told/1", len(each))
-        for at, each in enumerate(held)
+        TracePopulation(f"run{at}", f"print{at}", f"2031-01-0{at + 1}", "told/1", len(item))
+        for at, item in enumerate(failures)
     ]
 
 
@@ -107,32 +107,32 @@ def test_failures_of_one_kind_and_topic_are_one_cluster(tmp_path: Path, apiece: 
     """Few failures are grouped by words, many by density; either way what was put in as one comes out as one."""
     if apiece > 9:
         pytest.importorskip("sklearn", reason="clustering by density needs the extra cluster")
-    found = made(tmp_path, apiece)
-    assert found.failures == 3 * apiece
-    assert parts(found) == {frozenset(f"{name}-{at:02}" for at in range(apiece)) for name in TOPICS}
-    assert {one.kind for one in found.clusters} == {
+    report = make_report(tmp_path, apiece)
+    assert report.failures == 3 * apiece
+    assert parts(report) == {frozenset(f"{name}-{at:02}" for at in range(apiece)) for name in TOPICS}
+    assert {cluster.kind for cluster in report.clusters} == {
         "nothing_relevant",
         "contradicted_claim",
         "unsupported_claim",
     }
-    assert ("fewer than 30" in found.method) is (apiece < 10)
+    assert ("fewer than 30" in report.method) is (apiece < 10)
 
 
 def test_each_cluster_is_told_with_its_share_layer_words_medoids_and_remedy(tmp_path: Path):
     """Size and share are those of its traces, layer and remedy those of its kind, the words its topic's."""
-    for one in made(tmp_path, 4).clusters:
-        assert one.size == len(one.members) == 4
-        assert one.share.mean == pytest.approx(4 / 22)
-        assert one.share.low < one.share.mean < one.share.high
-        assert one.share.n == 22
-        assert one.layer == PROBLEM_KINDS[one.kind].layer
-        assert one.remedies == PROBLEM_KINDS[one.kind].steps
-        assert len(one.examples) == 3
-        assert {each.trace for each in one.examples} <= set(one.members)
-        topic = one.members[0].split("-")[0]
-        assert topic in one.words
-        assert topic in one.name
-        assert one.name.startswith(PROBLEM_KINDS[one.kind].title)
+    for cluster in make_report(tmp_path, 4).clusters:
+        assert cluster.size == len(cluster.members) == 4
+        assert cluster.share.mean == pytest.approx(4 / 22)
+        assert cluster.share.low < cluster.share.mean < cluster.share.high
+        assert cluster.share.n == 22
+        assert cluster.layer == PROBLEM_KINDS[cluster.kind].layer
+        assert cluster.remedies == PROBLEM_KINDS[cluster.kind].steps
+        assert len(cluster.examples) == 3
+        assert {item.trace for item in cluster.examples} <= set(cluster.members)
+        topic = cluster.members[0].split("-")[0]
+        assert topic in cluster.words
+        assert topic in cluster.name
+        assert cluster.name.startswith(PROBLEM_KINDS[cluster.kind].title)
 
 
 @pytest.mark.parametrize("apiece", [4, 12])
@@ -140,7 +140,7 @@ def test_the_order_of_traces_does_not_matter(tmp_path: Path, apiece: int):
     """A run of the same traces in another order has the same clusters under the same ids, in the same order."""
     if apiece > 9:
         pytest.importorskip("sklearn", reason="clustering by density needs the extra cluster")
-    first, second = made(tmp_path / "a", apiece), made(tmp_path / "b", apiece, seed=7)
+    first, second = make_report(tmp_path / "a", apiece), make_report(tmp_path / "b", apiece, seed=7)
     assert first.clusters == second.clusters
     assert first.ungrouped == second.ungrouped
 
@@ -158,47 +158,48 @@ def test_grouping_by_words_depends_on_no_order(order: list[int]):
         "tide table",
         "table of tides",
     ]
-    found = group_by_words([failing(at, queries[at]) for at in order])
+    report = group_by_words([failing(at, queries[at]) for at in order])
     groups = {
-        frozenset(order[i] for i, label in enumerate(found) if label == one) for one in set(found) - {-1}
+        frozenset(order[i] for i, label in enumerate(report) if label == cluster)
+        for cluster in set(report) - {-1}
     }
     assert groups == {frozenset({0, 1, 2}), frozenset({3, 4}), frozenset({6, 7})}
 
 
 def test_what_is_like_nothing_is_a_single_failure(tmp_path: Path):
     """A failure that shares neither kind nor word is in no cluster, and is counted among the single ones."""
-    held = [*pairs(3), pair("odd", "h", "s", query="Whence zeppelins?", error="out of memory")]
-    found = cluster_runs([ran(tmp_path, held)])
-    assert found.ungrouped is not None
-    assert found.ungrouped.members == ("odd",)
-    assert found.ungrouped.name == "single failures"
+    failures = [*pairs(3), pair("odd", "h", "s", query="Whence zeppelins?", error="out of memory")]
+    report = cluster_runs([ran(tmp_path, failures)])
+    assert report.ungrouped is not None
+    assert report.ungrouped.members == ("odd",)
+    assert report.ungrouped.name == "single failures"
 
 
 def test_a_run_without_failures_has_no_clusters(tmp_path: Path):
     """Nothing fails, nothing is clustered, and every rendering says so."""
-    found = cluster_runs([ran(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")])])
-    assert (found.failures, found.clusters, found.ungrouped) == (0, (), None)
-    assert "None of 2 traces fails" in render_clusters_terminal(found)
-    assert "None of 2 traces fails" in render_clusters_html(found)
+    report = cluster_runs([ran(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")])])
+    assert (report.failures, report.clusters, report.ungrouped) == (0, (), None)
+    assert "None of 2 traces fails" in render_clusters_terminal(report)
+    assert "None of 2 traces fails" in render_clusters_html(report)
 
 
 def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
     """One irrelevant chunk among relevant ones, with all else well, is how retrieval is, and not a failure."""
     run = ran(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])
-    assert [one.trace for one in collect_failures(run)] == ["b"]
+    assert [cluster.trace for cluster in collect_failures(run)] == ["b"]
 
 
 def test_clusters_over_runs_have_a_course(tmp_path: Path):
     """Over several runs each cluster has a point for each, and rises where the last has certainly more of it."""
     quiet = [pair(f"{name}-{at}", "h", "s") for name in TOPICS for at in range(20)]
     runs = [ran(tmp_path / "old", [*quiet, *pairs(1)]), ran(tmp_path / "new", [*quiet, *pairs(9)])]
-    found = cluster_runs([runs[0].path, runs[1].path])
-    assert len(found.clusters) == 3
-    for one in found.clusters:
-        assert [point.failures for point in one.shares] == [1, 9]
-        assert one.trend == "rising"
-        assert one.run_counts == (1, 9)
-        assert sum(point.failures for point in one.shares) == one.size
+    report = cluster_runs([runs[0].path, runs[1].path])
+    assert len(report.clusters) == 3
+    for cluster in report.clusters:
+        assert [point.failures for point in cluster.shares] == [1, 9]
+        assert cluster.trend == "rising"
+        assert cluster.run_counts == (1, 9)
+        assert sum(point.failures for point in cluster.shares) == cluster.size
 
 
 def test_a_generator_may_name_clusters_and_may_fail():
@@ -216,25 +217,25 @@ def test_a_generator_may_name_clusters_and_may_fail():
                 raise OSError("no model")
             return self.text
 
-    told = ClusterTerms(("refund",), {})
+    names = ClusterTerms(("refund",), {})
     queries = ["a lost ticket"]
     title = PROBLEM_KINDS["absent_fact"].title
     assert (
-        name_cluster("absent_fact", told, queries, Says('"Refunds\x1b of tickets"\nand more'))
+        name_cluster("absent_fact", names, queries, Says('"Refunds\x1b of tickets"\nand more'))
         == f"{title}: Refunds of tickets"
     )
-    assert name_cluster("absent_fact", told, queries, Says("x" * 500)) == f"{title}: {'x' * 80}"
-    assert name_cluster("absent_fact", told, queries, Says(None)) == f"{title}: refund"
+    assert name_cluster("absent_fact", names, queries, Says("x" * 500)) == f"{title}: {'x' * 80}"
+    assert name_cluster("absent_fact", names, queries, Says(None)) == f"{title}: refund"
 
 
 def test_terms_are_of_length_one_and_tell_groups_apart():
     """The weights of the terms of a group are of length 1, and each group is told by its own word first."""
-    told = distinctive_terms(
+    names = distinctive_terms(
         [[failing(0, "red boat"), failing(1, "boat")], [failing(2, "red car"), failing(3, "car")]]
     )
-    for each in told:
-        assert np.linalg.norm(list(each.terms.values())) == pytest.approx(1, abs=1e-5)
-    assert [each.words[0] for each in told] == ["boat", "car"]
+    for item in names:
+        assert np.linalg.norm(list(item.terms.values())) == pytest.approx(1, abs=1e-5)
+    assert [item.words[0] for item in names] == ["boat", "car"]
 
 
 def test_density_leaves_out_what_lies_apart():
@@ -251,9 +252,9 @@ def test_density_leaves_out_what_lies_apart():
 def test_an_embedder_comes_by_its_port(tmp_path: Path):
     """Another embedder is fitted where it must be, and is named."""
     pytest.importorskip("scipy", reason="the latent embedder needs the extra retrieval")
-    found = cluster_runs([ran(tmp_path, pairs(3))], embedder=load_embedder("latent", dimensions=8))
-    assert found.embedder.startswith("latent/1")
-    assert "unfitted" not in found.embedder
+    report = cluster_runs([ran(tmp_path, pairs(3))], embedder=load_embedder("latent", dimensions=8))
+    assert report.embedder.startswith("latent/1")
+    assert "unfitted" not in report.embedder
 
 
 # --- what is remembered ----------------------------------------------------------------------------
@@ -262,36 +263,36 @@ def test_an_embedder_comes_by_its_port(tmp_path: Path):
 def test_reruns_change_nothing(tmp_path: Path):
     """The same run again has the same ids, and leaves the registry as it was."""
     run = ran(tmp_path, pairs(4))
-    found = cluster_runs([run])
-    first, one = record_clusters(ClusterRegistry(), found, [load_population(run)], "2031-01-01")
+    report = cluster_runs([run])
+    first, cluster = record_clusters(ClusterRegistry(), report, [load_population(run)], "2031-01-01")
     again, two = record_clusters(first, cluster_runs([run]), [load_population(run)], "2031-01-02")
     assert again == first
-    assert [each.id for each in one.clusters] == [each.id for each in two.clusters]
-    assert all(each.new for each in one.clusters)
-    assert not any(each.new for each in two.clusters)
+    assert [item.id for item in cluster.clusters] == [item.id for item in two.clusters]
+    assert all(item.new for item in cluster.clusters)
+    assert not any(item.new for item in two.clusters)
 
 
 def test_a_cluster_keeps_its_id_and_name_in_a_run_of_other_queries():
     """Failures of the same kind with the same words are recognised, though no query is the same."""
     old = [failing(at, f"refund of ticket {at}") for at in range(4)]
     new = [failing(at, f"the ticket refund on day {9 - at}") for at in range(5)]
-    kept, first = record_clusters(ClusterRegistry(), cluster_failures(old, seen(old)), seen(old), "1")
-    later = [each._replace(fingerprint="later", created="2032") for each in seen(new)]
-    kept, second = record_clusters(kept, cluster_failures(new, later), later, "2")
-    assert [one.id for one in first.clusters] == [one.id for one in second.clusters]
+    registry, first = record_clusters(ClusterRegistry(), cluster_failures(old, seen(old)), seen(old), "1")
+    later = [item._replace(fingerprint="later", created="2032") for item in seen(new)]
+    registry, second = record_clusters(registry, cluster_failures(new, later), later, "2")
+    assert [cluster.id for cluster in first.clusters] == [cluster.id for cluster in second.clusters]
     assert first.clusters[0].name == second.clusters[0].name
     assert second.clusters[0].since == "run0"
-    assert [sighting.size for sighting in kept.clusters[0].sightings] == [4, 5]
+    assert [sighting.size for sighting in registry.clusters[0].sightings] == [4, 5]
 
 
 def test_other_failures_are_another_cluster():
     """What shares neither words nor failures with what is known is new, and what is known and not seen is gone."""
     old = [failing(at, f"refund of ticket {at}") for at in range(4)]
     new = [failing(at, f"dog on deck {at}", "wrong_refusal") for at in range(4)]
-    kept, first = record_clusters(ClusterRegistry(), cluster_failures(old, seen(old)), seen(old), "1")
-    later = [each._replace(fingerprint="later") for each in seen(new)]
-    kept, second = record_clusters(kept, cluster_failures(new, later), later, "2")
-    assert len(kept.clusters) == 2
+    registry, first = record_clusters(ClusterRegistry(), cluster_failures(old, seen(old)), seen(old), "1")
+    later = [item._replace(fingerprint="later") for item in seen(new)]
+    registry, second = record_clusters(registry, cluster_failures(new, later), later, "2")
+    assert len(registry.clusters) == 2
     assert second.clusters[0].new
     assert second.gone == (first.clusters[0].name,)
 
@@ -299,21 +300,23 @@ def test_other_failures_are_another_cluster():
 def test_a_cluster_is_recognised_once():
     """Of two clusters that are like one that is known, the liker one is it, and the other is new."""
     old = [failing(at, f"refund of ticket {at}") for at in range(6)]
-    kept, first = record_clusters(ClusterRegistry(), cluster_failures(old, seen(old)), seen(old), "1")
+    registry, first = record_clusters(ClusterRegistry(), cluster_failures(old, seen(old)), seen(old), "1")
     new = [*old[:5], *(failing(10 + at, f"refund of ticket {20 + at}", "empty_answer") for at in range(3))]
-    later = [each._replace(fingerprint="later") for each in seen(new)]
-    later = [each._replace(traces=20) for each in later]
-    kept, second = record_clusters(kept, cluster_failures(new, later), later, "2")
-    assert [(one.size, one.new) for one in second.clusters] == [(5, False), (3, True)]
+    later = [item._replace(fingerprint="later") for item in seen(new)]
+    later = [item._replace(traces=20) for item in later]
+    registry, second = record_clusters(registry, cluster_failures(new, later), later, "2")
+    assert [(cluster.size, cluster.new) for cluster in second.clusters] == [(5, False), (3, True)]
     assert second.clusters[0].id == first.clusters[0].id
-    assert len({one.id for one in kept.clusters}) == 2
+    assert len({cluster.id for cluster in registry.clusters}) == 2
 
 
 def resolved() -> tuple[ClusterRegistry, str, list[FailingTrace]]:
-    """A registry whose one cluster is resolved."""
-    held = [failing(at, f"refund of ticket {at}") for at in range(4)]
-    kept, found = record_clusters(ClusterRegistry(), cluster_failures(held, seen(held)), seen(held), "1")
-    return resolve_cluster(kept, found.clusters[0].id, "2"), found.clusters[0].id, held
+    """Build a registry whose one cluster is resolved."""
+    failures = [failing(at, f"refund of ticket {at}") for at in range(4)]
+    registry, report = record_clusters(
+        ClusterRegistry(), cluster_failures(failures, seen(failures)), seen(failures), "1"
+    )
+    return resolve_cluster(registry, report.clusters[0].id, "2"), report.clusters[0].id, failures
 
 
 @pytest.mark.parametrize(
@@ -326,33 +329,33 @@ def resolved() -> tuple[ClusterRegistry, str, list[FailingTrace]]:
 )
 def test_a_resolved_cluster_reopens_in_a_later_run_alone(fingerprint: str, created: str, state: str):
     """The same run and an older one leave it resolved; a later one opens it, and the history says so."""
-    kept, name, held = resolved()
-    wholes = [each._replace(fingerprint=fingerprint, created=created) for each in seen(held)]
-    kept, found = record_clusters(kept, cluster_failures(held, wholes), wholes, "3")
-    [entry] = kept.clusters
+    registry, name, failures = resolved()
+    wholes = [item._replace(fingerprint=fingerprint, created=created) for item in seen(failures)]
+    registry, report = record_clusters(registry, cluster_failures(failures, wholes), wholes, "3")
+    [entry] = registry.clusters
     assert (entry.id, entry.state) == (name, state)
-    assert found.clusters[0].reopened is (state == "open")
+    assert report.clusters[0].reopened is (state == "open")
     happened = [event.kind for event in entry.history]
     assert happened == ["seen", "resolved"] + ["reopened"] * (state == "open")
 
 
 def test_what_people_say_is_kept_and_shown():
     """A cluster has an owner and may be muted; an id that is not known is refused with what there is."""
-    kept, name, held = resolved()
-    kept = mute_cluster(assign_cluster(kept, name, "ann", "3"), name, "4")
-    _, found = record_clusters(kept, cluster_failures(held, seen(held)), seen(held), "5")
-    assert (found.clusters[0].assigned, found.clusters[0].state) == ("ann", "muted")
-    assert "Muted and resolved" in render_clusters_terminal(found)
+    registry, name, failures = resolved()
+    registry = mute_cluster(assign_cluster(registry, name, "ann", "3"), name, "4")
+    _, report = record_clusters(registry, cluster_failures(failures, seen(failures)), seen(failures), "5")
+    assert (report.clusters[0].assigned, report.clusters[0].state) == ("ann", "muted")
+    assert "Muted and resolved" in render_clusters_terminal(report)
     with pytest.raises(UnknownName, match=name):
-        resolve_cluster(kept, name[:-1] + "x", "6")
-    assert assign_cluster(kept, name, "", "7").clusters[0].assigned is None
+        resolve_cluster(registry, name[:-1] + "x", "6")
+    assert assign_cluster(registry, name, "", "7").clusters[0].assigned is None
 
 
 def test_the_registry_comes_back_from_its_file(tmp_path: Path):
     """What was written is read; nothing is an empty registry; something else is refused."""
-    kept, _, _ = resolved()
-    save_registry(tmp_path / "clusters.json", kept)
-    assert load_registry(tmp_path / "clusters.json") == kept
+    registry, _, _ = resolved()
+    save_registry(tmp_path / "clusters.json", registry)
+    assert load_registry(tmp_path / "clusters.json") == registry
     assert load_registry(tmp_path / "none.json") == ClusterRegistry()
     (tmp_path / "odd.json").write_text('{"clusters": 3}')
     with pytest.raises(InputError, match="not a registry"):
@@ -369,8 +372,8 @@ def test_the_command_remembers_beside_the_run(tmp_path: Path, capsys: pytest.Cap
     assert command(["clusters", f"{tmp_path}/run", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     name = first["clusters"][0]["id"]
-    assert {one["id"] for one in first["clusters"]} == {
-        one.id for one in load_registry(tmp_path / "clusters.json").clusters
+    assert {cluster["id"] for cluster in first["clusters"]} == {
+        cluster.id for cluster in load_registry(tmp_path / "clusters.json").clusters
     }
     assert command(["clusters", f"{tmp_path}/run", "--assign", f"{name}=ann", "--mute", name]) == 0
     assert f"{name}  muted" in capsys.readouterr().out
@@ -381,30 +384,32 @@ def test_the_command_remembers_beside_the_run(tmp_path: Path, capsys: pytest.Cap
 
 def test_against_an_old_run_each_cluster_says_what_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What the old run had is told beside each cluster; what it had not is new, and what it alone had is gone."""
-    refunds = [one for one in pairs(4) if "refund" in one[0].id or "fine" in one[0].id]
-    others = [one for one in pairs(4) if "refund" not in one[0].id]
+    refunds = [cluster for cluster in pairs(4) if "refund" in cluster[0].id or "fine" in cluster[0].id]
+    others = [cluster for cluster in pairs(4) if "refund" not in cluster[0].id]
     ran(tmp_path / "old", refunds + others[:4])
     ran(tmp_path / "new", others)
     arguments = ["clusters", f"{tmp_path}/new/run", "--against", f"{tmp_path}/old/run", "--json"]
     assert command(arguments) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {(one["kind"], one["new"], one["before"]["failures"]) for one in found["clusters"]} == {
+    report = json.loads(capsys.readouterr().out)
+    assert {
+        (cluster["kind"], cluster["new"], cluster["before"]["failures"]) for cluster in report["clusters"]
+    } == {
         ("contradicted_claim", False, 4),
         ("unsupported_claim", True, 0),
     }
-    assert any("refund" in name for name in found["gone"])
+    assert any("refund" in name for name in report["gone"])
 
 
 def test_the_page_carries_nothing_that_runs(tmp_path: Path):
     """Texts of traces are escaped on the page, and steer no terminal; the page names what the JSON names."""
     query = "<script>alert(1)</script> \x1b[31m refund of ticket {}"
-    held = [failing(at, query.format(at)) for at in range(4)]
-    found = cluster_failures(held, seen(held))
-    page = render_clusters_html(found)
+    failures = [failing(at, query.format(at)) for at in range(4)]
+    report = cluster_failures(failures, seen(failures))
+    page = render_clusters_html(report)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
-    assert "\x1b" not in render_clusters_terminal(found) + page
-    assert json.loads(encode_clusters(found))["clusters"][0]["name"] == found.clusters[0].name
+    assert "\x1b" not in render_clusters_terminal(report) + page
+    assert json.loads(encode_clusters(report))["clusters"][0]["name"] == report.clusters[0].name
     assert "http" not in page.split("<main>")[1]
 
 
@@ -423,6 +428,6 @@ def test_clusters_need_a_run():
     """Without a run there is nothing to cluster, which is said; a cluster of one is refused."""
     with pytest.raises(UsageError, match="one run or more"):
         cluster_runs([])
-    held = [replace(failing(at, f"refund {at}"), kind="absent_fact") for at in range(40)]
+    failures = [replace(failing(at, f"refund {at}"), kind="absent_fact") for at in range(40)]
     with pytest.raises(UsageError, match="2 failures or more"):
-        cluster_failures(held, seen(held), min_size=1)
+        cluster_failures(failures, seen(failures), min_size=1)

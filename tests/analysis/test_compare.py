@@ -37,13 +37,13 @@ def whole(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = METRICS) 
 
 
 def system(n: int, seed: int, **faults: float) -> list[Pair]:
-    """The verdicts on n traces of a system with these rates of faults, on top of a small rate of its own."""
+    """Build the verdicts on n traces of a system with these rates of faults, on top of a small rate of its own."""
     rng = random.Random(seed)
 
     def bad(name: str, base: float = 0.05) -> bool:
         return rng.random() < base + faults.get(name, 0.0)
 
-    found = []
+    comparison = []
     for number in range(n):
         lost = bad("retrieval")
         levels = ("n" if lost else "h") + "mn" + "n" * int(faults.get("extra", 0))
@@ -63,8 +63,8 @@ def system(n: int, seed: int, **faults: float) -> list[Pair]:
             citations=(Citation(chunk=f"t{number}-0"),),
             reference="r",
         )
-        found.append((trace, replace(seen, citation=(cited,), fact=facts, truth=truth)))
-    return found
+        comparison.append((trace, replace(seen, citation=(cited,), fact=facts, truth=truth)))
+    return comparison
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +77,20 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_run_is_steady_against_itself(baseline: Run):
     """Nothing differs, so nothing dropped or rose, every p is 1, and retrieval is steady by its very chunks."""
-    found = compare(baseline, baseline)
-    assert (found.paired_by, found.pairs, found.unpaired) == ("id", 200, (0, 0))
-    assert all(change.state == "steady" for change in found.changes if change.n)
+    comparison = compare(baseline, baseline)
+    assert (comparison.paired_by, comparison.pairs, comparison.unpaired) == ("id", 200, (0, 0))
+    assert all(change.state == "steady" for change in comparison.changes if change.n)
     assert bisect(baseline, baseline).verdict == "no fault"
-    recall = next(change for change in found.changes if change.metric == "recall@3")
+    recall = next(change for change in comparison.changes if change.metric == "recall@3")
     assert recall.identical
     assert recall.state == "steady"
-    assert all(change.p == 1 for change in found.changes if change.n)
+    assert all(change.p == 1 for change in comparison.changes if change.n)
 
 
 def test_a_drop_is_found_with_its_size_and_its_traces(baseline: Run, tmp_path: Path):
     """Where every third answer lost its grounding, groundedness dropped by about that, and the drops are named."""
-    found = compare(baseline, whole(tmp_path / "new", system(200, 2, grounding=0.3)))
-    change = next(each for each in found.changes if each.metric == "groundedness")
+    comparison = compare(baseline, whole(tmp_path / "new", system(200, 2, grounding=0.3)))
+    change = next(each for each in comparison.changes if each.metric == "groundedness")
     assert (change.state, change.verdict) == ("dropped", "worse")
     assert change.difference is not None
     assert change.difference.low < -0.3 < change.difference.high
@@ -99,7 +99,7 @@ def test_a_drop_is_found_with_its_size_and_its_traces(baseline: Run, tmp_path: P
     assert change.p <= change.adjusted < 0.05
     assert change.fell > change.rose
     assert all(mover.candidate < mover.baseline for mover in change.drops)
-    others = [each for each in found.changes if each.metric not in ("groundedness", "factual_accuracy")]
+    others = [each for each in comparison.changes if each.metric not in ("groundedness", "factual_accuracy")]
     assert not [each.metric for each in others if each.state == "dropped"]
 
 
@@ -124,15 +124,15 @@ def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
 
     slow = [(replace(t, latency=Latency(total=900.0 + n % 7)), v) for n, (t, v) in enumerate(system(40, 1))]
     fast = [(replace(t, latency=Latency(total=500.0 + n % 5)), v) for n, (t, v) in enumerate(system(40, 1))]
-    found = compare(whole(tmp_path / "a", fast), whole(tmp_path / "b", slow), metrics=["latency"])
-    assert (found.changes[0].state, found.changes[0].verdict) == ("rose", "worse")
+    comparison = compare(whole(tmp_path / "a", fast), whole(tmp_path / "b", slow), metrics=["latency"])
+    assert (comparison.changes[0].state, comparison.changes[0].verdict) == ("rose", "worse")
 
 
 def test_pairs_are_found_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
     """Other ids, same queries: paired by query, and what has no partner is counted."""
     renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]
-    found = compare(baseline, whole(tmp_path / "new", renamed), metrics=["error", "groundedness"])
-    assert (found.paired_by, found.pairs, found.unpaired) == ("query", 150, (50, 0))
+    comparison = compare(baseline, whole(tmp_path / "new", renamed), metrics=["error", "groundedness"])
+    assert (comparison.paired_by, comparison.pairs, comparison.unpaired) == ("query", 150, (50, 0))
     strangers = [
         (replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in system(5, 1)
     ]
@@ -173,8 +173,8 @@ def test_undefined_on_one_side_is_counted_not_compared(baseline: Run, tmp_path: 
         (replace(t, answer=None), replace(v, claim=None, answer=None)) if n < 30 else (t, v)
         for n, (t, v) in enumerate(system(200, 1))
     ]
-    found = compare(baseline, whole(tmp_path / "new", mute), metrics=["groundedness"])
-    assert (found.changes[0].n, found.changes[0].lost) == (170, (30, 0))
+    comparison = compare(baseline, whole(tmp_path / "new", mute), metrics=["groundedness"])
+    assert (comparison.changes[0].n, comparison.changes[0].lost) == (170, (30, 0))
 
 
 def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
@@ -208,15 +208,15 @@ def test_each_branch_of_the_tree_is_found(
     baseline: Run, tmp_path: Path, fault: dict[str, float], layer: str, branch: str
 ):
     """A fault put into one place is named with its layer and branch, its suspects, remedies and telling traces."""
-    found = bisect(baseline, whole(tmp_path / "new", system(200, 2, **fault)))
-    assert found.verdict == "fault"
-    first = found.faults[0]
+    comparison = bisect(baseline, whole(tmp_path / "new", system(200, 2, **fault)))
+    assert comparison.verdict == "fault"
+    first = comparison.faults[0]
     assert (first.layer, first.branch[0]) == (layer, branch)
     assert first.suspects
     assert first.remedies
     assert first.examples
-    assert found.sentence.startswith(layer.capitalize())
-    walked = [ruling for ruling in found.tree if ruling.branch[0].isdigit()]
+    assert comparison.sentence.startswith(layer.capitalize())
+    walked = [ruling for ruling in comparison.tree if ruling.branch[0].isdigit()]
     assert [ruling.outcome for ruling in walked].count("fault") == 1
     assert len(walked) == 7
 
@@ -234,27 +234,27 @@ def test_few_traces_give_no_wrong_layer(tmp_path: Path):
     for seed in range(6):
         old = whole(tmp_path / f"a{seed}", system(15, seed))
         new = whole(tmp_path / f"b{seed}", system(15, 50 + seed, grounding=0.25))
-        found = bisect(old, new)
-        assert not found.faults or found.faults[0].layer == "generation"
-        if found.verdict == "cannot tell":
-            assert "cannot" in found.sentence
+        comparison = bisect(old, new)
+        assert not comparison.faults or comparison.faults[0].layer == "generation"
+        if comparison.verdict == "cannot tell":
+            assert "cannot" in comparison.sentence
 
 
 def test_a_second_fault_shows_behind_a_retrieval_fault(baseline: Run, tmp_path: Path):
     """Where retrieval and generation broke together both are named, the second on traces whose retrieval held."""
-    found = bisect(baseline, whole(tmp_path / "new", system(200, 2, retrieval=0.3, grounding=0.4)))
-    assert [fault.layer for fault in found.faults] == ["retrieval", "generation"]
-    assert [fault.certain for fault in found.faults] == [True, False]
+    comparison = bisect(baseline, whole(tmp_path / "new", system(200, 2, retrieval=0.3, grounding=0.4)))
+    assert [fault.layer for fault in comparison.faults] == ["retrieval", "generation"]
+    assert [fault.certain for fault in comparison.faults] == [True, False]
 
 
 def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: Run, tmp_path: Path):
     """Chunks added at the end leave context_relevance at equal depth where it was."""
     side = pair_runs(baseline, whole(tmp_path / "new", system(200, 1, extra=5)))
-    found = bisect(side)
-    deep = next(change for change in found.comparison.changes if change.metric == EQUAL_DEPTH)
+    comparison = bisect(side)
+    deep = next(change for change in comparison.comparison.changes if change.metric == EQUAL_DEPTH)
     assert deep.difference is not None
     assert deep.difference.mean == pytest.approx(0, abs=1e-12)
-    assert any(clue.name == "depth" and "top-k" in clue.suspects for clue in found.differences)
+    assert any(clue.name == "depth" and "top-k" in clue.suspects for clue in comparison.differences)
 
 
 def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: Path):
@@ -267,9 +267,11 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
         recut.append((replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=use)))
     new = whole(tmp_path / "new", recut)
     assert stale_gold_share(profile_run(baseline), profile_run(new)) == 1.0
-    found = bisect(baseline, new)
-    assert found.verdict != "fault"
-    assert "labels no longer describe the corpus: 100% of gold ids are gone" in found.comparison.warnings[0]
+    comparison = bisect(baseline, new)
+    assert comparison.verdict != "fault"
+    assert (
+        "labels no longer describe the corpus: 100% of gold ids are gone" in comparison.comparison.warnings[0]
+    )
 
 
 def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
@@ -278,9 +280,9 @@ def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
         (replace(t, chunks=tuple(Chunk(id=c.id, text=c.text + " Now 9.") for c in t.chunks or ())), v)
         for t, v in system(200, 2, source=0.3)
     ]
-    found = bisect(baseline, whole(tmp_path / "new", stale))
-    assert found.faults[0].layer == "source data"
-    assert [clue.name for clue in found.faults[0].differences] == ["texts"]
+    comparison = bisect(baseline, whole(tmp_path / "new", stale))
+    assert comparison.faults[0].layer == "source data"
+    assert [clue.name for clue in comparison.faults[0].differences] == ["texts"]
 
 
 def test_what_was_never_there_did_not_fall(baseline: Run):
@@ -301,12 +303,12 @@ def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
 def test_a_history_names_the_run_at_which_a_metric_broke(tmp_path: Path):
     """Of six runs the fourth broke grounding: the step is found, and what did not break is not accused."""
     runs = [whole(tmp_path / f"r{n}", system(150, n, grounding=0.3 if n >= 3 else 0.0)) for n in range(6)]
-    found = history(runs, metrics=["groundedness", "completeness", "recall@3"])
-    steps = {step.metric: step for step in found.metrics}
+    comparison = history(runs, metrics=["groundedness", "completeness", "recall@3"])
+    steps = {step.metric: step for step in comparison.metrics}
     assert (steps["groundedness"].state, steps["groundedness"].run) == ("dropped", "r3")
     assert steps["groundedness"].worsened
     assert steps["completeness"].run is None
-    assert found.broken_at == "r3"
-    assert found.traces == 150
+    assert comparison.broken_at == "r3"
+    assert comparison.traces == 150
     with pytest.raises(UsageError, match="at least 3 runs"):
         history(runs[:2])

@@ -44,12 +44,12 @@ class Moody(Told):
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         if traces[0].id == self._moods[0][0].trace:
             self._at += 1
-        there = {each.trace: each for each in self._moods[self._at]}
+        there = {item.trace: item for item in self._moods[self._at]}
         return [there[trace.id] for trace in traces]
 
 
 def moods() -> tuple[list[Trace], Moody]:
-    """Seventy traces; on every second repeat the claims of two in seven are turned."""
+    """Build seventy traces; on every second repeat the claims of two in seven are turned."""
     plain = [pair(f"t{at:02}", "h", "su") for at in range(70)]
     turned = [pair(f"t{at:02}", "h", "uu" if at % 7 < 2 else "su")[1] for at in range(70)]
     return [trace for trace, _ in plain], Moody([[seen for _, seen in plain], turned] * 3)
@@ -57,12 +57,12 @@ def moods() -> tuple[list[Trace], Moody]:
 
 def test_the_spread_is_that_counted_by_hand():
     """Within-trace variance, share that moves, and the intraclass correlation of a small table."""
-    found = measure_flakiness("x", np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
-    assert found.deviation == pytest.approx(0.5)  # two of four have a variance of 1/2
-    assert found.flips == 0.5
+    flakiness = measure_flakiness("x", np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]))
+    assert flakiness.deviation == pytest.approx(0.5)  # two of four have a variance of 1/2
+    assert flakiness.flips == 0.5
     between = 2 * np.var([0.5, 1.0, 0.0, 0.5], ddof=1)
-    assert found.reliability == pytest.approx((between - 0.25) / (between + 0.25))
-    assert found.drift == 0.0  # both means are 1/2
+    assert flakiness.reliability == pytest.approx((between - 0.25) / (between + 0.25))
+    assert flakiness.drift == 0.0  # both means are 1/2
     assert measure_flakiness("x", np.array([[0.0, 0.5], [0.2, 0.7]])).drift == pytest.approx(
         0.5 / math.sqrt(2), rel=1e-9
     )
@@ -71,20 +71,22 @@ def test_the_spread_is_that_counted_by_hand():
 def test_a_judge_that_says_the_same_is_steady():
     """A judge of the package moves no metric, and widens nothing."""
     traces, _ = moods()
-    found = repeat_judge("lexical", traces[:5], k=2)
-    assert found.deterministic
-    assert {(one.deviation, one.drift, one.flips) for one in found.metrics} == {(0.0, 0.0, 0.0)}
+    flakiness = repeat_judge("lexical", traces[:5], k=2)
+    assert flakiness.deterministic
+    assert {(metric.deviation, metric.drift, metric.flips) for metric in flakiness.metrics} == {
+        (0.0, 0.0, 0.0)
+    }
 
 
 def test_repeats_are_counted_metric_by_metric():
     """Two in seven traces flip, and the mean of a repeat with them."""
     traces, judge = moods()
-    found = repeat_judge(judge, traces, k=4)
-    told = {one.metric: one for one in found.metrics}
-    assert (found.judge, found.repeats, found.traces) == ("moody/1", 4, 70)
-    assert told["groundedness"].flips == pytest.approx(2 / 7)
-    assert told["groundedness"].drift > 0.05  # all turn at once
-    assert told["refusal"].flips == 0.0
+    flakiness = repeat_judge(judge, traces, k=4)
+    output = {metric.metric: metric for metric in flakiness.metrics}
+    assert (flakiness.judge, flakiness.repeats, flakiness.traces) == ("moody/1", 4, 70)
+    assert output["groundedness"].flips == pytest.approx(2 / 7)
+    assert output["groundedness"].drift > 0.05  # all turn at once
+    assert output["refusal"].flips == 0.0
     with pytest.raises(UsageError, match="at least twice"):
         repeat_judge(judge, traces, k=1)
     with pytest.raises(InputError, match="no trace"):
@@ -107,41 +109,41 @@ def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.Mon
 def test_noise_of_single_traces_is_in_the_interval_already():
     """Where each trace errs by itself the usual interval holds the truth as often as it says; drift must be added."""
     rng, n, k = np.random.default_rng(0), 100, 5
-    held = {0.0: 0, 0.05: 0}
+    widened = {0.0: 0, 0.05: 0}
     wide = 0
-    for drift in held:
+    for drift in widened:
         for _ in range(300):
             truth = rng.normal(0.5, 0.1, n)
             days = rng.normal(0, drift, 2) if drift else np.zeros(2)
             runs = [truth + rng.normal(0, 0.1, n) + day for day in days]
             usual = paired_difference(*runs, resamples=200)
-            held[drift] += usual.low <= 0 <= usual.high
+            widened[drift] += usual.low <= 0 <= usual.high
             if drift:
                 again = truth[:, None] + rng.normal(0, 0.1, (n, k)) + rng.normal(0, drift, k)
-                made = JudgeFlakiness(
+                comparison = JudgeFlakiness(
                     judge="j", repeats=k, traces=n, metrics=(measure_flakiness("groundedness", again),)
                 )
-                (wider,) = widen_intervals([usual], [replace(MEASURE, low=None)], made)
+                (wider,) = widen_intervals([usual], [replace(MEASURE, low=None)], comparison)
                 wide += wider.low <= 0 <= wider.high
-    assert held[0.0] >= 0.92 * 300
-    assert held[0.05] <= 0.6 * 300
+    assert widened[0.0] >= 0.92 * 300
+    assert widened[0.05] <= 0.6 * 300
     assert wide >= 0.88 * 300
 
 
 def test_an_interval_grows_by_the_drift():
     """Twice the squared drift is added to the variance; no drift changes nothing; ends stay within the range."""
-    one, other = np.linspace(0, 1, 50), np.linspace(0, 1, 50) ** 2
-    plain = paired_difference(one, other, bounds=(0, 1))
+    metric, other = np.linspace(0, 1, 50), np.linspace(0, 1, 50) ** 2
+    plain = paired_difference(metric, other, bounds=(0, 1))
     still = MetricFlakiness(metric="groundedness", n=50, deviation=0.2, drift=0.0, flips=0.4, reliability=0.5)
-    made = JudgeFlakiness(judge="j", repeats=5, traces=50, metrics=(still,))
-    assert widen_intervals([plain, None], [MEASURE, MEASURE], made) == [plain, None]
-    moved = replace(made, metrics=(replace(still, drift=0.1),))
+    comparison = JudgeFlakiness(judge="j", repeats=5, traces=50, metrics=(still,))
+    assert widen_intervals([plain, None], [MEASURE, MEASURE], comparison) == [plain, None]
+    moved = replace(comparison, metrics=(replace(still, drift=0.1),))
     (wider,) = widen_intervals([plain], [MEASURE], moved)
     assert wider.error == pytest.approx(math.hypot(plain.error, 0.1 * math.sqrt(2)))
     assert wider.low < plain.low < plain.high < wider.high
     assert wider.mean == plain.mean
-    (whole,) = widen_intervals([plain], [MEASURE], replace(made, metrics=(replace(still, drift=9.0),)))
-    assert (whole.low, whole.high) == (-1.0, 1.0)
+    (total,) = widen_intervals([plain], [MEASURE], replace(comparison, metrics=(replace(still, drift=9.0),)))
+    assert (total.low, total.high) == (-1.0, 1.0)
     assert widen_intervals([plain], [MEASURE], None) == [plain]
 
 
@@ -153,16 +155,18 @@ def test_compare_and_gate_take_the_flakiness_of_their_judge(
     (tmp_path / "b").mkdir()
     old = ran(tmp_path / "a", [pair(f"q{at}", "h", "sss") for at in range(40)])
     new = ran(tmp_path / "b", [pair(f"q{at}", "h", "ssu" if at % 2 else "sss") for at in range(40)])
-    told = MetricFlakiness(metric="groundedness", n=40, deviation=0.1, drift=0.2, flips=0.3, reliability=0.8)
-    made = JudgeFlakiness(judge="told/1", repeats=5, traces=40, metrics=(told,))
+    output = MetricFlakiness(
+        metric="groundedness", n=40, deviation=0.1, drift=0.2, flips=0.3, reliability=0.8
+    )
+    comparison = JudgeFlakiness(judge="told/1", repeats=5, traces=40, metrics=(output,))
     path = tmp_path / "flakiness.json"
-    path.write_text(encode_report(made), encoding="utf-8")
-    assert load_flakiness(path) == made
+    path.write_text(encode_report(comparison), encoding="utf-8")
+    assert load_flakiness(path) == comparison
     states = [
-        {one.metric: one.state for one in compare(pair_runs(old, new, flakiness=each)).changes}[
+        {metric.metric: metric.state for metric in compare(pair_runs(old, new, flakiness=item)).changes}[
             "groundedness"
         ]
-        for each in (None, made)
+        for item in (None, comparison)
     ]
     assert states == ["dropped", "cannot tell"]
     runs = [str(old.path), str(new.path)]
@@ -172,7 +176,7 @@ def test_compare_and_gate_take_the_flakiness_of_their_judge(
         command(["gate", runs[1], "--baseline", runs[0], "-m", "groundedness", "--flakiness", str(path)]) == 3
     )
     capsys.readouterr()
-    path.write_text(encode_report(replace(made, judge="other/1")), encoding="utf-8")
+    path.write_text(encode_report(replace(comparison, judge="other/1")), encoding="utf-8")
     assert command(["bisect", *runs, "--flakiness", str(path)]) == 2
     assert "the flakiness was measured for other/1" in capsys.readouterr().err
     path.write_text("{}", encoding="utf-8")

@@ -89,9 +89,11 @@ some = st.lists(seen, max_size=12)
 def test_merging_knows_no_order(one: list[Observation], two: list[Observation], three: list[Observation]):
     """Roll-ups merge associatively and commutatively, and to what rolling up the whole gives, to the last bit."""
     a, b, c = roll_up(one), roll_up(two), roll_up(three)
-    whole = roll_up([*one, *two, *three])
-    assert merge_by_key([*a, *merge_by_key([*b, *c])]) == merge_by_key([*merge_by_key([*a, *b]), *c]) == whole
-    assert merge_by_key([*c, *b, *a]) == whole
+    series = roll_up([*one, *two, *three])
+    assert (
+        merge_by_key([*a, *merge_by_key([*b, *c])]) == merge_by_key([*merge_by_key([*a, *b]), *c]) == series
+    )
+    assert merge_by_key([*c, *b, *a]) == series
     for first in a:
         for second in b:
             if (first.metric, first.route, first.cohort) == (second.metric, second.route, second.cohort):
@@ -101,19 +103,19 @@ def test_merging_knows_no_order(one: list[Observation], two: list[Observation], 
 @given(some)
 def test_a_rollup_counts_every_value_once(observations: list[Observation]):
     """The values, and those without one, of whole routes are as many as were seen; each value is in one bin."""
-    found = [each for each in roll_up(observations) if each.cohort is None]
-    assert sum(each.n + each.undefined + each.failed for each in found) == len(observations)
-    assert all(sum(each.bins) == each.n for each in found)
-    known = [each.value for each in observations if each.value is not None]
-    assert sum(each.sum for each in found) == pytest.approx(sum(known), abs=1e-3)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=list[Rollup]) == found
+    result = [item for item in roll_up(observations) if item.cohort is None]
+    assert sum(item.n + item.undefined + item.failed for item in result) == len(observations)
+    assert all(sum(item.bins) == item.n for item in result)
+    known = [item.value for item in observations if item.value is not None]
+    assert sum(item.sum for item in result) == pytest.approx(sum(known), abs=1e-3)
+    assert msgspec.json.decode(msgspec.json.encode(result), type=list[Rollup]) == result
 
 
 def test_what_is_stored_does_not_grow_with_traffic():
     """A minute of 10,000 traces is one roll-up, with as few traces named as one of ten."""
     many = [Observation(metric="m", trace=f"{at:05}", time=0.0, value=at / 1e4) for at in range(10_000)]
-    (found,) = roll_up(many)
-    assert (found.n, [worst.trace for worst in found.worst]) == (
+    (result,) = roll_up(many)
+    assert (result.n, [worst.trace for worst in result.worst]) == (
         10_000,
         ["00000", "00001", "00002", "00003", "00004"],
     )
@@ -121,15 +123,15 @@ def test_what_is_stored_does_not_grow_with_traffic():
 
 def test_the_worst_are_the_greatest_where_lower_is_better():
     """A metric's own direction says which traces are named."""
-    (found,) = roll_up(
+    (result,) = roll_up(
         [
             Observation(metric="m", trace=name, time=0.0, value=value)
             for name, value in (("a", 1.0), ("b", 9.0))
         ],
         [MetricInfo("m", "operation", "lower", 0.0, None)],
     )
-    assert found.worst[0].trace == "b"
-    assert (found.bins[1], found.bins[4]) == (1, 1)
+    assert result.worst[0].trace == "b"
+    assert (result.bins[1], result.bins[4]) == (1, 1)
     assert bin_edges(0, None)[4:6] == (8.0, 16.0)
 
 
@@ -142,10 +144,10 @@ def test_other_things_do_not_merge():
 # --- windows -------------------------------------------------------------------------------------------
 
 
-def told(
+def make_series(
     values: Sequence[float], metric: str = "groundedness", every: float = 60.0, begin: float = 0.0
 ) -> MetricSeries:
-    """A series of values, one after the other."""
+    """Build the series of some values, one after the other."""
     known = [
         Observation(metric=metric, trace=str(at), time=begin + every * at, value=float(value))
         for at, value in enumerate(values)
@@ -156,15 +158,15 @@ def told(
 def test_a_window_has_the_interval_of_its_values():
     """With a trace a minute the interval from sums is Student's t of the values, and the difference is Welch's."""
     rng = np.random.default_rng(1)
-    one, two = rng.beta(4, 2, 80).round(4), rng.beta(3, 2, 70).round(4)
-    found, expected = window_mean(told(one), SCORE), mean_interval(one, bounds=(0, 1))
-    assert found is not None
-    assert (found.mean, found.low, found.high) == pytest.approx(
+    first, two = rng.beta(4, 2, 80).round(4), rng.beta(3, 2, 70).round(4)
+    result, expected = window_mean(make_series(first), SCORE), mean_interval(first, bounds=(0, 1))
+    assert result is not None
+    assert (result.mean, result.low, result.high) == pytest.approx(
         (expected.mean, expected.low, expected.high), abs=1e-3
     )
     gap, other = (
-        window_difference(told(one), told(two), SCORE),
-        unpaired_difference(one, two, bounds=(0, 1), resamples=0),
+        window_difference(make_series(first), make_series(two), SCORE),
+        unpaired_difference(first, two, bounds=(0, 1), resamples=0),
     )
     assert gap is not None
     assert (gap.mean, gap.low, gap.high) == pytest.approx((other.mean, other.low, other.high), abs=2e-3)
@@ -173,8 +175,8 @@ def test_a_window_has_the_interval_of_its_values():
 def test_values_of_a_minute_that_move_together_widen_the_interval():
     """Ten traces a minute that are all alike are worth one."""
     alone = np.random.default_rng(2).uniform(size=60)
-    many = told(np.repeat(alone, 10), every=6.0)
-    wide, narrow = window_mean(many, SCORE), window_mean(told(alone), SCORE)
+    many = make_series(np.repeat(alone, 10), every=6.0)
+    wide, narrow = window_mean(many, SCORE), window_mean(make_series(alone), SCORE)
     assert wide is not None
     assert narrow is not None
     assert wide.high - wide.low == pytest.approx(narrow.high - narrow.low, rel=0.02)
@@ -182,23 +184,25 @@ def test_values_of_a_minute_that_move_together_widen_the_interval():
 
 def test_all_perfect_is_not_certain():
     """Twenty perfect scores leave room below 1, and an empty window has no mean."""
-    found = window_mean(told([1.0] * 20), SCORE)
-    assert found is not None
-    assert found.low < 0.99 < found.mean == found.high
-    assert window_mean(told([1.0]).between(5, 9), SCORE) is None
-    (empty,) = rolling_means({("groundedness", None, None): told([1.0])}, {"groundedness": SCORE}, 50, (30,))
+    result = window_mean(make_series([1.0] * 20), SCORE)
+    assert result is not None
+    assert result.low < 0.99 < result.mean == result.high
+    assert window_mean(make_series([1.0]).between(5, 9), SCORE) is None
+    (empty,) = rolling_means(
+        {("groundedness", None, None): make_series([1.0])}, {"groundedness": SCORE}, 50, (30,)
+    )
     assert (empty.interval, empty.delta) == (None, None)
 
 
 def test_a_delta_is_against_the_window_before():
     """The rolling mean of 30 minutes fell by what the two half hours differ."""
-    whole = told([0.9, 0.8] * 15 + [0.6, 0.5] * 15)
-    (found,) = rolling_means({("groundedness", None, None): whole}, {"groundedness": SCORE}, 60, (30,))
-    assert found.interval is not None
-    assert found.delta is not None
-    assert found.interval.mean == pytest.approx(0.55, abs=1e-4)
-    assert found.delta.mean == pytest.approx(-0.3, abs=1e-4)
-    assert found.delta.high < 0
+    series = make_series([0.9, 0.8] * 15 + [0.6, 0.5] * 15)
+    (result,) = rolling_means({("groundedness", None, None): series}, {"groundedness": SCORE}, 60, (30,))
+    assert result.interval is not None
+    assert result.delta is not None
+    assert result.interval.mean == pytest.approx(0.55, abs=1e-4)
+    assert result.delta.mean == pytest.approx(-0.3, abs=1e-4)
+    assert result.delta.high < 0
 
 
 def test_correlations_are_those_of_the_values():
@@ -212,23 +216,23 @@ def test_correlations_are_those_of_the_values():
         for name, value in (("x", x), ("y", y))
     ]
     known.append(Observation(metric="x", trace="alone", time=0.0, value=0.0))
-    (found,) = compute_correlations(
+    (result,) = compute_correlations(
         [*sum_products(known[:100], [("x", "y")]), *sum_products(known[100:], [("x", "y")])], 0, 999
     )
-    assert (found.n, found.r) == (200, pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-3))
-    assert found.low < found.r < found.high
+    assert (result.n, result.r) == (200, pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-3))
+    assert result.low < result.r < result.high
 
 
 def test_outliers_are_beyond_the_fence():
     """One trace far below all others is named; where all lie together none is."""
-    found = describe_distribution(
-        ("groundedness", None, None), told([0.8, 0.82, 0.84, 0.86] * 20 + [0.1]), SCORE
+    result = describe_distribution(
+        ("groundedness", None, None), make_series([0.8, 0.82, 0.84, 0.86] * 20 + [0.1]), SCORE
     )
-    assert found is not None
-    assert [worst.trace for worst in found.outliers] == ["80"]
-    assert found.fence is not None
-    assert found.fence < found.quartiles[0]
-    calm = describe_distribution(("groundedness", None, None), told([0.2, 0.4, 0.6, 0.8] * 9), SCORE)
+    assert result is not None
+    assert [worst.trace for worst in result.outliers] == ["80"]
+    assert result.fence is not None
+    assert result.fence < result.quartiles[0]
+    calm = describe_distribution(("groundedness", None, None), make_series([0.2, 0.4, 0.6, 0.8] * 9), SCORE)
     assert calm is not None
     assert calm.outliers == ()
 
@@ -236,8 +240,8 @@ def test_outliers_are_beyond_the_fence():
 # --- the sequential test -------------------------------------------------------------------------------
 
 
-def held(floor: float = 0.8, rising: bool = True) -> ReferencePeriod:
-    """A reference with this floor."""
+def make_period(floor: float = 0.8, rising: bool = True) -> ReferencePeriod:
+    """Build a reference period with this floor."""
     return ReferencePeriod(
         metric="groundedness", route=None, first=0, last=0, n=999, mean=floor if rising else 1 - floor, floor=floor,
         bets=(0.05, 0.2, 0.6), low=0.0, high=1.0, higher_is_better=rising,
@@ -247,11 +251,11 @@ def held(floor: float = 0.8, rising: bool = True) -> ReferencePeriod:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0.05, 0.95), st.booleans())
 def test_gains_are_never_more_than_fair_bets_would_give(values: list[float], floor: float, rising: bool):
     """The capital from sums is at most that of bets value by value, whose expectation is at most 1."""
-    made = held(floor, rising)
+    period = make_period(floor, rising)
     x = np.array(values)
-    found = compute_gains(made, np.array([x.size]), np.array([x.sum()]), np.array([(x * x).sum()]))[0]
+    result = compute_gains(period, np.array([x.size]), np.array([x.sum()]), np.array([(x * x).sum()]))[0]
     unit = x if rising else 1 - x
-    for gain, bet in zip(found, made.bets, strict=True):
+    for gain, bet in zip(result, period.bets, strict=True):
         assert gain <= np.log1p(bet * (floor - unit) / (1 - floor)).sum() + 1e-9
 
 
@@ -260,11 +264,11 @@ def test_gains_are_never_more_than_fair_bets_would_give(values: list[float], flo
 def test_a_metric_of_which_lower_is_better_is_the_same_mirrored(seed: int):
     """Scores and what they lack give the same evidence."""
     x = np.random.default_rng(seed).uniform(size=9)
-    one = compute_gains(held(0.7), np.array([9.0]), np.array([x.sum()]), np.array([(x * x).sum()]))
+    first = compute_gains(make_period(0.7), np.array([9.0]), np.array([x.sum()]), np.array([(x * x).sum()]))
     other = compute_gains(
-        held(0.7, False), np.array([9.0]), np.array([(1 - x).sum()]), np.array([((1 - x) ** 2).sum()])
+        make_period(0.7, False), np.array([9.0]), np.array([(1 - x).sum()]), np.array([((1 - x) ** 2).sum()])
     )
-    assert one == pytest.approx(other)
+    assert first == pytest.approx(other)
 
 
 def test_the_sum_grows_no_faster_than_time_where_nothing_changed():
@@ -273,7 +277,7 @@ def test_the_sum_grows_no_faster_than_time_where_nothing_changed():
     levels = []
     for _ in range(150):
         values = (rng.uniform(size=300) < 0.8).astype(float)
-        test = advance_test(start_test(held(0.8), 0), told(values, every=20.0))
+        test = advance_test(start_test(make_period(0.8), 0), make_series(values, every=20.0))
         levels.append(math.exp(test.log_evidence))
     assert np.mean(levels) <= 100
 
@@ -286,10 +290,10 @@ def test_a_month_without_change_raises_no_alarm():
         x = (rng.uniform(size=53_280) < 0.85).astype(float)
         size = x.size
         zeros = np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
-        whole = MetricSeries(np.arange(size), np.ones(size), x, x, *zeros)
-        made = measure_reference(("groundedness", None), whole.between(0, 10_080), SCORE)
-        assert made is not None
-        calls += len(detect_drops(whole, made))
+        series = MetricSeries(np.arange(size), np.ones(size), x, x, *zeros)
+        period = measure_reference(("groundedness", None), series.between(0, 10_080), SCORE)
+        assert period is not None
+        calls += len(detect_drops(series, period))
     assert calls == 0
 
 
@@ -297,38 +301,38 @@ def test_conversations_are_not_counted_by_their_turns():
     """Turns of a conversation that are all alike count as one: evidence is divided by their number."""
     rng = np.random.default_rng(11)
     alone = rng.beta(8, 2, size=1500)
-    one = measure_reference(("groundedness", None), told(alone), SCORE)
-    many = measure_reference(("groundedness", None), told(np.repeat(alone, 5), every=12.0), SCORE)
-    assert one is not None
+    first = measure_reference(("groundedness", None), make_series(alone), SCORE)
+    many = measure_reference(("groundedness", None), make_series(np.repeat(alone, 5), every=12.0), SCORE)
+    assert first is not None
     assert many is not None
-    assert one.design_effect < 1.5
-    assert many.design_effect == pytest.approx(5 * one.design_effect, rel=0.1)
-    assert many.floor == pytest.approx(one.floor, abs=0.002)
+    assert first.design_effect < 1.5
+    assert many.design_effect == pytest.approx(5 * first.design_effect, rel=0.1)
+    assert many.floor == pytest.approx(first.floor, abs=0.002)
     sums = np.array([5.0]), np.array([2.0]), np.array([1.0])
-    assert compute_gains(replace(held(), design_effect=5.0), *sums) * 5 == pytest.approx(
-        compute_gains(held(), *sums)
+    assert compute_gains(replace(make_period(), design_effect=5.0), *sums) * 5 == pytest.approx(
+        compute_gains(make_period(), *sums)
     )
 
 
 def dropped(at: int, size: int, drop: float, seed: int = 6) -> MetricSeries:
-    """Five traces a minute, with a drop at a minute."""
+    """Build five traces a minute, with a drop at a minute."""
     rng = np.random.default_rng(seed)
     values = rng.beta(8, 2, size=5 * size)
     values[5 * at :] -= drop * values[5 * at :] / 0.8
-    return told(values, every=12.0)
+    return make_series(values, every=12.0)
 
 
 def test_a_drop_is_called_where_it_began():
     """A drop of 10 points is called soon, its beginning is within the interval given, and its size within its own."""
-    whole = dropped(2000, 2600, 0.1)
-    made = measure_reference(("groundedness", None), whole.between(0, 1000), SCORE)
-    assert made is not None
-    (found,) = detect_drops(whole, made)
-    assert 2000 < found.detected_at < 2120
-    assert found.earliest <= 2000 <= found.latest
-    assert abs(found.onset - 2000) < 30
-    assert found.log_evidence >= log_threshold()
-    assert found.recovered_at is None
+    series = dropped(2000, 2600, 0.1)
+    period = measure_reference(("groundedness", None), series.between(0, 1000), SCORE)
+    assert period is not None
+    (result,) = detect_drops(series, period)
+    assert 2000 < result.detected_at < 2120
+    assert result.earliest <= 2000 <= result.latest
+    assert abs(result.onset - 2000) < 30
+    assert result.log_evidence >= log_threshold()
+    assert result.recovered_at is None
 
 
 def test_a_live_watch_detects_what_a_replay_detects():
@@ -357,35 +361,35 @@ def dropped_twice() -> MetricSeries:
     values = np.random.default_rng(7).beta(8, 2, size=5 * 4000)
     for first, last in ((1500, 1900), (3200, 4000)):
         values[5 * first : 5 * last] *= 0.8
-    return told(values, every=12.0)
+    return make_series(values, every=12.0)
 
 
 def test_a_rise_is_no_drop():
     """A metric that gets better is not called."""
-    whole = dropped(1500, 2000, -0.1)
-    made = measure_reference(("groundedness", None), whole.between(0, 1000), SCORE)
-    assert made is not None
-    assert detect_drops(whole, made) == ()
+    series = dropped(1500, 2000, -0.1)
+    period = measure_reference(("groundedness", None), series.between(0, 1000), SCORE)
+    assert period is not None
+    assert detect_drops(series, period) == ()
 
 
 def test_what_recovers_can_drop_again():
     """After the mean is back watching begins anew, and a second drop is a second call."""
-    whole = dropped_twice()
-    made = measure_reference(("groundedness", None), whole.between(0, 1200), SCORE)
-    assert made is not None
-    one, two = detect_drops(whole, made)
-    assert one.recovered_at is not None
-    assert 1900 < one.recovered_at < two.detected_at
+    series = dropped_twice()
+    period = measure_reference(("groundedness", None), series.between(0, 1200), SCORE)
+    assert period is not None
+    first, two = detect_drops(series, period)
+    assert first.recovered_at is not None
+    assert 1900 < first.recovered_at < two.detected_at
     assert abs(two.onset - 3200) < 30
 
 
 def test_what_has_no_bounds_or_too_few_values_is_no_reference():
     """Milliseconds cannot be watched so, nor can 29 values; an impossible rate is refused."""
     endless = MetricInfo("latency", "operation", "lower", 0.0, None)
-    assert measure_reference(("latency", None), told([5.0] * 99), endless) is None
-    assert measure_reference(("groundedness", None), told([0.5] * 29), SCORE) is None
+    assert measure_reference(("latency", None), make_series([5.0] * 99), endless) is None
+    assert measure_reference(("groundedness", None), make_series([0.5] * 29), SCORE) is None
     with pytest.raises(UsageError, match="shares between 0 and 1"):
-        measure_reference(("groundedness", None), told([0.5] * 99), SCORE, rate=2.0)
+        measure_reference(("groundedness", None), make_series([0.5] * 99), SCORE, rate=2.0)
 
 
 # --- the whole -----------------------------------------------------------------------------------------
@@ -394,8 +398,8 @@ def test_what_has_no_bounds_or_too_few_values_is_no_reference():
 def traffic(
     size: int, broke: int | None = None, layer: str = "retrieval", seed: int = 8, name: str = "t"
 ) -> list[tuple[Trace, Verdicts]]:
-    """A trace every 30 seconds on two routes; from trace `broke` on one layer does worse."""
-    rng, found = np.random.default_rng(seed), []
+    """Build a trace every 30 seconds on two routes; from trace `broke` on one layer does worse."""
+    rng, result = np.random.default_rng(seed), []
     for at in range(size):
         bad = broke is not None and at >= broke
         good, true = 0.8 - 0.35 * (bad and layer == "retrieval"), 0.9 - 0.35 * (bad and layer == "generation")
@@ -412,8 +416,8 @@ def traffic(
             metadata={"release": 8 if bad else 7},
         )
         topic = rng.choice(["ferry fares", "moorings"]) if not bad else "refunds of invoices"
-        found.append((replace(trace, query=f"What of {topic}, and when?"), verdicts))
-    return found
+        result.append((replace(trace, query=f"What of {topic}, and when?"), verdicts))
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -435,22 +439,22 @@ def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
         (ran(tmp_path, traffic(1500, 1000, "generation"), METRICS), "generation", "groundedness"),
     ):
         known = collect_measures([broken])
-        found = monitor(roll_up(observe_runs([broken], ()), known), known)
-        mine = next(each for each in found.incidents if each.reference.metric == metric)
-        assert {each.location.fault.layer for each in found.incidents if each.location.fault} == {layer}
+        result = monitor(roll_up(observe_runs([broken], ()), known), known)
+        mine = next(item for item in result.incidents if item.reference.metric == metric)
+        assert {item.location.fault.layer for item in result.incidents if item.location.fault} == {layer}
         assert abs(mine.detection.onset - ZERO - 500) < 15
         assert mine.difference.high < -0.2
         assert all(int(name[1:]) >= 950 for name in mine.traces)
-        assert {event.rule for event in found.fired} >= {"DROP", "ROLLING_DROP"}
+        assert {event.rule for event in result.fired} >= {"DROP", "ROLLING_DROP"}
 
 
 def test_calm_traffic_is_left_alone(calm: Run):
     """Where nothing changed nothing is called and no alert fires."""
     known = collect_measures([calm])
-    found = monitor(roll_up(observe_runs([calm]), known), known)
-    assert (found.incidents, found.fired) == ((), ())
-    assert {key[1] for key in found.unwatched} <= {"app", "web"}
-    assert {line.route for line in found.lines} == {"app", "web"}
+    result = monitor(roll_up(observe_runs([calm]), known), known)
+    assert (result.incidents, result.fired) == ((), ())
+    assert {key[1] for key in result.unwatched} <= {"app", "web"}
+    assert {line.route for line in result.lines} == {"app", "web"}
 
 
 def test_figures_are_those_of_a_report(calm: Run):
@@ -463,18 +467,18 @@ def test_figures_are_those_of_a_report(calm: Run):
         ("usage", health.usage),
         ("missing", health.missing),
     ):
-        found = all_[name, None, None]
+        result = all_[name, None, None]
         assert expected is not None
-        assert (found.value_count, found.mean) == (expected.n, pytest.approx(expected.mean, abs=1e-4))
-    theirs = {(each.measure, each.by): each for each in insights_of(calm)}
+        assert (result.value_count, result.mean) == (expected.n, pytest.approx(expected.mean, abs=1e-4))
+    theirs = {(item.measure, item.by): item for item in insights_of(calm)}
     mine = window_insights(all_, 0, 10**9)
-    assert {(each.measure, each.by) for each in mine} == {
+    assert {(item.measure, item.by) for item in mine} == {
         (measure, by) for measure in ("relevance", "use") for by in ("position", "chunks")
     }
-    for each in mine:
-        for one, two in zip(each.buckets, theirs[each.measure, each.by].buckets, strict=True):
-            assert (one.label, one.traces, one.interval.n) == (two.label, two.traces, two.interval.n)
-            assert one.interval.mean == pytest.approx(two.interval.mean, abs=1e-4)
+    for item in mine:
+        for first, two in zip(item.buckets, theirs[item.measure, item.by].buckets, strict=True):
+            assert (first.label, first.traces, first.interval.n) == (two.label, two.traces, two.interval.n)
+            assert first.interval.mean == pytest.approx(two.interval.mean, abs=1e-4)
 
 
 def test_longer_lists_are_over_fetching(tmp_path: Path):
@@ -486,8 +490,8 @@ def test_longer_lists_are_over_fetching(tmp_path: Path):
         pairs.append(pair(trace.id, levels, "sss", used="yyy" + "-" * (len(levels) - 3), time=trace.time))
     long = ran(tmp_path, pairs, METRICS)
     known = collect_measures([long])
-    found = monitor(roll_up(observe_runs([long], ()), known), known)
-    mine = next(each for each in found.incidents if each.reference.metric == "context_relevance")
+    result = monitor(roll_up(observe_runs([long], ()), known), known)
+    mine = next(item for item in result.incidents if item.reference.metric == "context_relevance")
     assert mine.location.fault is not None
     assert mine.location.fault.branch == "6 over-fetching"
     assert {change.metric: change.state for change in mine.location.changes}[EQUAL_DEPTH] == "steady"
@@ -501,9 +505,9 @@ def test_cohorts_are_by_model_release_and_any_key(live: Run):
     by = ("model", "release", "prompt_version", "metadata.x", "route")
     assert trace_cohorts(trace, by) == ("model=m", "release=7", "prompt_version=p2", "route=r")
     known = collect_measures([live])
-    found = monitor(roll_up(observe_runs([live], ("release",)), known), known)
-    means = {each.cohort: each.interval for each in found.rolling_means if each.cohort and each.metric == "context_relevance"
-             and each.window == 1440}  # fmt: skip
+    result = monitor(roll_up(observe_runs([live], ("release",)), known), known)
+    means = {item.cohort: item.interval for item in result.rolling_means if item.cohort and item.metric == "context_relevance"
+             and item.window == 1440}  # fmt: skip
     assert means["release=8"].high < means["release=7"].low  # type: ignore[union-attr]
     with pytest.raises(UnknownName, match='Did you mean "release"'):
         observe_runs([live], ("relase",))
@@ -527,21 +531,21 @@ def test_drift_is_found_where_there_is_some(live: Run, calm: Run):
     for run_, moved in ((calm, False), (live, True)):
         all_ = build_series(roll_up(observe_runs([run_], ()), known.values()))
         queries = [trace.query for trace in run_.traces()]
-        found = measure_drift(calm, all_, known, queries)
-        shown = {each.metric for each in found.scores if each.adjusted <= 0.05}
+        result = measure_drift(calm, all_, known, queries)
+        shown = {item.metric for item in result.scores if item.adjusted <= 0.05}
         assert ("context_relevance" in shown) is moved
-        assert found.topics is not None
-        assert (found.topics.p <= 0.05) is moved
-        assert ("refund" in found.topics.risen_stems) is moved
+        assert result.topics is not None
+        assert (result.topics.p <= 0.05) is moved
+        assert ("refund" in result.topics.risen_stems) is moved
 
 
 def test_topics_of_two_draws_are_alike():
     """Queries divided at random lie as far apart as chance has it; without words there is nothing to compare."""
     rng = np.random.default_rng(10)
     texts = [f"Where is the {rng.choice(['ferry', 'pier', 'office', 'crane'])} now?" for _ in range(400)]
-    found = measure_topic_drift(texts[:200], texts[200:])
-    assert found is not None
-    assert found.low <= found.distance <= found.high
+    result = measure_topic_drift(texts[:200], texts[200:])
+    assert result is not None
+    assert result.low <= result.distance <= result.high
     assert measure_topic_drift(["the of"], texts) is None
     assert measure_topic_drift([], []) is None
 
@@ -562,8 +566,8 @@ def test_marks_are_lines_of_json(tmp_path: Path):
 # --- the verb ------------------------------------------------------------------------------------------
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
-    """What `ragfault monitor` says; its exit code is as expected."""
+def run_monitor(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
+    """Run `ragfault monitor` with an expected exit code; return its output."""
     assert run_command(["monitor", *map(str, arguments)]) == code
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
@@ -574,23 +578,23 @@ def test_an_alert_ends_with_1(live: Run, calm: Run, tmp_path: Path, capsys: pyte
     """What broke comes first, with the mark before it and the traces; calm traffic ends with 0."""
     marks = tmp_path / "marks.jsonl"
     marks.write_text('{"time": "2026-11-02T08:18:00Z", "text": "release 8"}\n')
-    out = said(capsys, live.path, "--by", "release", "--marks", marks, "--against", calm.path, code=1)
+    out = run_monitor(capsys, live.path, "--by", "release", "--marks", marks, "--against", calm.path, code=1)
     assert "naming retrieval" in out.splitlines()[0]
     assert "shortly before: release 8 (2026-11-02 08:18)" in out
     assert "More of:" in out
     assert "release=8" in out
-    assert said(capsys, calm.path).startswith("No drop is called")
+    assert run_monitor(capsys, calm.path).startswith("No drop is called")
 
 
 def test_json_holds_all_of_it(live: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The JSON has the incidents with their sentence, and the state of the alerts; a file is not replaced unasked."""
     place = tmp_path / "monitor.json"
-    said(capsys, live.path, "--by", "route", "--window", "30m", "-o", place, code=1)
-    found = json.loads(place.read_text())
-    assert found["incidents"][0]["sentence"].startswith("Retrieval broke")
-    assert found["options"]["windows"] == [30]
-    assert found["alert_state"]["alerts"]
-    assert "exists already" in said(capsys, live.path, "-o", place, code=2)
+    run_monitor(capsys, live.path, "--by", "route", "--window", "30m", "-o", place, code=1)
+    result = json.loads(place.read_text())
+    assert result["incidents"][0]["sentence"].startswith("Retrieval broke")
+    assert result["options"]["windows"] == [30]
+    assert result["alert_state"]["alerts"]
+    assert "exists already" in run_monitor(capsys, live.path, "-o", place, code=2)
 
 
 def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -602,20 +606,22 @@ def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: py
     marks = tmp_path / "marks.jsonl"
     marks.write_bytes(msgspec.json.encode({"time": START + timedelta(minutes=149), "text": HOSTILE}) + b"\n")
     place = tmp_path / "page.html"
-    said(capsys, hostile.path, "--by", "route,release", "--marks", marks, "-o", place, code=1)
+    run_monitor(capsys, hostile.path, "--by", "route,release", "--marks", marks, "-o", place, code=1)
     text = place.read_text()
     assert "<script>window.pwned" not in text
     assert "<img src=x" not in text
     assert text.count("<script>") == 1
     assert "{{" not in text.replace("{{script}}", "")
-    assert "\x1b[31m" not in said(capsys, hostile.path, "--by", "route,release", "--marks", marks, code=1)
+    assert "\x1b[31m" not in run_monitor(
+        capsys, hostile.path, "--by", "route,release", "--marks", marks, code=1
+    )
 
 
 def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A rule in TOML fires beside the built-in ones, or alone."""
     rules = tmp_path / "rules.toml"
     rules.write_text('builtin = false\n[[rule]]\nmetric = "groundedness"\nroute = "web"\nbelow = 0.99\n')
-    out = said(capsys, calm.path, "--rules", rules, code=1)
+    out = run_monitor(capsys, calm.path, "--rules", rules, code=1)
     assert "groundedness<0.99 at web" in out
     assert "at app" not in out.partition("Alerts")[2].partition("Not watched")[0]
 
@@ -637,7 +643,7 @@ def test_what_cannot_be_is_one_message_and_exit_2(
     calm: Run, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ):
     """What was asked, what there is, what to do."""
-    assert says in said(capsys, calm.path, *arguments, code=2)
+    assert says in run_monitor(capsys, calm.path, *arguments, code=2)
 
 
 def test_traces_without_a_time_cannot_be_watched(
@@ -645,6 +651,6 @@ def test_traces_without_a_time_cannot_be_watched(
 ):
     """A run without times says what is missing, and runs of two judges are refused."""
     pairs = [(replace(t, time=None), v) for t, v in traffic(5)]
-    assert "Give each trace its `time`" in said(capsys, ran(tmp_path, pairs, METRICS).path, code=2)
+    assert "Give each trace its `time`" in run_monitor(capsys, ran(tmp_path, pairs, METRICS).path, code=2)
     other = built(tmp_path / "other", traffic(5), judge="another")
-    assert "could be the judges'" in said(capsys, calm.path, other.path, code=2)
+    assert "could be the judges'" in run_monitor(capsys, calm.path, other.path, code=2)

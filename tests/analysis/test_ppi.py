@@ -42,27 +42,27 @@ WORDS = {"s": "supported", "u": "unsupported", "c": "contradicted", "i": "inferr
 
 
 def truths(seed: int, share: float, n: int = 120) -> list[str]:
-    """For each trace the support of its four claims, in letters."""
+    """Draw the support of four claims for each trace, in letters."""
     rng = np.random.default_rng(seed)
     return ["".join("s" if rng.uniform() < share else "u" for _ in range(4)) for _ in range(n)]
 
 
 def lenient(supports: str, seed: int) -> str:
-    """What a judge says that takes half of the unsupported claims for supported."""
+    """Judge as a judge does that takes half of the unsupported claims for supported."""
     rng = np.random.default_rng(seed)
     return "".join("s" if sign == "s" or rng.uniform() < 0.5 else "u" for sign in supports)
 
 
-def judged(place: Path, said: list[str], salt: str = "") -> Run:
-    """A run of answers with these claims, as the lenient judge sees them."""
-    made = [pair(f"t{at}", "hm", lenient(each, at)) for at, each in enumerate(said)]
-    for at, (trace, seen) in enumerate(made):
-        made[at] = replace(trace, answer=f"{trace.answer}{salt}"), seen
-    return ran(place, made, METRICS)
+def judged(place: Path, labels: list[str], salt: str = "") -> Run:
+    """Write a run of answers with these claims, as the lenient judge judges them."""
+    answers = [pair(f"t{at}", "hm", lenient(item, at)) for at, item in enumerate(labels)]
+    for at, (trace, seen) in enumerate(answers):
+        answers[at] = replace(trace, answer=f"{trace.answer}{salt}"), seen
+    return ran(place, answers, METRICS)
 
 
-def labels(found: Run, said: list[str], n: int = 40, **more: object) -> list[HumanLabel]:
-    """What people said of the claims of the first traces."""
+def labels(result: Run, labels: list[str], n: int = 40, **more: object) -> list[HumanLabel]:
+    """Label the claims of the first traces with the truth."""
     return [
         HumanLabel(
             trace=trace.id,
@@ -71,12 +71,12 @@ def labels(found: Run, said: list[str], n: int = 40, **more: object) -> list[Hum
             verdicts=HumanVerdicts(
                 claim=tuple(
                     ClaimLabel(start=15 * at, end=15 * at + 14, support=WORDS[sign])
-                    for at, sign in enumerate(said[row])
+                    for at, sign in enumerate(labels[row])
                 )
             ),
             **more,
         )
-        for row, trace in zip(range(n), found.traces(), strict=False)
+        for row, trace in zip(range(n), result.traces(), strict=False)
     ]
 
 
@@ -86,8 +86,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rectify")
     for name, share, salt in (("old", 0.9, ""), ("new", 0.6, " ")):
         said = truths(1, share)
-        found = judged(folder / name, said, salt)
-        write_labels(folder / f"{name}.jsonl", labels(found, said))
+        result = judged(folder / name, said, salt)
+        write_labels(folder / f"{name}.jsonl", labels(result, said))
     return folder
 
 
@@ -100,14 +100,14 @@ def opened(place: Path, name: str) -> Run:
 
 def test_labels_come_back_as_they_were_written(tmp_path: Path):
     """What is appended line by line, or written at once, is read again the same."""
-    said = [
+    labels = [
         HumanLabel(trace="1", by="ann", verdicts=HumanVerdicts(chunk=(ChunkLabel(chunk="a", level="high"),))),
         HumanLabel(trace="2", verdicts=HumanVerdicts(claim=(), missing=("a date",)), chance=0.5),
     ]
-    for label in said:
+    for label in labels:
         append_label(tmp_path / "one.jsonl", label)
-    write_labels(tmp_path / "two.jsonl", said)
-    assert read_labels(tmp_path / "one.jsonl") == read_labels(tmp_path / "two.jsonl") == said
+    write_labels(tmp_path / "two.jsonl", labels)
+    assert read_labels(tmp_path / "one.jsonl") == read_labels(tmp_path / "two.jsonl") == labels
 
 
 def test_nothing_is_added_to_a_line_that_was_torn(tmp_path: Path):
@@ -131,9 +131,9 @@ def test_every_fault_of_a_file_is_told(tmp_path: Path):
     path.write_text("\n".join(lines))
     with pytest.raises(InputError) as caught:
         read_labels(path)
-    told = str(caught.value)
-    assert "3 of 4 labels cannot be read" in told
-    assert all(f"labels.jsonl:{line}: " in told for line in (1, 3, 4))
+    message = str(caught.value)
+    assert "3 of 4 labels cannot be read" in message
+    assert all(f"labels.jsonl:{line}: " in message for line in (1, 3, 4))
     path.write_text("\n")
     with pytest.raises(InputError, match="there is no label in it"):
         read_labels(path)
@@ -147,9 +147,9 @@ def test_the_last_word_of_each_and_the_majority_of_all_holds():
             trace="1", by=by, verdicts=HumanVerdicts(answer=AnswerLabel(refused=refused, relevance=relevance))
         )
 
-    found = resolve_labels([said("ann", True, 0.2), said("ann", False, 0.4), said("bob", False, 0.6)])["1"]
-    assert found.values == {("answer", "refused"): False, ("answer", "relevance"): 0.5}
-    assert (found.annotators, found.disputed) == (("ann", "bob"), 1)
+    result = resolve_labels([said("ann", True, 0.2), said("ann", False, 0.4), said("bob", False, 0.6)])["1"]
+    assert result.values == {("answer", "refused"): False, ("answer", "relevance"): 0.5}
+    assert (result.annotators, result.disputed) == (("ann", "bob"), 1)
     tie = resolve_labels([said("ann", True, 0.5), said("bob", False, 0.5)])["1"]
     assert ("answer", "refused") not in tie.values
     assert tie.disputed == 1
@@ -160,23 +160,25 @@ def test_words_on_another_answer_are_dropped():
     old = HumanVerdicts(
         chunk=(ChunkLabel(chunk="a", level="low"),), claim=(ClaimLabel(start=0, end=3, support="supported"),)
     )
-    found = resolve_labels(
+    result = resolve_labels(
         [
             HumanLabel(trace="1", verdicts=old, answer="a-1"),
             HumanLabel(trace="1", verdicts=HumanVerdicts(missing=()), answer="a-2"),
         ]
     )["1"]
-    assert set(found.values) == {("chunk", "a", "level"), ("missing",)}
-    assert found.reviewed_parts == {"chunk", "missing"}
+    assert set(result.values) == {("chunk", "a", "level"), ("missing",)}
+    assert result.reviewed_parts == {"chunk", "missing"}
 
 
 # --- verdicts --------------------------------------------------------------------------------------
 
 
-def made(metric: str, seen: tuple[Trace, Verdicts], **said: object) -> list[tuple[str, float | None]]:
-    """The value of a metric by people, where they looked at these parts and said these words."""
-    looked = frozenset(str(part) for part in said.pop("looked", ()))  # type: ignore[attr-defined]
-    words = {tuple(key): word for key, word in said.pop("words", ())}  # type: ignore[attr-defined]
+def label_value(
+    metric: str, seen: tuple[Trace, Verdicts], **labels: object
+) -> list[tuple[str, float | None]]:
+    """Return the value of a metric from human labels of these items."""
+    looked = frozenset(str(part) for part in labels.pop("looked", ()))  # type: ignore[attr-defined]
+    words = {tuple(key): word for key, word in labels.pop("words", ())}  # type: ignore[attr-defined]
     return list(compute_values([parse_metric(metric)], *seen, [LabelReading(words, looked)]))
 
 
@@ -184,25 +186,28 @@ def test_a_metric_has_a_value_where_all_that_it_reads_was_said():
     """One claim without a word leaves the trace without a label, whatever the others are."""
     seen = pair("t", "h", "su")
     both = [(("claim", 0, 14), "unsupported"), (("claim", 15, 29), "supported")]
-    assert made("groundedness", seen, words=both, looked=["claim"]) == [("groundedness", 0.5)]
-    assert made("groundedness", seen, words=both[:1], looked=["claim"]) == []
-    assert made("context_adherence", seen, words=both[:1], looked=["claim"]) == []
-    assert made("refusal", seen, words=both, looked=["claim"]) == []
+    assert label_value("groundedness", seen, words=both, looked=["claim"]) == [("groundedness", 0.5)]
+    assert label_value("groundedness", seen, words=both[:1], looked=["claim"]) == []
+    assert label_value("context_adherence", seen, words=both[:1], looked=["claim"]) == []
+    assert label_value("refusal", seen, words=both, looked=["claim"]) == []
 
 
 def test_fields_of_the_answer_are_said_one_by_one():
     """Who said only whether it refuses labels refusals, and not relevance."""
     seen = pair("t", "h", "s")
-    said = {"words": [(("answer", "refused"), True)], "looked": ["answer"]}
-    assert made("refusal", seen, **said) == [("refusal", 1.0)]
-    assert made("answer_relevance", seen, **said) == []
+    labels = {"words": [(("answer", "refused"), True)], "looked": ["answer"]}
+    assert label_value("refusal", seen, **labels) == [("refusal", 1.0)]
+    assert label_value("answer_relevance", seen, **labels) == []
 
 
 def test_nothing_to_judge_counts_where_it_was_looked_at():
     """A trace without chunks is labelled by who looked at chunks, and not by who looked at claims."""
     seen = pair("t", "", "s")
-    assert made("context_precision", seen, looked=["chunk"]) == [("context_precision", 0.0)]
-    assert made("context_precision", seen, words=[(("claim", 0, 14), "supported")], looked=["claim"]) == []
+    assert label_value("context_precision", seen, looked=["chunk"]) == [("context_precision", 0.0)]
+    assert (
+        label_value("context_precision", seen, words=[(("claim", 0, 14), "supported")], looked=["claim"])
+        == []
+    )
 
 
 def test_the_judge_is_not_read_where_people_speak():
@@ -219,36 +224,36 @@ def test_the_judge_is_not_read_where_people_speak():
 
 def test_labels_become_values_of_metrics(place: Path):
     """Groundedness and contradiction of the labelled traces are those of the words of people."""
-    found = load_human_scores(place / "old.jsonl", opened(place, "old"))
-    assert set(found.values) == {"groundedness", "contradiction"}
-    want = {f"t{at}": each.count("s") / 4 for at, each in enumerate(truths(1, 0.9)[:40])}
-    assert found.values["groundedness"] == want
-    assert (found.source.labelers, found.source.traces, found.source.unmatched) == ("ann", 40, 0)
+    result = load_human_scores(place / "old.jsonl", opened(place, "old"))
+    assert set(result.values) == {"groundedness", "contradiction"}
+    want = {f"t{at}": item.count("s") / 4 for at, item in enumerate(truths(1, 0.9)[:40])}
+    assert result.values["groundedness"] == want
+    assert (result.source.labelers, result.source.traces, result.source.unmatched) == ("ann", 40, 0)
 
 
 def test_a_trace_without_chunks_is_labelled_where_chunks_were(tmp_path: Path):
     """Labels of chunks on some traces make a trace without any, of which something was said, one of 0 by convention."""
-    found = ran(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
+    result = ran(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
     claim = (ClaimLabel(start=0, end=14, support="supported"),)
     chunk = (ChunkLabel(chunk="full-0", level="high"),)
-    said = [
+    labels = [
         HumanLabel(trace="full", verdicts=HumanVerdicts(claim=claim, chunk=chunk)),
         HumanLabel(trace="empty", verdicts=HumanVerdicts(claim=claim)),
     ]
-    write_labels(tmp_path / "both.jsonl", said)
-    write_labels(tmp_path / "claims.jsonl", said[1:])
-    precision = load_human_scores(tmp_path / "both.jsonl", found).values["context_precision"]
+    write_labels(tmp_path / "both.jsonl", labels)
+    write_labels(tmp_path / "claims.jsonl", labels[1:])
+    precision = load_human_scores(tmp_path / "both.jsonl", result).values["context_precision"]
     assert precision == {"full": 1.0, "empty": 0.0}
-    assert "context_precision" not in load_human_scores(tmp_path / "claims.jsonl", found).values
+    assert "context_precision" not in load_human_scores(tmp_path / "claims.jsonl", result).values
 
 
 def test_values_can_stand_in_a_table(place: Path, tmp_path: Path):
     """Lines or cells with the names of metrics are values; an empty cell is none; faults are told by line."""
     old = opened(place, "old")
     (tmp_path / "v.csv").write_text("trace,groundedness,refusal\nt0,0.5,\nt1,1,0\nx,1,1\n")
-    found = load_human_scores(tmp_path / "v.csv", old)
-    assert found.values == {"groundedness": {"t0": 0.5, "t1": 1.0}, "refusal": {"t1": 0.0}}
-    assert found.source.unmatched == 1
+    result = load_human_scores(tmp_path / "v.csv", old)
+    assert result.values == {"groundedness": {"t0": 0.5, "t1": 1.0}, "refusal": {"t1": 0.0}}
+    assert result.source.unmatched == 1
     (tmp_path / "v.jsonl").write_text('{"id": "t0", "groundedness": 0.5}\n{"id": "t1", "groundedness": 2}\n')
     with pytest.raises(InputError, match=r"v.jsonl:2: 2 is outside the range"):
         load_human_scores(tmp_path / "v.jsonl", old)
@@ -257,17 +262,17 @@ def test_values_can_stand_in_a_table(place: Path, tmp_path: Path):
 def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp_path: Path):
     """Scores of another judge count where chunks and answer are those of the run; the same judge is refused."""
     old = opened(place, "old")
-    said = truths(1, 0.9)
-    pairs = [pair(f"t{at}", "hm", each) for at, each in enumerate(said[:30])]
+    labels = truths(1, 0.9)
+    pairs = [pair(f"t{at}", "hm", item) for at, item in enumerate(labels[:30])]
     pairs[0] = replace(pairs[0][0], answer="Another."), pairs[0][1]
     strong = ran(tmp_path, pairs, METRICS)
     manifest = json.loads((strong.path / "manifest.json").read_text())
     with pytest.raises(InputError, match="can correct nothing"):
         load_human_scores(strong.path, old)
     (strong.path / "manifest.json").write_text(json.dumps({**manifest, "judge": "strong/1 model=x"}))
-    found = load_human_scores(strong.path, old)
-    assert found.source.labelers == "run, judged by strong/1"
-    assert found.values["groundedness"] == {f"t{at}": said[at].count("s") / 4 for at in range(1, 30)}
+    result = load_human_scores(strong.path, old)
+    assert result.source.labelers == "run, judged by strong/1"
+    assert result.values["groundedness"] == {f"t{at}": labels[at].count("s") / 4 for at in range(1, 30)}
 
 
 def test_marked_stretches_say_what_they_determine(place: Path, tmp_path: Path):
@@ -283,9 +288,9 @@ def test_marked_stretches_say_what_they_determine(place: Path, tmp_path: Path):
         for at, trace in zip(range(20), old.traces(), strict=False)
     ]
     (tmp_path / "spans.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = load_human_scores(tmp_path / "spans.jsonl", old)
-    assert set(found.values) == {"groundedness"}
-    assert [found.values["groundedness"][f"t{at}"] for at in (0, 1)] == [1.0, 0.75]
+    result = load_human_scores(tmp_path / "spans.jsonl", old)
+    assert set(result.values) == {"groundedness"}
+    assert [result.values["groundedness"][f"t{at}"] for at in (0, 1)] == [1.0, 0.75]
 
 
 def test_labels_of_other_traces_are_told_and_nothing_but_them_is_refused(place: Path, tmp_path: Path):
@@ -293,9 +298,9 @@ def test_labels_of_other_traces_are_told_and_nothing_but_them_is_refused(place: 
     old = opened(place, "old")
     mine = read_labels(place / "old.jsonl")
     write_labels(tmp_path / "some.jsonl", [*mine, replace(mine[0], trace="elsewhere")])
-    told: list[str] = []
-    assert load_human_scores(tmp_path / "some.jsonl", old, notice=told.append).source.unmatched == 1
-    assert "40 of 120 traces" in told[0]
+    message: list[str] = []
+    assert load_human_scores(tmp_path / "some.jsonl", old, notice=message.append).source.unmatched == 1
+    assert "40 of 120 traces" in message[0]
     write_labels(tmp_path / "none.jsonl", [replace(mine[0], trace="elsewhere")])
     with pytest.raises(InputError, match=r"none of the 1 traces of .*none.jsonl \(such as elsewhere\) is in"):
         load_human_scores(tmp_path / "none.jsonl", old)
@@ -311,7 +316,7 @@ def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
     old, new = load_paired_scores([tmp_path / "both.jsonl"], runs)
     assert (old is not None, new) == (True, None)
     two = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
-    assert [each.source.traces for each in two if each] == [40, 40]
+    assert [item.source.traces for item in two if item] == [40, 40]
     (tmp_path / "v.csv").write_text("trace,groundedness\nt0,0.5\n")
     with pytest.raises(UsageError, match="give --human-labels twice"):
         load_paired_scores([tmp_path / "v.csv"], runs)
@@ -322,10 +327,10 @@ def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
 def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
     """Labels that were drawn with chances weigh by them; some with and some without are refused."""
     old, said = opened(place, "old"), truths(1, 0.9)
-    drawn = labels(old, said, chance=0.25)
-    write_labels(tmp_path / "drawn.jsonl", drawn)
+    probabilities = labels(old, said, chance=0.25)
+    write_labels(tmp_path / "drawn.jsonl", probabilities)
     assert set(load_human_scores(tmp_path / "drawn.jsonl", old).probabilities.values()) == {0.25}
-    write_labels(tmp_path / "mixed.jsonl", [*drawn[:20], *labels(old, said)[20:]])
+    write_labels(tmp_path / "mixed.jsonl", [*probabilities[:20], *labels(old, said)[20:]])
     with pytest.raises(InputError, match="Keep the labels of each sample"):
         load_human_scores(tmp_path / "mixed.jsonl", old)
 
@@ -336,17 +341,20 @@ def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
 def test_targets_and_bars_are_decided_on_rectified_figures(place: Path):
     """A lenient judge meets the target; people say that it is missed; the plain figure stands beside it."""
     new = opened(place, "new")
-    said = load_human_scores(place / "new.jsonl", new)
-    card = {each.metric: each for each in build_scorecard(new, labels=said).aggregates}
-    found = card["groundedness"]
-    truth = np.mean([each.count("s") / 4 for each in truths(1, 0.6)])
-    assert found.ppi.interval.low <= truth <= found.ppi.interval.high
-    assert found.interval.low > truth
-    assert found.decision_interval == found.ppi.interval
+    labels = load_human_scores(place / "new.jsonl", new)
+    card = {item.metric: item for item in build_scorecard(new, labels=labels).aggregates}
+    result = card["groundedness"]
+    truth = np.mean([item.count("s") / 4 for item in truths(1, 0.6)])
+    assert result.ppi.interval.low <= truth <= result.ppi.interval.high
+    assert result.interval.low > truth
+    assert result.decision_interval == result.ppi.interval
     assert card["refusal"].ppi is None
-    bar = "groundedness>=0.72"
-    assert (gate(new, [bar]).result, gate(new, [bar], labels=(None, said)).result) == ("pass", "fail")
-    assert "and 40 labels" in gate(new, [bar], labels=(None, said)).decisions[0].reason
+    threshold = "groundedness>=0.72"
+    assert (gate(new, [threshold]).result, gate(new, [threshold], labels=(None, labels)).result) == (
+        "pass",
+        "fail",
+    )
+    assert "and 40 labels" in gate(new, [threshold], labels=(None, labels)).decisions[0].reason
 
 
 def test_correction_and_labels_exclude_each_other(place: Path):
@@ -359,24 +367,24 @@ def test_correction_and_labels_exclude_each_other(place: Path):
 def test_differences_are_those_that_people_would_see(place: Path):
     """The rectified difference replaces the judge's, which stands beside it; p and margins are tested on it."""
     runs = opened(place, "old"), opened(place, "new")
-    said = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
-    found = compare(pair_runs(*runs, labels=said))
-    change = next(each for each in found.changes if each.metric == "groundedness")
+    labels = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    result = compare(pair_runs(*runs, labels=labels))
+    change = next(item for item in result.changes if item.metric == "groundedness")
     assert change.difference.method == "ppi"
     assert change.difference.low <= -0.3 + 0.05
     assert change.difference.mean < change.judge_difference.mean
     assert change.evidence_count == (40, "labelled pairs")
     assert change.verdict == "worse"
-    refusal = next(each for each in found.changes if each.metric == "refusal")
+    refusal = next(item for item in result.changes if item.metric == "refusal")
     assert (refusal.ppi, refusal.judge_difference) == (None, None)
-    assert bisect(pair_runs(*runs, labels=said)).verdict == "fault"
+    assert bisect(pair_runs(*runs, labels=labels)).verdict == "fault"
 
 
 def test_labels_of_one_side_change_nothing_and_say_so(place: Path):
     """A difference needs labels on both sides."""
     runs = opened(place, "old"), opened(place, "new")
-    found = compare(pair_runs(*runs, labels=(load_human_scores(place / "old.jsonl", runs[0]), None)))
-    change = next(each for each in found.changes if each.metric == "groundedness")
+    result = compare(pair_runs(*runs, labels=(load_human_scores(place / "old.jsonl", runs[0]), None)))
+    change = next(item for item in result.changes if item.metric == "groundedness")
     assert change.judge_difference is None
     assert change.ppi.reason == "only the baseline is labelled"
 
@@ -384,54 +392,54 @@ def test_labels_of_one_side_change_nothing_and_say_so(place: Path):
 def test_reports_show_both(place: Path):
     """Each format names the rectified figure beside the one as judged, the labels, and who gave them."""
     new = opened(place, "new")
-    found = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
+    result = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
     pages = [
-        terminal.render_scorecard_terminal(found, width=140),
-        markdown.render_scorecard_markdown(found),
-        render_run_html(new, found),
+        terminal.render_scorecard_terminal(result, width=140),
+        markdown.render_scorecard_markdown(result),
+        render_run_html(new, result),
     ]
     for page in pages:
         assert "Rectified by labels" in page
         assert "40 labels" in page
         assert "ann, 40 traces" in page
     assert (
-        json_report.encode_findings_csv(found)
+        json_report.encode_findings_csv(result)
         .splitlines()[0]
         .endswith("rectified,rectified_low,rectified_high,labels")
     )
-    plain = json.loads(json_report.encode_findings(found))
-    assert plain["scorecard"]["rectification"]["by"] == "ann"
-    assert plain["scorecard"]["aggregates"][0]["rectified"]["labelled"] == 40
+    plain = json.loads(json_report.encode_findings(result))
+    assert plain["scorecard"]["label_source"]["labelers"] == "ann"
+    assert plain["scorecard"]["aggregates"][0]["ppi"]["labelled"] == 40
 
 
 def test_labels_that_were_picked_are_noticed(place: Path):
     """Where the judge has the labelled traces otherwise than all, the report says that they are no random draw."""
     new = opened(place, "new")
-    found = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
-    assert "Beware" not in terminal.render_scorecard_terminal(found)
+    result = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
+    assert "Beware" not in terminal.render_scorecard_terminal(result)
     order = np.argsort([-score.value for score in new.scores() if score.metric == "groundedness"])
-    said = load_human_scores(place / "new.jsonl", new)
+    labels = load_human_scores(place / "new.jsonl", new)
     best = {f"t{at}": 1.0 for at in order[:40]}
-    found = analyze(new, labels=replace(said, values={"groundedness": best}))
+    result = analyze(new, labels=replace(labels, values={"groundedness": best}))
     assert (
         "Beware: by groundedness the judge has the labelled traces otherwise"
-        in terminal.render_scorecard_terminal(found, width=200)
+        in terminal.render_scorecard_terminal(result, width=200)
     )
 
 
 def test_comparisons_say_what_differences_rest_on(place: Path):
     """Terminal, Markdown and JSON tell labels, the figure as judged, and what stands as judged."""
     runs = opened(place, "old"), opened(place, "new")
-    said = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
-    found = compare(pair_runs(*runs, labels=said))
+    labels = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    result = compare(pair_runs(*runs, labels=labels))
     for page in (
-        written.render_comparison_terminal(found, width=140),
-        written.render_comparison_markdown(found),
+        written.render_comparison_terminal(result, width=140),
+        written.render_comparison_markdown(result),
     ):
         assert "by 40 labelled pairs" in page
         assert "refusal stands as judged" in page
-    assert json.loads(written.encode_comparison(found))["rectification"][0]["traces"] == 40
-    held = gate(runs[1], baseline=runs[0], labels=said, metrics=["groundedness"])
+    assert json.loads(written.encode_comparison(result))["label_sources"][0]["traces"] == 40
+    held = gate(runs[1], baseline=runs[0], labels=labels, metrics=["groundedness"])
     assert held.result == "fail"
     assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(held, width=300)
     assert "rectified by ann, 40 traces" in gated.render_gate_markdown(held)
@@ -450,8 +458,8 @@ def test_verbs_take_labels(place: Path, capsys: pytest.CaptureFixture[str]):
     assert run_command(["bisect", old, new, *both]) == 1
     assert run_command(["gate", new, "--threshold", "groundedness>=0.72", "--human-labels", theirs]) == 1
     assert run_command(["gate", new, "--baseline", old, "-m", "groundedness", *both]) == 1
-    told = capsys.readouterr()
-    assert told.err.count("corrected by labels of ann: 40 of 120 traces of run") == 8
+    message = capsys.readouterr()
+    assert message.err.count("corrected by labels of ann: 40 of 120 traces of run") == 8
     assert run_command(["report", new, *both]) == 2
     assert run_command(["report", new, "--human-labels", "nowhere.jsonl"]) == 2
     assert run_command(["report", new, "--human-labels", theirs, "--corrected"]) == 2

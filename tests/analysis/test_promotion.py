@@ -1,4 +1,4 @@
-"""Promoting: failing traces become cases of an evaluation set, once each, with where they came from, and for review."""
+"""Promoting: failing traces become cases of an evaluation set, once row, with where they came from, and for review."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ QUERIES = (
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Run:
+def failing_run(tmp_path: Path) -> Run:
     """A run of three failures, two of one kind about refunds, and one that has an answer key."""
     key = {"reference": "Half of it.", "facts": ("Half is paid back.",), "gold": Gold(chunks={"a": 1.0})}
-    held = [
+    content = [
         pair("r1", "n", "s", query=QUERIES[0], route="tickets", metadata={"user": "u1"}, **key),
         pair("r2", "n", "s", query=QUERIES[1]),
         pair("d1", "h", "c", query=QUERIES[2]),
     ]
-    return ran(tmp_path, held)
+    return ran(tmp_path, content)
 
 
 def case_of(query: str, name: str = "x") -> Trace:
@@ -51,27 +51,27 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_case_has_the_answer_key_and_not_the_answer(made: Run, tmp_path: Path):
+def test_a_case_has_the_answer_key_and_not_the_answer(failing_run: Run, tmp_path: Path):
     """Query and key go over; the failing answer and where it is from stand in the metadata; it waits for review."""
     out = tmp_path / "evalset.jsonl"
-    done = promote_cases(build_cases(made, ["r1"], NOW, {"id": "c-1", "name": "refunds"}), out)
-    [one] = read_traces(out)
-    assert done.added == (one.id,)
-    assert (one.query, one.reference, one.facts, one.route) == (
+    done = promote_cases(build_cases(failing_run, ["r1"], NOW, {"id": "c-1", "name": "refunds"}), out)
+    [case] = read_traces(out)
+    assert done.added == (case.id,)
+    assert (case.query, case.reference, case.facts, case.route) == (
         QUERIES[0],
         "Half of it.",
         ("Half is paid back.",),
         "tickets",
     )
-    assert one.gold == Gold(chunks={"a": 1.0})
-    assert (one.answer, one.chunks) == (None, None)
-    assert one.metadata["user"] == "u1"
-    assert one.metadata["review"] == "pending"
-    assert one.metadata["failing"]["answer"] == "Claim 0 holds."
-    assert "nothing_relevant" in one.metadata["failing"]["problems"]
-    assert one.metadata["provenance"] == {
+    assert case.gold == Gold(chunks={"a": 1.0})
+    assert (case.answer, case.chunks) == (None, None)
+    assert case.metadata["user"] == "u1"
+    assert case.metadata["review"] == "pending"
+    assert case.metadata["failing"]["answer"] == "Claim 0 holds."
+    assert "nothing_relevant" in case.metadata["failing"]["problems"]
+    assert case.metadata["provenance"] == {
         "run": "run",
-        "fingerprint": made.manifest.fingerprint,
+        "fingerprint": failing_run.manifest.fingerprint,
         "judge": "told/1",
         "trace": "r1",
         "date": NOW,
@@ -79,19 +79,19 @@ def test_a_case_has_the_answer_key_and_not_the_answer(made: Run, tmp_path: Path)
     }
 
 
-def test_evaluate_reads_the_set(made: Run, tmp_path: Path):
+def test_evaluate_reads_the_set(failing_run: Run, tmp_path: Path):
     """An evaluation set is traces: `ragfault evaluate` takes it as it is."""
     out = tmp_path / "evalset.jsonl"
-    promote_cases(build_cases(made, ["r1", "d1"], NOW), out)
+    promote_cases(build_cases(failing_run, ["r1", "d1"], NOW), out)
     assert evaluate(out, tmp_path / "again").manifest.traces == 2
 
 
-def test_promoting_again_adds_nothing(made: Run, tmp_path: Path):
+def test_promoting_again_adds_nothing(failing_run: Run, tmp_path: Path):
     """The same traces again leave the file as it is, byte for byte, and are told with the case that asks the same."""
     out = tmp_path / "evalset.jsonl"
-    first = promote_cases(build_cases(made, ["r1", "r2"], NOW), out)
+    first = promote_cases(build_cases(failing_run, ["r1", "r2"], NOW), out)
     before = out.read_bytes()
-    again = promote_cases(build_cases(made, ["r1", "r2"], NOW), out)
+    again = promote_cases(build_cases(failing_run, ["r1", "r2"], NOW), out)
     assert again.added == ()
     assert again.duplicates == (("r1", first.added[0]), ("r2", first.added[1]))
     assert again.total == 2
@@ -122,32 +122,32 @@ def test_what_is_asked_already_is_left_out(tmp_path: Path, query: str, double: b
     assert len(done.added) == 1 - double
 
 
-def test_what_stands_in_the_file_stays(made: Run, tmp_path: Path):
+def test_what_stands_in_the_file_stays(failing_run: Run, tmp_path: Path):
     """Lines that others wrote stay as they are, odd spaces, foreign shapes and a missing last line end included."""
     out = tmp_path / "evalset.jsonl"
-    held = '{"id": "own",  "query": "Where is the pier?", "facts": ["It is north."]}\n{"id":"two","query":"The bank?"}'
-    out.write_text(held)
-    done = promote_cases(build_cases(made, ["d1"], NOW), out)
-    assert out.read_text().startswith(held + "\n")
+    content = '{"id": "own",  "query": "Where is the pier?", "facts": ["It is north."]}\n{"id":"two","query":"The bank?"}'
+    out.write_text(content)
+    done = promote_cases(build_cases(failing_run, ["d1"], NOW), out)
+    assert out.read_text().startswith(content + "\n")
     assert done.total == 3
-    assert [one["id"] for one in lines(out)][:2] == ["own", "two"]
+    assert [case["id"] for case in lines(out)][:2] == ["own", "two"]
 
 
-def test_a_file_that_is_no_set_is_not_touched(made: Run, tmp_path: Path):
+def test_a_file_that_is_no_set_is_not_touched(failing_run: Run, tmp_path: Path):
     """What cannot be read as traces is refused, and left as it is; so is a name that is not of JSON Lines."""
     out = tmp_path / "evalset.jsonl"
     out.write_text("not a trace\n")
     with pytest.raises(InputError):
-        promote_cases(build_cases(made, ["d1"], NOW), out)
+        promote_cases(build_cases(failing_run, ["d1"], NOW), out)
     assert out.read_text() == "not a trace\n"
     with pytest.raises(UsageError, match=r"\.jsonl"):
-        promote_cases(build_cases(made, ["d1"], NOW), tmp_path / "evalset.csv")
+        promote_cases(build_cases(failing_run, ["d1"], NOW), tmp_path / "evalset.csv")
 
 
-def test_accepting_marks_the_case_alone(made: Run, tmp_path: Path):
+def test_accepting_marks_the_case_alone(failing_run: Run, tmp_path: Path):
     """The case says who accepted it and when; the other lines are the same bytes; once is enough."""
     out = tmp_path / "evalset.jsonl"
-    done = promote_cases(build_cases(made, ["r1", "d1"], NOW), out)
+    done = promote_cases(build_cases(failing_run, ["r1", "d1"], NOW), out)
     before = out.read_bytes().splitlines()
     assert accept_cases(out, done.added[1:], "ann", NOW) == 1
     assert accept_cases(out, done.added[1:], "bob", NOW) == 0
@@ -165,44 +165,44 @@ def test_two_processes_lose_nothing(tmp_path: Path):
     out = tmp_path / "evalset.jsonl"
     code = (
         "import sys\n"
-        "from ragfault.analysis.clusters import promote\n"
+        "from ragfault.analysis.clusters import promote_cases\n"
         "from ragfault.records import Trace\n"
         "for n in range(15):\n"
         "    name = f'{sys.argv[2]}{n}'\n"
-        "    made = Trace(id='case-' + name, query=f'What of {name}?', metadata={'provenance': {'trace': name}})\n"
-        "    promote([made], sys.argv[1])\n"
+        "    case = Trace(id='case-' + name, query=f'What of {name}?', metadata={'provenance': {'trace': name}})\n"
+        "    promote_cases([case], sys.argv[1])\n"
     )
     running = [
         subprocess.Popen([sys.executable, "-c", code, str(out), name], env=os.environ)
         for name in ("a", "b", "c")
     ]
-    assert [one.wait(120) for one in running] == [0, 0, 0]
-    assert {one["id"] for one in lines(out)} == {f"case-{name}{n}" for name in "abc" for n in range(15)}
+    assert [case.wait(120) for case in running] == [0, 0, 0]
+    assert {case["id"] for case in lines(out)} == {f"case-{name}{n}" for name in "abc" for n in range(15)}
     assert os.listdir(tmp_path) == ["evalset.jsonl"]
 
 
 # --- the command line ------------------------------------------------------------------------------
 
 
-def test_the_command_promotes_a_cluster(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """All traces of a cluster become cases, which name it; then one is accepted."""
+def test_the_command_promotes_a_cluster(failing_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """All traces of a cluster become failing_run, which name it; then one is accepted."""
     out = tmp_path / "evalset.jsonl"
-    assert command(["clusters", str(made.path), "--json"]) == 0
+    assert command(["clusters", str(failing_run.path), "--json"]) == 0
     [refunds] = json.loads(capsys.readouterr().out)["clusters"]
-    assert command(["promote", str(made.path), "--cluster", refunds["id"], "-o", str(out)]) == 0
+    assert command(["promote", str(failing_run.path), "--cluster", refunds["id"], "-o", str(out)]) == 0
     assert "2 cases added" in capsys.readouterr().out
-    found = lines(out)
-    assert {one["metadata"]["provenance"]["trace"] for one in found} == {"r1", "r2"}
-    assert found[0]["metadata"]["provenance"]["cluster"] == {"id": refunds["id"], "name": refunds["name"]}
-    assert datetime.fromisoformat(found[0]["metadata"]["provenance"]["date"]).tzinfo is not None
-    assert command(["promote", "-o", str(out), "--accept", found[0]["id"], "--by", "ann"]) == 0
+    report = lines(out)
+    assert {case["metadata"]["provenance"]["trace"] for case in report} == {"r1", "r2"}
+    assert report[0]["metadata"]["provenance"]["cluster"] == {"id": refunds["id"], "name": refunds["name"]}
+    assert datetime.fromisoformat(report[0]["metadata"]["provenance"]["date"]).tzinfo is not None
+    assert command(["promote", "-o", str(out), "--accept", report[0]["id"], "--by", "ann"]) == 0
     assert lines(out)[0]["metadata"]["reviewed"]["by"] == "ann"
 
 
 def test_a_cluster_of_several_runs_is_promoted_from_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """What was found over two runs is known by its failures in each of them, however one run alone would be grouped."""
-    held = [pair(name, "n", "s", query=QUERIES[at]) for at, name in enumerate(("r1", "r2"))]
-    old, new = (ran(tmp_path / name, held[at : at + 1]) for at, name in enumerate(("old", "new")))
+    """What was found over two runs is known by its failures in row of them, however one run alone would be grouped."""
+    content = [pair(name, "n", "s", query=QUERIES[at]) for at, name in enumerate(("r1", "r2"))]
+    old, new = (ran(tmp_path / name, content[at : at + 1]) for at, name in enumerate(("old", "new")))
     registry = ["--registry", str(tmp_path / "known.json")]
     assert command(["clusters", str(old.path), str(new.path), "--json", *registry]) == 0
     [refunds] = json.loads(capsys.readouterr().out)["clusters"]
@@ -212,12 +212,14 @@ def test_a_cluster_of_several_runs_is_promoted_from_each(tmp_path: Path, capsys:
         assert lines(out)[-1]["metadata"]["provenance"]["trace"] == name
 
 
-def test_the_command_promotes_single_traces(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_promotes_single_traces(
+    failing_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """Traces are taken by their ids in the order in which they are named; an id that no trace has is refused."""
     out = tmp_path / "evalset.jsonl"
-    assert command(["promote", str(made.path), "--trace", "d1", "--trace", "r1", "-o", str(out)]) == 0
-    assert [one["query"] for one in lines(out)] == [QUERIES[2], QUERIES[0]]
-    assert command(["promote", str(made.path), "--trace", "d2", "-o", str(out)]) == 2
+    assert command(["promote", str(failing_run.path), "--trace", "d1", "--trace", "r1", "-o", str(out)]) == 0
+    assert [case["query"] for case in lines(out)] == [QUERIES[2], QUERIES[0]]
+    assert command(["promote", str(failing_run.path), "--trace", "d2", "-o", str(out)]) == 2
     assert "There is: r1, r2, d1." in capsys.readouterr().err
     assert len(lines(out)) == 2
 
@@ -232,9 +234,9 @@ def test_the_command_promotes_single_traces(made: Run, tmp_path: Path, capsys: p
         ["RUN", "--cluster", "c-none"],
     ],
 )
-def test_what_does_not_go_together_is_refused(made: Run, tmp_path: Path, arguments: list[str]):
+def test_what_does_not_go_together_is_refused(failing_run: Run, tmp_path: Path, arguments: list[str]):
     """A run and what of it is to be promoted are named, or cases to accept, and nothing is written otherwise."""
     out = tmp_path / "evalset.jsonl"
-    given = [str(made.path) if each == "RUN" else each for each in arguments]
+    given = [str(failing_run.path) if row == "RUN" else row for row in arguments]
     assert command(["promote", *given, "-o", str(out)]) == 2
     assert not out.exists()

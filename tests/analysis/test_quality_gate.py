@@ -27,7 +27,7 @@ shares = st.floats(0, 1)
 
 
 def signs(text):
-    """A trace for each claim: s supported, u unsupported, - no claim."""
+    """Build a trace for each claim: s supported, u unsupported, - no claim."""
     return [pair(f"t{at}", "h", sign.strip("-")) for at, sign in enumerate(text)]
 
 
@@ -45,9 +45,9 @@ def signs(text):
         ('mine(sign=">=", n=2)>-1', Threshold('mine(sign=">=", n=2)', ">", -1.0)),
     ],
 )
-def test_a_bar_is_read_from_its_text(text, bar):
+def test_a_bar_is_read_from_its_text(text, threshold):
     """A metric with its parameters, a sign, a number; white space around them does not count."""
-    assert parse_threshold(text) == bar
+    assert parse_threshold(text) == threshold
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_anything_else_is_no_bar(text):
 )
 def test_a_bar_prints_as_it_is_read(metric, sign, hundredths):
     """print → read gives the same bar."""
-    bar = Threshold(metric, sign, hundredths / 100)
-    assert parse_threshold(str(bar)) == bar
+    threshold = Threshold(metric, sign, hundredths / 100)
+    assert parse_threshold(str(threshold)) == threshold
 
 
 @given(shares, shares, shares, st.sampled_from([">=", ">", "<=", "<"]))
@@ -101,9 +101,9 @@ def test_a_bar_is_decided_on_the_ends_of_the_interval(low, high, value, sign):
 def test_pass_fail_and_cannot_tell(tmp_path):
     """40 supported answers pass 0.85, fail < 0.5, and cannot tell 0.99 from 1."""
     run = ran(tmp_path, signs("s" * 40), ["groundedness", "refusal"])
-    found = gate(run, ["groundedness>=0.85", "groundedness<0.5", "groundedness>=0.99", "refusal<0.1"])
-    assert [item.result for item in found.decisions] == ["pass", "fail", "cannot tell", "pass"]
-    assert (found.result, found.exit_code, found.traces) == ("fail", 1, 40)
+    decision = gate(run, ["groundedness>=0.85", "groundedness<0.5", "groundedness>=0.99", "refusal<0.1"])
+    assert [item.result for item in decision.decisions] == ["pass", "fail", "cannot tell", "pass"]
+    assert (decision.result, decision.exit_code, decision.traces) == ("fail", 1, 40)
 
 
 def test_the_code_of_the_whole(tmp_path):
@@ -174,12 +174,12 @@ def test_a_metric_that_is_not_in_the_run_is_an_error(tmp_path):
     assert gate(run, ["ndcg @ 10>=0.5"]).decisions[0].threshold.metric == "ndcg@10"
 
 
-@pytest.mark.parametrize("bar", ["groundedness>=85", "groundedness>=-0.1", "latency<-1"])
-def test_a_bar_outside_the_range_is_an_error(tmp_path, bar):
+@pytest.mark.parametrize("threshold", ["groundedness>=85", "groundedness>=-0.1", "latency<-1"])
+def test_a_bar_outside_the_range_is_an_error(tmp_path, threshold):
     """A percentage for a share would always fail; it is refused instead."""
     run = ran(tmp_path, signs("s"), ["groundedness", "latency"])
     with pytest.raises(UsageError, match="lies between 0 and"):
-        gate(run, [bar])
+        gate(run, [threshold])
 
 
 def test_no_bars_and_no_share_are_errors(tmp_path):
@@ -193,32 +193,32 @@ def test_no_bars_and_no_share_are_errors(tmp_path):
 
 def test_a_metric_without_end_is_decided_too(tmp_path):
     """Latencies of 100 and 110 ms lie below 2,000 and above 50."""
-    made = [pair(f"t{at}", "h", "s", latency=Latency(total=100.0 + 10 * (at % 2))) for at in range(20)]
-    found = gate(ran(tmp_path, made, ["latency"]), ["latency<=2000", "latency<50"])
-    assert [item.result for item in found.decisions] == ["pass", "fail"]
+    result = [pair(f"t{at}", "h", "s", latency=Latency(total=100.0 + 10 * (at % 2))) for at in range(20)]
+    decision = gate(ran(tmp_path, result, ["latency"]), ["latency<=2000", "latency<50"])
+    assert [item.result for item in decision.decisions] == ["pass", "fail"]
 
 
 # --- beside a baseline -----------------------------------------------------------------------------
 
 
-def run_of(place: Path, name: str, made, metrics=("groundedness",)) -> Run:
-    """The run of hand-made traces, under a name of its own; a text stands for its claims."""
+def run_of(place: Path, name: str, result, metrics=("groundedness",)) -> Run:
+    """Write the run of hand-made traces, under a name of its own; a text is the list of their claims."""
     (place / name).mkdir()
     pairs = [
         (changed(trace, answer=f"{trace.answer} By {name}.") if trace.answer else trace, seen)
-        for trace, seen in (signs(made) if isinstance(made, str) else made)
+        for trace, seen in (signs(result) if isinstance(result, str) else result)
     ]
     return ran(place / name, pairs, list(metrics))
 
 
 def beside(place: Path, old, new, metrics=("groundedness",), **terms) -> GateResult:
-    """The gate of a new run beside an old one."""
-    runs = [run_of(place, name, made, metrics) for name, made in (("old", old), ("new", new))]
+    """Gate a new run against an old one."""
+    runs = [run_of(place, name, result, metrics) for name, result in (("old", old), ("new", new))]
     return gate(runs[1], baseline=runs[0], **terms)
 
 
 def timed(*latencies: float):
-    """A trace for each latency."""
+    """Build a trace for each latency."""
     return [pair(f"t{at}", "h", "s", latency=Latency(total=value)) for at, value in enumerate(latencies)]
 
 
@@ -236,10 +236,10 @@ def timed(*latencies: float):
 )
 def test_a_drop_is_shown_ruled_out_or_neither(tmp_path, old, new, result):
     """Fail needs a significant drop beyond the margin, pass that one is ruled out; few traces show neither."""
-    found = beside(tmp_path, old, new, max_drop=0.03 if result == "pass" else 0.02)
-    assert [each.result for each in found.regression_decisions] == [result]
-    assert found.exit_code == {"pass": 0, "fail": 1, "cannot tell": 3}[result]
-    assert (found.regression_decisions[0].needed is not None) == (result == "cannot tell")
+    decision = beside(tmp_path, old, new, max_drop=0.03 if result == "pass" else 0.02)
+    assert [item.result for item in decision.regression_decisions] == [result]
+    assert decision.exit_code == {"pass": 0, "fail": 1, "cannot tell": 3}[result]
+    assert (decision.regression_decisions[0].needed is not None) == (result == "cannot tell")
 
 
 def test_what_fails_one_way_passes_the_other(tmp_path):
@@ -261,8 +261,8 @@ def test_pass_is_the_one_sided_bound_within_the_margin(tmp_path):
 
 def test_a_drop_within_the_margin_never_fails(tmp_path):
     """A drop of 0.15, however certain, does not fail a margin of 0.2; it passes where 0.2 is ruled out."""
-    made = "s" * 200, "s" * 170 + "u" * 30
-    assert beside(tmp_path, *made, max_drop=0.16).result == "cannot tell"
+    result = "s" * 200, "s" * 170 + "u" * 30
+    assert beside(tmp_path, *result, max_drop=0.16).result == "cannot tell"
     old, new = Run.open(tmp_path / "old/run"), Run.open(tmp_path / "new/run")
     assert gate(new, baseline=old, max_drop=0.2).result == "pass"
     assert gate(new, baseline=old, margins={"groundedness": 0.2}).result == "pass"
@@ -305,24 +305,26 @@ def test_lost_scores_keep_a_metric_from_passing(tmp_path):
     """One failure of the judge, and what would have passed cannot be told; what fails still fails."""
     from msgspec.structs import replace
 
-    made = signs("s" * 200)
-    old = run_of(tmp_path, "old", made)
-    made[0] = (made[0][0], replace(made[0][1], claim=None, failures={"claim": "timeout"}))
-    found = gate(run_of(tmp_path, "new", made), baseline=old)
-    assert found.result == "cannot tell"
+    result = signs("s" * 200)
+    old = run_of(tmp_path, "old", result)
+    result[0] = (result[0][0], replace(result[0][1], claim=None, failures={"claim": "timeout"}))
+    decision = gate(run_of(tmp_path, "new", result), baseline=old)
+    assert decision.result == "cannot tell"
     assert (
         "1 scores were lost to failures (0 of the baseline, 1 of the candidate)"
-        in found.regression_decisions[0].reason
+        in decision.regression_decisions[0].reason
     )
-    worse = [*made[:1], *signs("u" * 200)[1:]]
+    worse = [*result[:1], *signs("u" * 200)[1:]]
     assert gate(run_of(tmp_path, "worse", worse), baseline=old).result == "fail"
 
 
 def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
     """Answers that make no claim any more are no evidence: 140 of 200 left, or few traces with a partner."""
-    found = beside(tmp_path, "s" * 400, "s" * 180 + "-" * 220)
-    assert (found.result, found.regression_decisions[0].coverage) == ("cannot tell", 0.45)
-    assert "only 180 of the 400 pairs that are scored in either run" in found.regression_decisions[0].reason
+    decision = beside(tmp_path, "s" * 400, "s" * 180 + "-" * 220)
+    assert (decision.result, decision.regression_decisions[0].coverage) == ("cannot tell", 0.45)
+    assert (
+        "only 180 of the 400 pairs that are scored in either run" in decision.regression_decisions[0].reason
+    )
     old, new = Run.open(tmp_path / "old/run"), Run.open(tmp_path / "new/run")
     assert gate(new, baseline=old, coverage=0.4).result == "pass"
     others = [pair(f"x{at}", "h", "s") for at in range(210)]
@@ -332,9 +334,9 @@ def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
 
 def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):
     """Retrieval is not doubted where both runs retrieved the very same chunks, however few."""
-    found = beside(tmp_path, "ss", "su", ["context_relevance", "groundedness"])
-    assert [each.result for each in found.regression_decisions] == ["pass", "cannot tell"]
-    assert "are the same in both runs" in found.regression_decisions[0].reason
+    decision = beside(tmp_path, "ss", "su", ["context_relevance", "groundedness"])
+    assert [item.result for item in decision.regression_decisions] == ["pass", "cannot tell"]
+    assert "are the same in both runs" in decision.regression_decisions[0].reason
 
 
 def test_void_labels_decide_nothing(tmp_path):
@@ -354,9 +356,9 @@ def test_the_metrics_are_those_of_the_tree_that_have_a_value(tmp_path):
     """Without names: of the decision tree, scored somewhere; with names: those, whole families by bare name."""
     metrics = ["groundedness", "recall@1", "latency", "refusal", "redundancy", "redundancy(threshold=0.5)"]
     old, new = (run_of(tmp_path, name, "ss", metrics) for name in ("old", "new"))
-    assert [each.change.metric for each in gate(new, baseline=old).regression_decisions] == ["groundedness"]
+    assert [item.change.metric for item in gate(new, baseline=old).regression_decisions] == ["groundedness"]
     named = gate(new, baseline=old, metrics=["redundancy", "redundancy( threshold=0.5 )", "recall@1"])
-    assert [each.change.metric for each in named.regression_decisions] == [
+    assert [item.change.metric for item in named.regression_decisions] == [
         "recall@1",
         "redundancy",
         "redundancy(threshold=0.5)",
@@ -387,16 +389,16 @@ class Other(Told):
 
 def test_another_judge_is_refused_unless_told(tmp_path):
     """A difference could be the judges'; with `anyway` it is decided, and the warning stands in every report."""
-    old, made = run_of(tmp_path, "old", "s" * 4), signs("s" * 4)
-    judge = Other([seen for _, seen in made])
-    new = evaluate([trace for trace, _ in made], tmp_path / "new", judge=judge, metrics=["groundedness"])
+    old, result = run_of(tmp_path, "old", "s" * 4), signs("s" * 4)
+    judge = Other([seen for _, seen in result])
+    new = evaluate([trace for trace, _ in result], tmp_path / "new", judge=judge, metrics=["groundedness"])
     with pytest.raises(RunError, match="--anyway"):
         gate(new, baseline=old)
-    found = gate(new, baseline=old, anyway=True)
+    decision = gate(new, baseline=old, anyway=True)
     for text in (
-        report.render_gate_terminal(found, width=300),
-        report.render_gate_markdown(found),
-        report.render_gate_junit(found),
+        report.render_gate_terminal(decision, width=300),
+        report.render_gate_markdown(decision),
+        report.render_gate_junit(decision),
     ):
         assert "beware" in text
         assert "other/1" in text
@@ -445,9 +447,9 @@ def test_junit_holds_any_text(tmp_path):
 
     trace, seen = pair("a", "h", "s")
     lost = replace(seen, claim=None, failures={"claim": "]]> <b>&\x1b[31m\x00\ufffe\x0b ende"})
-    found = gate(ran(tmp_path, [(trace, lost)], ["groundedness"]), ["groundedness>=0.5"])
+    decision = gate(ran(tmp_path, [(trace, lost)], ["groundedness"]), ["groundedness>=0.5"])
     message = (
-        ElementTree.fromstring(report.render_gate_junit(found))
+        ElementTree.fromstring(report.render_gate_junit(decision))
         .find("testsuite/testcase/error")
         .get("message")
     )
@@ -483,8 +485,8 @@ def test_terminal_says_all(decided):
 def guarded(tmp_path) -> GateResult:
     metrics = ["groundedness", "answer_relevance", "chunk_utilization"]
     old = run_of(tmp_path, "old", "s" * 200, metrics)
-    made = [pair(f"t{at}", "h", "su"[at < 40], used="yn"[at in (60, 70, 80)]) for at in range(200)]
-    new = run_of(tmp_path, "new", made, metrics)
+    result = [pair(f"t{at}", "h", "su"[at < 40], used="yn"[at in (60, 70, 80)]) for at in range(200)]
+    new = run_of(tmp_path, "new", result, metrics)
     return gate(new, ["groundedness>=0.5"], baseline=old)
 
 
@@ -502,7 +504,7 @@ def test_junit_holds_bars_and_metrics(guarded):
     failed = cases["groundedness>=baseline-0.02"].get("message")
     assert failed.startswith("mean 1.000 → 0.800, −0.200 [")
     assert "most on t0 (1.000 → 0.000), t1 (1.000 → 0.000)" in failed
-    kept = {each.get("name"): each.get("value") for each in suite.findall("properties/property")}
+    kept = {item.get("name"): item.get("value") for item in suite.findall("properties/property")}
     assert "200 pairs of traces by id" in kept["comparison"]
 
 
@@ -514,7 +516,7 @@ def test_markdown_has_a_table_of_bars_and_one_of_metrics(guarded):
     )
     rows = [line for line in text.splitlines() if "baseline-0.02" in line]
     assert "| 1.000 → 0.800 | −0.200 [" in rows[1] or "| 1.000 → 0.800 | −0.200 [" in rows[0]
-    unsure = next(each for each in guarded.drops if each.result == "cannot tell")
+    unsure = next(item for item in guarded.regression_decisions if item.result == "cannot tell")
     assert f"| ≈ {unsure.needed:,} |" in text
     assert len({line.count("|") for line in rows}) == 1
 
@@ -527,14 +529,14 @@ def test_terminal_and_json_say_all_of_the_baseline(guarded):
     assert "p corrected by Holm" in " ".join(text.split())
     data = json.loads(json_report.encode_findings(guarded))
     assert data["result"] == "fail"
-    assert [each["result"] for each in data["guarded"]["drops"]].count("fail") == 1
+    assert [item["result"] for item in data["regression"]["decisions"]].count("fail") == 1
 
 
 # --- the verb --------------------------------------------------------------------------------------
 
 
-def told(capsys, *arguments) -> tuple[int, str]:
-    """The exit code of `ragfault gate`, and what it says."""
+def run_gate(capsys, *arguments) -> tuple[int, str]:
+    """Run `ragfault gate`; return its exit code and output."""
     code = command(["gate", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out + captured.err
@@ -546,16 +548,18 @@ def test_the_verb_beside_a_baseline(tmp_path, capsys, monkeypatch):
     run_of(tmp_path, "old", "s" * 200)
     run_of(tmp_path, "new", "s" * 170 + "u" * 30)
     pairs = ("new/run", "--baseline", "old/run")
-    assert told(capsys, *pairs)[0] == 1
-    assert told(capsys, *pairs, "--max-drop", "0.2")[0] == 0
-    assert told(capsys, *pairs, "--margins", "groundedness=0.16")[0] == 3
+    assert run_gate(capsys, *pairs)[0] == 1
+    assert run_gate(capsys, *pairs, "--max-drop", "0.2")[0] == 0
+    assert run_gate(capsys, *pairs, "--margins", "groundedness=0.16")[0] == 3
     Path("ragfault.toml").write_text("[gate]\nmax_drop = 0.2\nalpha = 0.01\n", "utf-8")
-    code, text = told(capsys, *pairs)
+    code, text = run_gate(capsys, *pairs)
     assert code == 3
     assert "alpha 0.01" in text
     Path("ragfault.toml").write_text("[gate]\nmax_drop = 0.01\nmargins = { groundedness = 0.2 }\n", "utf-8")
-    assert told(capsys, *pairs)[0] == 0
-    assert told(capsys, *pairs, "--margins", "groundedness=0.02", "--threshold", "groundedness>=0.5")[0] == 1
+    assert run_gate(capsys, *pairs)[0] == 0
+    assert (
+        run_gate(capsys, *pairs, "--margins", "groundedness=0.02", "--threshold", "groundedness>=0.5")[0] == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -575,7 +579,7 @@ def test_the_verb_refuses(tmp_path, capsys, monkeypatch, arguments, says):
     """What cannot be asked for is one message and exit code 2."""
     monkeypatch.chdir(tmp_path)
     run_of(tmp_path, "old", "ss")
-    code, text = told(capsys, "old/run", *arguments)
+    code, text = run_gate(capsys, "old/run", *arguments)
     assert (code, says in " ".join(text.split())) == (2, True)
 
 
@@ -585,9 +589,9 @@ def test_the_verb_judges_the_baseline_again(tmp_path, capsys, monkeypatch):
     run_of(tmp_path, "old", "s" * 3)
     evaluate(Run.open("old/run").traces(), "new", metrics=["groundedness"])
     pairs = ("new", "--baseline", "old/run", "-m", "groundedness")
-    code, text = told(capsys, *pairs)
+    code, text = run_gate(capsys, *pairs)
     assert (code, "--rejudge" in text) == (2, True)
-    code, text = told(capsys, *pairs, "--rejudge", "--max-drop", "0.999")
+    code, text = run_gate(capsys, *pairs, "--rejudge", "--max-drop", "0.999")
     assert code in (0, 3)
     assert "judging 3 traces of old/run again" in text
 
@@ -605,5 +609,5 @@ def test_the_settings_of_the_gate_are_checked(tmp_path, capsys, monkeypatch):
         ("max_drop = -0.1", "a number between 0 and 1"),
     ):
         Path("ragfault.toml").write_text(f"[gate]\n{text}\n", "utf-8")
-        code, shown = told(capsys, "old/run", "--baseline", "old/run")
+        code, shown = run_gate(capsys, "old/run", "--baseline", "old/run")
         assert (code, says in shown) == (2, True), shown

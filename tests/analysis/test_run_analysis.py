@@ -49,12 +49,12 @@ from ran import pair, ran
 
 
 def only(card, metric):
-    """The aggregate of one metric."""
+    """Return the aggregate of one metric."""
     return next(item for item in card.aggregates if item.metric == metric)
 
 
 def kinds(trace, verdicts):
-    """The kinds of problem of a trace, in order."""
+    """Return the kinds of problem of a trace, in order."""
     return [problem.kind for problem in diagnose(trace, verdicts).problems]
 
 
@@ -64,52 +64,52 @@ def kinds(trace, verdicts):
 def test_an_aggregate_is_the_mean_over_the_scored_alone(tmp_path):
     """Two grounded shares, 1.0 and 0.5, and one answer without claims: mean 0.75 of 2, one undefined."""
     run = ran(tmp_path, [pair("a", "h", "ss"), pair("b", "h", "su"), pair("c", "h", "")], ["groundedness"])
-    found = only(build_scorecard(run), "groundedness")
-    assert (found.interval.mean, found.scored, found.undefined, found.failed) == (0.75, 2, 1, 0)
-    assert found.why_undefined[0].text == "the answer makes no claim"
-    assert found.interval == mean_interval([1.0, 0.5], bounds=(0, 1))
+    result = only(build_scorecard(run), "groundedness")
+    assert (result.interval.mean, result.scored, result.undefined, result.failed) == (0.75, 2, 1, 0)
+    assert result.why_undefined[0].text == "the answer makes no claim"
+    assert result.interval == mean_interval([1.0, 0.5], bounds=(0, 1))
 
 
 def test_what_a_judge_lost_is_counted_as_failed(tmp_path):
     """A lost part gives failed scores with the judge's reason, and no value."""
     trace, seen = pair("b", "h", "s")
     lost = replace(seen, claim=None, failures={"claim": "timed out"})
-    found = only(
+    result = only(
         build_scorecard(ran(tmp_path, [pair("a", "h", "s"), (trace, lost)], ["groundedness"])), "groundedness"
     )
-    assert (found.scored, found.failed) == (1, 1)
-    assert [(reason.text, reason.count) for reason in found.why_failed] == [("timed out", 1)]
+    assert (result.scored, result.failed) == (1, 1)
+    assert [(reason.text, reason.count) for reason in result.why_failed] == [("timed out", 1)]
 
 
 def test_nothing_scored_has_no_interval(tmp_path):
     """A metric undefined on every trace has no mean at all, not zero."""
-    found = only(build_scorecard(ran(tmp_path, [pair("a", "h", "s")], ["ndcg@10"])), "ndcg@10")
-    assert found.interval is None
-    assert found.result is None
-    assert found.undefined == 1
+    result = only(build_scorecard(ran(tmp_path, [pair("a", "h", "s")], ["ndcg@10"])), "ndcg@10")
+    assert result.interval is None
+    assert result.result is None
+    assert result.undefined == 1
 
 
 def test_turns_of_a_conversation_count_as_one_cluster(tmp_path):
     """Four traces of two conversations and one of none make three clusters."""
-    made = [
+    run = [
         pair("a", "h", "s", conversation="x"),
         pair("b", "h", "s", conversation="x"),
         pair("c", "h", "u", conversation="y"),
         pair("d", "h", "u", conversation="y"),
         pair("e", "h", "s"),
     ]
-    found = only(build_scorecard(ran(tmp_path, made, ["groundedness"])), "groundedness").interval
-    assert (found.n, found.clusters) == (5, 3)
-    assert found == mean_interval([1, 1, 0, 0, 1], ["x", "x", "y", "y", "e"], bounds=(0, 1))
+    result = only(build_scorecard(ran(tmp_path, run, ["groundedness"])), "groundedness").interval
+    assert (result.n, result.clusters) == (5, 3)
+    assert result == mean_interval([1, 1, 0, 0, 1], ["x", "x", "y", "y", "e"], bounds=(0, 1))
 
 
 def test_a_target_is_met_only_with_the_whole_interval(tmp_path):
     """40 of 40 meet a target of 0.85, 0 of 40 miss it, 3 of 4 are unclear."""
     for signs, result in (("s" * 40, "pass"), ("u" * 40, "fail"), ("sssu", "cannot tell")):
-        made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
+        run = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
         place = tmp_path / result
         place.mkdir()
-        found = only(build_scorecard(ran(place, made, ["groundedness"])), "groundedness")
+        found = only(build_scorecard(ran(place, run, ["groundedness"])), "groundedness")
         assert (found.result, found.target) == (result, Threshold("groundedness", ">", 0.85))
 
 
@@ -127,9 +127,9 @@ def test_an_unbounded_metric_keeps_an_unbounded_interval(tmp_path):
     from ragfault.records import Latency
 
     run = ran(tmp_path, [pair("a", "h", "s", latency=Latency(total=120.0))], ["latency"])
-    found = only(build_scorecard(run), "latency")
-    assert (found.interval.mean, found.interval.low, found.interval.high) == (120.0, 0.0, math.inf)
-    assert found.high is None
+    result = only(build_scorecard(run), "latency")
+    assert (result.interval.mean, result.interval.low, result.interval.high) == (120.0, 0.0, math.inf)
+    assert result.high is None
 
 
 def test_the_scorecard_equals_the_rows(tmp_path):
@@ -142,11 +142,11 @@ def test_the_scorecard_equals_the_rows(tmp_path):
     ]
     run = ran(tmp_path, made)
     rows = list(run.scores())
-    for found in build_scorecard(run).aggregates:
-        values = [row.value for row in rows if row.metric == found.metric and row.status == "scored"]
-        assert found.scored == len(values)
-        assert found.traces == 4
-        assert values == [] or found.interval.mean == pytest.approx(sum(values) / len(values), abs=1e-12)
+    for result in build_scorecard(run).aggregates:
+        values = [row.value for row in rows if row.metric == result.metric and row.status == "scored"]
+        assert result.scored == len(values)
+        assert result.traces == 4
+        assert values == [] or result.interval.mean == pytest.approx(sum(values) / len(values), abs=1e-12)
 
 
 def test_a_run_whose_rows_are_not_the_whole_product_is_refused(tmp_path):
@@ -201,8 +201,8 @@ def test_segments_by_a_key_of_the_metadata(tmp_path):
 
 def test_the_health_of_a_layer_is_the_mean_of_the_means_of_its_parts(tmp_path):
     """Retrieval: relevance (1.0 + 0.0) / 2 and use (1.0 + 0.5) / 2 give (0.5 + 0.75) / 2, and attribution is absent."""
-    made = [pair("a", "h", "s"), pair("b", "nn", "u", used="y-")]
-    retrieval, generation = assess_health(ran(tmp_path, made))
+    run = [pair("a", "h", "s"), pair("b", "nn", "u", used="y-")]
+    retrieval, generation = assess_health(ran(tmp_path, run))
     assert retrieval.interval.mean == pytest.approx(0.625)
     assert [part.metric for part in retrieval.parts] == ["context_relevance", "chunk_utilization"]
     assert retrieval.absent == ("chunk_attribution",)
@@ -217,8 +217,8 @@ def test_health_with_one_part_is_that_part(tmp_path):
         (tmp_path / place).mkdir()
         made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
         run = ran(tmp_path / place, made, ["groundedness"])
-        own, whole = only(build_scorecard(run), "groundedness").interval, assess_health(run)[1].interval
-        assert (whole.mean, whole.low, whole.high, whole.n) == pytest.approx(
+        own, total = only(build_scorecard(run), "groundedness").interval, assess_health(run)[1].interval
+        assert (total.mean, total.low, total.high, total.n) == pytest.approx(
             (own.mean, own.low, own.high, own.n)
         )
 
@@ -228,11 +228,11 @@ def test_parts_that_rise_and_fall_together_widen_the_interval(tmp_path):
     together = [pair(f"t{at}", "h", "s" if at % 2 else "u", relevance=float(at % 2)) for at in range(8)]
     at_odds = [pair(f"t{at}", "h", "s" if at % 2 else "u", relevance=float(1 - at % 2)) for at in range(8)]
     widths = []
-    for name, made in (("together", together), ("odds", at_odds)):
+    for name, run in (("together", together), ("odds", at_odds)):
         (tmp_path / name).mkdir()
-        found = assess_health(ran(tmp_path / name, made, ["groundedness", "answer_relevance"]))[1].interval
-        assert found.mean == pytest.approx(0.5)
-        widths.append(found.high - found.low)
+        result = assess_health(ran(tmp_path / name, run, ["groundedness", "answer_relevance"]))[1].interval
+        assert result.mean == pytest.approx(0.5)
+        widths.append(result.high - result.low)
     assert widths[0] > widths[1]
 
 
@@ -245,25 +245,27 @@ def test_no_part_no_health(tmp_path):
 
 def test_rag_health_by_hand(tmp_path):
     """Relevance by trace, use by chunk, missing by trace, optimal contexts with 3 to 5 relevant chunks."""
-    made = [
+    run = [
         pair("a", "hhh", "s", used="yy-"),
         pair("b", "n", "s", used="-", missing=("the date",)),
         pair("c", "hmln", "s", used="----", missing=None),
         pair("d", "", "s"),
     ]
-    found = assess_rag(ran(tmp_path, made))
-    assert found.relevance.mean == pytest.approx((0.9 + 0.1 + (0.9 + 0.6 + 0.3 + 0.1) / 4) / 3)
-    assert (found.usage.mean, found.usage.n, found.usage.clusters) == (pytest.approx(2 / 8), 8, 3)
-    assert (found.missing.mean, found.missing.n) == (pytest.approx(1 / 3), 3)
-    assert (found.optimal.mean, found.optimal.n) == (pytest.approx(1 / 4), 4)
-    assert [alert.name for alert in found.alerts] == ["LOW_RELEVANCE", "LOW_USAGE", "MISSING_CONTEXT"]
-    assert not found.alerts[2].certain
+    result = assess_rag(ran(tmp_path, run))
+    assert result.relevance.mean == pytest.approx((0.9 + 0.1 + (0.9 + 0.6 + 0.3 + 0.1) / 4) / 3)
+    assert (result.usage.mean, result.usage.n, result.usage.clusters) == (pytest.approx(2 / 8), 8, 3)
+    assert (result.missing.mean, result.missing.n) == (pytest.approx(1 / 3), 3)
+    assert (result.optimal.mean, result.optimal.n) == (pytest.approx(1 / 4), 4)
+    assert [alert.name for alert in result.alerts] == ["LOW_RELEVANCE", "LOW_USAGE", "MISSING_CONTEXT"]
+    assert not result.alerts[2].certain
 
 
 def test_rag_health_without_verdicts_is_silent(tmp_path):
     """Where no judge looked, no figure is made up and nothing alarms."""
-    found = assess_rag(ran(tmp_path, [(Trace(id="a", query="q"), Verdicts(trace="a"))], ["error"]))
-    assert (found.relevance, found.usage, found.missing, found.optimal, found.alerts) == (None,) * 4 + ((),)
+    result = assess_rag(ran(tmp_path, [(Trace(id="a", query="q"), Verdicts(trace="a"))], ["error"]))
+    assert (result.relevance, result.usage, result.missing, result.optimal, result.alerts) == (None,) * 4 + (
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,9 +287,9 @@ def test_quality_levels(triad, name):
 
 def test_the_quality_levels_hold_every_trace_with_a_triad(tmp_path):
     """The counts of the levels and of the traces without a triad sum to all."""
-    made = [pair("a", "h", "s"), pair("b", "n", "u", relevance=0.1), pair("c", "h", ""), pair("d", "m", "s")]
-    levels, unrated = count_quality(ran(tmp_path, made))
-    assert [found.count for found in levels] == [2, 0, 0, 1]
+    run = [pair("a", "h", "s"), pair("b", "n", "u", relevance=0.1), pair("c", "h", ""), pair("d", "m", "s")]
+    levels, unrated = count_quality(ran(tmp_path, run))
+    assert [result.count for result in levels] == [2, 0, 0, 1]
     assert unrated == 1
     assert levels[0].share.mean == pytest.approx(2 / 3)
     assert levels[-1].action == "self-correct"
@@ -295,8 +297,8 @@ def test_the_quality_levels_hold_every_trace_with_a_triad(tmp_path):
 
 def test_trade_offs_are_shown_together(tmp_path):
     """A pair of which the run has one side names the other as absent; one without any value is left out."""
-    found = pair_tradeoffs(ran(tmp_path, [pair("a", "h", "s")], ["groundedness", "context_precision"]))
-    assert [(p.names, p.first is None, p.second is None) for p in found] == [
+    result = pair_tradeoffs(ran(tmp_path, [pair("a", "h", "s")], ["groundedness", "context_precision"]))
+    assert [(p.names, p.first is None, p.second is None) for p in result] == [
         (("context_recall", "context_precision"), True, False),
         (("groundedness", "completeness"), False, True),
     ]
@@ -305,9 +307,9 @@ def test_trade_offs_are_shown_together(tmp_path):
 # --- insights --------------------------------------------------------------------------------------
 
 
-def labelled(found, measure, by):
-    """The buckets of one insight: label → (mean, chunks, traces)."""
-    for item in found:
+def labelled(result, measure, by):
+    """Return the buckets of one insight: label → (mean, chunks, traces)."""
+    for item in result:
         if (item.measure, item.by) == (measure, by):
             return {b.label: (pytest.approx(b.interval.mean), b.interval.n, b.traces) for b in item.buckets}
     return None
@@ -315,17 +317,17 @@ def labelled(found, measure, by):
 
 def test_insights_by_number_position_and_turn(tmp_path):
     """Chunks fall into the bucket of their trace's count and turn and of their own place."""
-    made = [pair("a", "hn", "s", used="y-", turn=1), pair("b", "hnnn", "s", used="y---", turn=7)]
-    found = compute_insights(ran(tmp_path, made))
-    assert labelled(found, "relevance", "chunks") == {"1–3": (0.5, 2, 1), "4–6": (0.3, 4, 1)}
-    assert labelled(found, "use", "position") == {
+    run = [pair("a", "hn", "s", used="y-", turn=1), pair("b", "hnnn", "s", used="y---", turn=7)]
+    result = compute_insights(ran(tmp_path, run))
+    assert labelled(result, "relevance", "chunks") == {"1–3": (0.5, 2, 1), "4–6": (0.3, 4, 1)}
+    assert labelled(result, "use", "position") == {
         "1": (1, 2, 2),
         "2": (0, 2, 2),
         "3": (0, 1, 1),
         "4": (0, 1, 1),
     }
-    assert labelled(found, "use", "turn") == {"1": (0.5, 2, 1), "5+": (0.25, 4, 1)}
-    assert labelled(found, "use", "route") is None
+    assert labelled(result, "use", "turn") == {"1": (0.5, 2, 1), "5+": (0.25, 4, 1)}
+    assert labelled(result, "use", "route") is None
 
 
 @pytest.mark.parametrize(
@@ -372,8 +374,8 @@ def test_an_age_that_cannot_be_told_is_unknown(tmp_path, updated):
     dated = replace(trace.chunks[0], metadata={"updated_at": "2026-03-01"})
     vague = replace(trace.chunks[1], metadata={"updated_at": updated})
     run = ran(tmp_path, [(replace(trace, chunks=(dated, vague)), seen)], ["error"])
-    found = next(item for item in compute_insights(run) if item.by == "age")
-    assert (len(found.buckets), found.unknown) == (1, 1)
+    result = next(item for item in compute_insights(run) if item.by == "age")
+    assert (len(result.buckets), result.unknown) == (1, 1)
 
 
 # --- diagnosis -------------------------------------------------------------------------------------
@@ -397,9 +399,9 @@ def test_problems_of_chunks():
 def test_problems_of_claims_carry_their_span():
     """The span of the problem is the claim's place in the answer."""
     trace, seen = pair("a", "h", "suc")
-    found = diagnose(trace, seen).problems
-    assert [problem.kind for problem in found] == ["unsupported_claim", "contradicted_claim"]
-    assert [trace.answer[problem.start : problem.end] for problem in found] == [
+    result = diagnose(trace, seen).problems
+    assert [problem.kind for problem in result] == ["unsupported_claim", "contradicted_claim"]
+    assert [trace.answer[problem.start : problem.end] for problem in result] == [
         "Claim 1 holds.",
         "Claim 2 holds.",
     ]
@@ -409,8 +411,8 @@ def test_a_claim_that_only_the_key_contradicts_is_the_fault_of_the_source():
     """Supported by the chunks, contradicted by the reference: false_claim, across the layers."""
     trace, seen = pair("a", "h", "su")
     seen = replace(seen, truth=tuple(TruthVerdict(claim=c.claim, status="contradicted") for c in seen.claim))
-    found = diagnose(trace, seen).problems
-    assert [(problem.kind, problem.layer) for problem in found] == [
+    result = diagnose(trace, seen).problems
+    assert [(problem.kind, problem.layer) for problem in result] == [
         ("unsupported_claim", "generation"),
         ("false_claim", "crosscut"),
     ]
@@ -455,8 +457,8 @@ def test_unanswered_and_irrelevant_answers():
     answer = AnswerVerdict(
         relevance=0.2, aspects=(Aspect(text="when", answered=True), Aspect(text="who", answered=False))
     )
-    found = diagnose(trace, replace(seen, answer=answer)).problems
-    assert [(p.kind, p.text) for p in found] == [
+    result = diagnose(trace, replace(seen, answer=answer)).problems
+    assert [(p.kind, p.text) for p in result] == [
         ("unanswered_aspect", "who"),
         ("irrelevant_answer", trace.answer),
     ]
@@ -492,8 +494,8 @@ def test_bad_citations():
             for at, c in enumerate(cited)
         ),
     )
-    found = diagnose(Trace(id="t", query="q", chunks=(chunk,), answer="x", citations=cited), seen).problems
-    assert [(p.kind, p.text, p.chunk) for p in found] == [
+    result = diagnose(Trace(id="t", query="q", chunks=(chunk,), answer="x", citations=cited), seen).problems
+    assert [(p.kind, p.text, p.chunk) for p in result] == [
         ("bad_quote", "The last ferry leaves at 23:40", "a"),
         ("bad_quote", "anything", "b"),
         ("bad_citation", "It is free.", "a"),
@@ -504,11 +506,11 @@ def test_bad_citations():
 def test_every_diagnosis_is_sound(case):
     """Each problem has the layer and remedies of its kind, in the order of kinds, and never more than was checked."""
     trace, seen = case
-    found = diagnose(trace, seen)
+    result = diagnose(trace, seen)
     order = list(PROBLEM_KINDS)
-    places = [order.index(problem.kind) for problem in found.problems]
+    places = [order.index(problem.kind) for problem in result.problems]
     assert places == sorted(places)
-    for problem in found.problems:
+    for problem in result.problems:
         assert (problem.layer, problem.remedies) == (
             PROBLEM_KINDS[problem.kind].layer,
             PROBLEM_KINDS[problem.kind].steps,
@@ -547,18 +549,18 @@ def test_the_worst_traces_come_first(tmp_path):
         pair("down", "h", "s", error="time-out"),
     ]
     run = ran(tmp_path, made)
-    found = worst_traces(run)
-    assert [item.trace for item in found] == ["down", "worse", "bad", "half"]
+    result = worst_traces(run)
+    assert [item.trace for item in result] == ["down", "worse", "bad", "half"]
     assert [item.trace for item in worst_traces(run, 2)] == ["down", "worse"]
-    assert (found[-1].triad, found[-1].quality) == (pytest.approx(0.825), "good")
+    assert (result[-1].triad, result[-1].quality) == (pytest.approx(0.825), "good")
 
 
 def test_without_a_triad_the_share_of_problems_ranks(tmp_path):
     """Where the run has no triad, 2 problems among 3 things are worse than 1."""
-    made = [pair("one", "h", "su"), pair("two", "h", "uu")]
-    found = worst_traces(ran(tmp_path, made, ["groundedness"]))
-    assert [item.trace for item in found] == ["two", "one"]
-    assert found[0].triad is None
+    run = [pair("one", "h", "su"), pair("two", "h", "uu")]
+    result = worst_traces(ran(tmp_path, run, ["groundedness"]))
+    assert [item.trace for item in result] == ["two", "one"]
+    assert result[0].triad is None
 
 
 def test_single_traces_can_be_diagnosed(tmp_path):
@@ -574,34 +576,34 @@ def test_single_traces_can_be_diagnosed(tmp_path):
 
 def test_remedies_count_problems_and_traces(tmp_path):
     """The kind on most traces comes first; its examples are the worst traces that show it."""
-    made = [pair("a", "hnn", "s"), pair("b", "h", "uu"), pair("c", "h", "u"), pair("d", "h", "s")]
-    found = suggest_remedies(ran(tmp_path, made))
-    assert [(item.kind, item.problems, item.traces) for item in found] == [
+    run = [pair("a", "hnn", "s"), pair("b", "h", "uu"), pair("c", "h", "u"), pair("d", "h", "s")]
+    result = suggest_remedies(ran(tmp_path, run))
+    assert [(item.kind, item.problems, item.traces) for item in result] == [
         ("unsupported_claim", 3, 2),
         ("irrelevant_chunk", 2, 1),
     ]
-    assert found[0].examples == ("b", "c")
-    assert (found[0].share.mean, found[0].share.n) == (0.5, 4)
-    assert "require a citation for each claim" in found[0].steps
+    assert result[0].examples == ("b", "c")
+    assert (result[0].share.mean, result[0].share.n) == (0.5, 4)
+    assert "require a citation for each claim" in result[0].steps
 
 
 def test_find_gathers_what_each_finding_says(tmp_path):
     """The whole is made of the parts, and a run of one route has no segments."""
     run = ran(tmp_path, [pair("a", "hn", "su"), pair("b", "h", "s"), pair("c", "m", "c")])
-    found = analyze(run, n=1)
-    assert found.scorecard == build_scorecard(run)
-    assert (found.health, found.rag, found.pairs) == (
+    result = analyze(run, n=1)
+    assert result.scorecard == build_scorecard(run)
+    assert (result.health, result.rag, result.pairs) == (
         assess_health(run),
         assess_rag(run),
         pair_tradeoffs(run),
     )
-    assert (found.quality, found.unrated) == count_quality(run)
-    assert (found.insights, found.worst, found.remedies) == (
+    assert (result.quality, result.unrated) == count_quality(run)
+    assert (result.insights, result.worst, result.remedies) == (
         compute_insights(run),
         worst_traces(run, 1),
         suggest_remedies(run),
     )
-    assert (found.run, found.segments) == ("run", ())
+    assert (result.run, result.segments) == ("run", ())
 
 
 @given(st.lists(st.sampled_from(["s", "u", "si", ""]), min_size=1, max_size=6))
@@ -609,7 +611,7 @@ def test_the_grid_holds_every_score_in_its_place(tmp_path_factory, signs):
     """Row i, column j of the grid is trace i, metric j of the run."""
     made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
     run = ran(tmp_path_factory.mktemp("grid"), made, ["groundedness", "error", "triad"])
-    grid = ScoreMatrix(run)
+    matrix = ScoreMatrix(run)
     for at, row in enumerate(run.scores()):
-        value = grid.values[at // 3, at % 3]
+        value = matrix.values[at // 3, at % 3]
         assert np.isnan(value) if row.value is None else value == row.value

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "faults"
 
 
 def bench(name: str) -> ModuleType:
-    """A module of the fault bench, found by its path."""
+    """Import a module of the fault bench by its path."""
     if "faults" not in sys.modules:
         spec = spec_from_file_location(
             "faults", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
@@ -42,16 +42,16 @@ def made(name: str, strength: str = "medium", seed: int = 0) -> tuple[list[Trace
 
 
 def shares(name: str, changed) -> list[float]:
-    """How large a share of the traces a fault changes, by strength."""
-    found = []
+    """Return the share of the traces that a fault changes, by strength."""
+    shares_by_strength = []
     for strength in injection.STRENGTHS:
         baseline, candidate = made(name, strength)
-        found.append(sum(changed(a, b) for a, b in zip(baseline, candidate, strict=True)) / N)
-    return found
+        shares_by_strength.append(sum(changed(a, b) for a, b in zip(baseline, candidate, strict=True)) / N)
+    return shares_by_strength
 
 
 def texts(trace: Trace) -> list[tuple[str, str]]:
-    """The ids and texts of the chunks, whatever their scores."""
+    """Return the ids and texts of the chunks without their scores."""
     return [(chunk.id, chunk.text) for chunk in trace.chunks]
 
 
@@ -81,8 +81,8 @@ def test_traces_survive_their_way_through_json(name: str):
     """A trace is the same after JSON, and its citations name chunks it was given."""
     for trace in made(name, "strong")[1]:
         assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
-        assert {one.chunk for one in trace.citations} <= {chunk.id for chunk in trace.chunks}
-        assert all(one.claim in trace.answer for one in trace.citations)
+        assert {item.chunk for item in trace.citations} <= {chunk.id for chunk in trace.chunks}
+        assert all(item.claim in trace.answer for item in trace.citations)
 
 
 def test_quotes_stand_in_their_chunks():
@@ -90,7 +90,7 @@ def test_quotes_stand_in_their_chunks():
     calm = config.Config(generation=config.Generation(slips=0.0))
     for trace in system.answers(CORPUS, calm, CORPUS.questions[:N]):
         texts = {chunk.id: chunk.text for chunk in trace.chunks}
-        assert all(one.quote in texts[one.chunk] for one in trace.citations)
+        assert all(item.quote in texts[item.chunk] for item in trace.citations)
 
 
 def test_a_rotation_of_both_sides_changes_nothing():
@@ -106,16 +106,16 @@ def test_a_rotation_of_both_sides_changes_nothing():
 
 def test_questions_have_names_of_their_own_and_true_gold():
     """Ids are unique, there are more than 500 questions, and a fact made from a sentence is that sentence."""
-    assert len({one.id for one in CORPUS.questions}) == len(CORPUS.questions) > 500
-    for one in CORPUS.questions[104:]:
-        held = [CORPUS.documents[span.document][span.start : span.end] for span in one.gold.spans]
-        assert all(text.strip() == text != "" for text in held)
-        assert "-t" in one.id or list(one.facts) == held
+    assert len({item.id for item in CORPUS.questions}) == len(CORPUS.questions) > 500
+    for item in CORPUS.questions[104:]:
+        names = [CORPUS.documents[span.document][span.start : span.end] for span in item.gold.spans]
+        assert all(text.strip() == text != "" for text in names)
+        assert "-t" in item.id or list(item.facts) == names
 
 
 def test_a_sample_draws_without_repetition():
     """A sample holds each question once, and asking for too many is an error."""
-    assert len({one.id for one in corpora.sample(CORPUS, 500)}) == 500
+    assert len({item.id for item in corpora.sample(CORPUS, 500)}) == 500
     with pytest.raises(ValueError, match="the corpus handbook has"):
         corpora.sample(CORPUS, 10_000)
 
@@ -140,7 +140,7 @@ def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
     assert first.facts == ("It was rebuilt by the monks of Tarn.",)
     assert text[first.gold.spans[0].start : first.gold.spans[0].end] == first.facts[0]
     assert 0 < len(others) < 40
-    assert all(one.gold is None and one.facts is None for one in others)
+    assert all(item.gold is None and item.facts is None for item in others)
 
 
 # --- the faults --------------------------------------------------------------------------------------
@@ -158,14 +158,14 @@ def test_every_fault_changes_some_trace(name: str):
 @pytest.mark.parametrize("name", [*WRITERS, "none"])
 def test_a_fault_of_the_writer_leaves_the_chunks(name: str):
     """With any fault of the writer, and with none, chunks and gold are the same to the bit."""
-    for one, other in zip(*made(name, "strong"), strict=True):
-        assert (one.chunks, one.gold) == (other.chunks, other.gold)
+    for item, other in zip(*made(name, "strong"), strict=True):
+        assert (item.chunks, item.gold) == (other.chunks, other.gold)
 
 
 def test_more_chunks_begin_with_the_same_chunks():
     """Of 20 chunks the first five are the five of the baseline."""
-    for one, other in zip(*made("top-k"), strict=True):
-        assert other.chunks[: len(one.chunks)] == one.chunks
+    for item, other in zip(*made("top-k"), strict=True):
+        assert other.chunks[: len(item.chunks)] == item.chunks
 
 
 def test_stale_documents_change_figures_and_nothing_else():
@@ -190,13 +190,13 @@ def test_strengths_are_in_order():
 def test_halves_share_no_question():
     """The halves of an A/A without pairs hold different questions."""
     left, right = injection.halves(CORPUS, n=50)
-    assert not {one.id for one in left} & {one.id for one in right}
+    assert not {item.id for item in left} & {item.id for item in right}
 
 
 def test_the_key_of_the_baseline():
     """With the baseline's labels, the gold ids of another chunking are gone and the spans stay."""
     baseline, candidate = made("chunks-small")
-    for one, other in zip(baseline, injection.with_key_of(baseline, candidate), strict=True):
-        assert one.gold == other.gold
-    held = {chunk.id for trace in candidate for chunk in trace.chunks}
-    assert not held & {name for trace in baseline if trace.gold for name in trace.gold.chunks}
+    for item, other in zip(baseline, injection.with_key_of(baseline, candidate), strict=True):
+        assert item.gold == other.gold
+    names = {chunk.id for trace in candidate for chunk in trace.chunks}
+    assert not names & {name for trace in baseline if trace.gold for name in trace.gold.chunks}

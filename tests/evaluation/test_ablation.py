@@ -41,7 +41,7 @@ def passage(ship: str) -> Chunk:
 
 
 def finding(*wrong: int):
-    """A retriever that finds the ship asked for, save at these numbers, where it finds another."""
+    """Build a retriever that finds the ship asked for, except at these numbers, where it finds another."""
 
     def find(query: str) -> list[Chunk]:
         at = SHIPS.index(query.split()[4])
@@ -54,12 +54,12 @@ copying = generator(lambda query, chunks: chunks[0].text)
 inventing = generator(lambda query, chunks: "Every elephant plays seventeen golden trumpets on Mars.")
 
 
-def system(find, answer):
-    return {"retriever": find, "generator": answer}
+def system(retrieve, answer):
+    return {"retriever": retrieve, "generator": answer}
 
 
 def table(k: int, value):
-    """Two systems of k parts whose latency is `value(mask, query number)`, mask being the parts swapped."""
+    """Build two systems of k parts whose latency is `value(mask, query number)`, mask being the swapped parts."""
 
     def step(part: int, on: bool):
         def run(trace: Trace) -> Trace:
@@ -77,19 +77,19 @@ def numbered(n: int) -> list[Trace]:
 
 
 def shapley(k: int, value) -> list[float]:
-    """The definition: over all orders of the parts, the mean of what each part adds when its turn comes."""
+    """Compute the definition: the mean over all orders of what each part adds in its turn."""
     shares = [0.0] * k
-    orders = list(itertools.permutations(range(k)))
-    for order in orders:
+    permutations = list(itertools.permutations(range(k)))
+    for order in permutations:
         mask = 0
         for part in order:
-            shares[part] += (value(mask | 1 << part) - value(mask)) / len(orders)
+            shares[part] += (value(mask | 1 << part) - value(mask)) / len(permutations)
             mask |= 1 << part
     return shares
 
 
-def means(found: Ablation, metric: str) -> dict[str, float]:
-    return {share.parts[0]: share.difference.mean for share in found.attribution_of(metric).shares}
+def means(result: Ablation, metric: str) -> dict[str, float]:
+    return {share.parts[0]: share.difference.mean for share in result.attribution_of(metric).shares}
 
 
 # --- the arithmetic --------------------------------------------------------------------------------
@@ -121,10 +121,10 @@ def test_sampled_orders_give_all_orders_when_all_are_taken(values: list[int]):
 @given(st.integers(2, 5), st.data())
 def test_parts_that_do_the_same_share_alike(k: int, data: st.DataObject):
     """Two parts whose swap does the same beside whatever else is swapped have equal shares (symmetry)."""
-    drawn = data.draw(st.lists(st.integers(-9, 9), min_size=2**k, max_size=2**k))
+    parts_drawn = data.draw(st.lists(st.integers(-9, 9), min_size=2**k, max_size=2**k))
 
     def value(mask: int) -> int:
-        return drawn[mask & ~3 | (1 if (mask & 3) in (1, 2) else mask & 3)]
+        return parts_drawn[mask & ~3 | (1 if (mask & 3) in (1, 2) else mask & 3)]
 
     design = factorial_design(k)
     shares = design.shares @ np.array([value(mask) for mask in design.masks], dtype=float)
@@ -134,9 +134,9 @@ def test_parts_that_do_the_same_share_alike(k: int, data: st.DataObject):
 @given(st.integers(1, 6), st.integers(1, 12), st.integers(0, 99))
 def test_a_part_that_does_nothing_has_no_share(k: int, count: int, seed: int):
     """With all orders or with some, a null part has 0 and the shares still sum to the whole change."""
-    drawn, null = np.random.default_rng(seed).normal(size=2**k), seed % k
+    parts_drawn, null = np.random.default_rng(seed).normal(size=2**k), seed % k
     for design in (factorial_design(k), permutation_design(k, draw_permutations(k, count, seed))):
-        inner = np.array([drawn[mask & ~(1 << null)] for mask in design.masks])
+        inner = np.array([parts_drawn[mask & ~(1 << null)] for mask in design.masks])
         shares = design.shares @ inner
         assert shares[null] == pytest.approx(0, abs=1e-12)
         assert shares.sum() == pytest.approx(inner[-1] - inner[0], abs=1e-9)
@@ -144,9 +144,9 @@ def test_a_part_that_does_nothing_has_no_share(k: int, count: int, seed: int):
 
 def test_orders_are_balanced():
     """Among as many orders as there are parts, each part comes once at each place; a seed gives the same ones."""
-    orders = draw_permutations(6, 6, seed=4)
-    assert all(len({order[place] for order in orders}) == 6 for place in range(6))
-    assert orders == draw_permutations(6, 6, seed=4)
+    permutations = draw_permutations(6, 6, seed=4)
+    assert all(len({order[place] for order in permutations}) == 6 for place in range(6))
+    assert permutations == draw_permutations(6, 6, seed=4)
 
 
 def test_interactions_of_three_parts_are_those_of_the_definition():
@@ -154,10 +154,10 @@ def test_interactions_of_three_parts_are_those_of_the_definition():
     value = [0, 3, 1, 9, 2, 4, 8, 30]
     design = factorial_design(3)
     inner = np.array([value[mask] for mask in design.masks], dtype=float)
-    found = {(i, j): row @ inner for i, j, row in design.interactions}
+    result = {(i, j): row @ inner for i, j, row in design.interactions}
     without = value[3] - value[1] - value[2] + value[0]
     beside = value[7] - value[5] - value[6] + value[4]
-    assert found[0, 1] == pytest.approx((without + beside) / 2)
+    assert result[0, 1] == pytest.approx((without + beside) / 2)
 
 
 # --- the experiment --------------------------------------------------------------------------------
@@ -167,12 +167,17 @@ def test_two_parts_have_the_effects_of_the_factorial():
     """Main effects and interaction of a 2 × 2 worked by hand: 10, 14 (retrieval), 11 (generation), 25 (both)."""
     cells = {0: 10, 1: 14, 2: 11, 3: 25}
     baseline, candidate = table(2, lambda mask, query: cells[mask] + query)
-    found = ablate(baseline, candidate, numbered(12), metrics=["latency"])
-    item = found.attribution_of("latency")
-    assert [made.name for made in found.configurations] == ["baseline", "chunker", "embedder", "candidate"]
+    result = ablate(baseline, candidate, numbered(12), metrics=["latency"])
+    item = result.attribution_of("latency")
+    assert [systems.name for systems in result.configurations] == [
+        "baseline",
+        "chunker",
+        "embedder",
+        "candidate",
+    ]
     assert item.means == (15.5, 19.5, 16.5, 30.5)
     assert item.total.difference.mean == 15
-    assert means(found, "latency") == {"chunker": (4 + 14) / 2, "embedder": (1 + 11) / 2}
+    assert means(result, "latency") == {"chunker": (4 + 14) / 2, "embedder": (1 + 11) / 2}
     assert [(pair.parts, pair.difference.mean) for pair in item.interactions] == [
         (("chunker", "embedder"), 10)
     ]
@@ -181,11 +186,11 @@ def test_two_parts_have_the_effects_of_the_factorial():
 @pytest.mark.parametrize("k", [1, 3, 4])
 def test_the_whole_experiment_equals_brute_force(k: int):
     """Through real callables, runs on disk and back, the shares are those of all orders."""
-    drawn = np.random.default_rng(k).integers(0, 100, size=(2**k, 9))
-    found = ablate(*table(k, lambda mask, query: drawn[mask, query]), numbered(9), metrics=["latency"])
-    assert len(found.configurations) == 2**k
-    expected = shapley(k, lambda mask: drawn[mask].mean())
-    assert list(means(found, "latency").values()) == pytest.approx(expected)
+    parts_drawn = np.random.default_rng(k).integers(0, 100, size=(2**k, 9))
+    result = ablate(*table(k, lambda mask, query: parts_drawn[mask, query]), numbered(9), metrics=["latency"])
+    assert len(result.configurations) == 2**k
+    expected = shapley(k, lambda mask: parts_drawn[mask].mean())
+    assert list(means(result, "latency").values()) == pytest.approx(expected)
 
 
 def test_five_parts_are_swapped_in_some_orders():
@@ -194,44 +199,44 @@ def test_five_parts_are_swapped_in_some_orders():
     systems = table(
         5, lambda mask, query: 50 + query + sum(w for at, w in enumerate(worth) if mask >> at & 1)
     )
-    found = ablate(*systems, numbered(8), metrics=["latency"])
-    assert found.permutations == 5
-    assert len(found.configurations) == 22
-    assert means(found, "latency") == pytest.approx(dict(zip(NAMES, worth, strict=True)))
-    assert found.attribution_of("latency").interactions == ()
-    assert ablate(*systems, numbered(8), metrics=["latency"]) == found
+    result = ablate(*systems, numbered(8), metrics=["latency"])
+    assert result.permutations == 5
+    assert len(result.configurations) == 22
+    assert means(result, "latency") == pytest.approx(dict(zip(NAMES, worth, strict=True)))
+    assert result.attribution_of("latency").interactions == ()
+    assert ablate(*systems, numbered(8), metrics=["latency"]) == result
 
 
 def test_a_change_of_the_generator_is_the_generators():
     """Two retrievers that err on other queries are not blamed; the generator that invents is, with its interval."""
-    found = ablate(system(finding(3), copying), system(finding(8), inventing), QUERIES)
-    item = found.attribution_of("groundedness")
+    result = ablate(system(finding(3), copying), system(finding(8), inventing), QUERIES)
+    item = result.attribution_of("groundedness")
     share = item.share_of("retriever").difference
     assert share.low <= 0 <= share.high
     assert item.moving_parts == ("generator",)
     assert item.share_of("generator").difference.high < 0
-    assert "groundedness" in found.worsened_by["generator"]
-    assert found.worsened_by["retriever"] == ()
+    assert "groundedness" in result.worsened_by["generator"]
+    assert result.worsened_by["retriever"] == ()
     assert item.verdict.startswith("generator lowered it by 1.000, of a whole change of −1.000.")
 
 
 def test_a_change_of_the_retriever_is_the_retrievers():
     """Wrong chunks, faithfully copied: recall and truth are retrieval's, and groundedness does not move."""
     wrong = range(0, len(SHIPS), 2)
-    found = ablate(system(finding(), copying), system(finding(*wrong), copying), QUERIES)
-    assert found.attribution_of("context_recall").moving_parts == ("retriever",)
-    assert "context_recall" in found.worsened_by["retriever"]
-    assert found.worsened_by["generator"] == ()
-    assert found.attribution_of("groundedness").total.difference.mean == 0
-    assert found.attribution_of("context_recall").share_of("generator").identical
+    result = ablate(system(finding(), copying), system(finding(*wrong), copying), QUERIES)
+    assert result.attribution_of("context_recall").moving_parts == ("retriever",)
+    assert "context_recall" in result.worsened_by["retriever"]
+    assert result.worsened_by["generator"] == ()
+    assert result.attribution_of("groundedness").total.difference.mean == 0
+    assert result.attribution_of("context_recall").share_of("generator").identical
 
 
 def test_what_cannot_be_told_says_how_many_queries_would():
     """With one wrong chunk in fifteen nothing is shown, and the number of queries is named."""
-    found = ablate(
+    result = ablate(
         system(finding(), copying), system(finding(4), copying), QUERIES, metrics=["context_recall"]
     )
-    item = found.attributions[0]
+    item = result.attributions[0]
     assert item.result == "cannot tell"
     assert item.moving_parts == ()
     assert item.share_of("retriever").needed > len(QUERIES)
@@ -243,11 +248,11 @@ def test_the_verdict_names_parts_that_depend_on_each_other():
     rng = np.random.default_rng(3)
     noise = rng.normal(0, 0.01, size=(4, 60))
     values = np.array([0.8, 0.8, 0.8, 0.4])[:, None] + noise
-    found = attribute_change(
+    result = attribute_change(
         values[:, :, None], [MetricInfo("m", "generation")], ["r", "g"], factorial_design(2), None
     )[0]
-    assert [round(share.difference.mean, 2) for share in found.shares] == [-0.2, -0.2]
-    assert "r and g depend on each other: swapped together they do −0.4" in found.verdict
+    assert [round(share.difference.mean, 2) for share in result.shares] == [-0.2, -0.2]
+    assert "r and g depend on each other: swapped together they do −0.4" in result.verdict
 
 
 def test_effects_that_are_nothing_everywhere_cost_no_power():
@@ -269,14 +274,14 @@ def test_only_queries_scored_in_every_configuration_count():
     """A query that one configuration lacks is left out and counted, so that the shares add up."""
     values = np.arange(24.0).reshape(4, 6, 1)
     values[2, 1, 0] = math.nan
-    found = attribute_change(
+    result = attribute_change(
         values, [MetricInfo("m", "operation", low=None, high=None)], ["r", "g"], factorial_design(2), None
     )
-    assert (found[0].n, found[0].lost) == (5, 1)
+    assert (result[0].n, result[0].lost) == (5, 1)
     values[0] = math.nan
-    found = attribute_change(values, [MetricInfo("m", "operation")], ["r", "g"], factorial_design(2), None)
-    assert found[0].total is None
-    assert found[0].verdict == "No query is scored in every configuration, though 6 are in some."
+    result = attribute_change(values, [MetricInfo("m", "operation")], ["r", "g"], factorial_design(2), None)
+    assert result[0].total is None
+    assert result[0].verdict == "No query is scored in every configuration, though 6 are in some."
 
 
 def test_queries_of_one_conversation_are_resampled_together():
@@ -334,24 +339,24 @@ class Wavering:
 def test_nothing_is_judged_twice():
     """What one configuration has in common with another, chunks and answer, is judged in one of them only."""
     judge = Counting()
-    found = ablate(system(finding(), copying), system(finding(2, 7), inventing), QUERIES, judge=judge)
+    result = ablate(system(finding(), copying), system(finding(2, 7), inventing), QUERIES, judge=judge)
     assert set(judge.asked.values()) == {1}
     assert len(judge.asked) == 2 * len(QUERIES) + 4
     again = ablate(system(finding(), copying), system(finding(2, 7), inventing), QUERIES, judge="lexical")
-    assert found.attributions == again.attributions
+    assert result.attributions == again.attributions
 
 
 def test_a_noisy_judge_adds_no_noise_to_what_a_part_cannot_change():
     """Verdicts on the same chunks are kept across answers: the generator's share of relevance is 0, not noise."""
-    found = ablate(
+    result = ablate(
         system(finding(), copying),
         system(finding(1), inventing),
         QUERIES,
         judge=Wavering(),
         metrics=["context_relevance"],
     )
-    assert found.attributions[0].share_of("generator").difference.mean == 0
-    assert found.attributions[0].share_of("retriever").difference.mean != 0
+    assert result.attributions[0].share_of("generator").difference.mean == 0
+    assert result.attributions[0].share_of("retriever").difference.mean != 0
 
 
 def test_a_part_is_run_once_on_the_same_input():
@@ -386,15 +391,15 @@ def test_a_part_that_fails_fails_its_query_alone():
             raise ConnectionError("no route to the model")
         return chunks[0].text
 
-    found = ablate(system(finding(), copying), system(finding(), generator(failing)), QUERIES)
-    error = found.attribution_of("error")
-    assert means(found, "error") == pytest.approx({"retriever": 0, "generator": 3 / len(QUERIES)})
+    result = ablate(system(finding(), copying), system(finding(), generator(failing)), QUERIES)
+    error = result.attribution_of("error")
+    assert means(result, "error") == pytest.approx({"retriever": 0, "generator": 3 / len(QUERIES)})
     assert error.n == len(QUERIES)
-    assert found.attribution_of("groundedness").n == len(QUERIES) - 3
-    assert found.attribution_of("groundedness").lost == 3
-    last = found.configurations[-1]
+    assert result.attribution_of("groundedness").n == len(QUERIES) - 3
+    assert result.attribution_of("groundedness").lost == 3
+    last = result.configurations[-1]
     assert (last.errors, last.error) == (3, "generator: ConnectionError: no route to the model")
-    assert "candidate: a part failed on 3 of 15 queries" in found.warnings[-1]
+    assert "candidate: a part failed on 3 of 15 queries" in result.warnings[-1]
 
 
 @pytest.mark.parametrize(
@@ -408,8 +413,8 @@ def test_a_part_that_fails_fails_its_query_alone():
 )
 def test_a_part_that_makes_no_trace_says_so(part, says: str):
     """What is no trace, or cannot be written down, fails the query and is named."""
-    found = ablate(system(finding(), copying), system(finding(), part), QUERIES[:2], metrics=["error"])
-    assert says in found.configurations[-1].error
+    result = ablate(system(finding(), copying), system(finding(), part), QUERIES[:2], metrics=["error"])
+    assert says in result.configurations[-1].error
 
 
 def test_parts_cannot_swap_the_query():
@@ -462,19 +467,19 @@ def test_impossible_questions_are_refused():
 
 def test_the_same_seed_gives_the_same_finding():
     """Another seed draws other resamples."""
-    drawn = np.random.default_rng(0).uniform(0, 100, size=(4, 20))
-    systems = table(2, lambda mask, query: drawn[mask, query])
-    found = ablate(*systems, numbered(20), metrics=["latency"], seed=7)
-    assert ablate(*systems, numbered(20), metrics=["latency"], seed=7) == found
-    assert ablate(*systems, numbered(20), metrics=["latency"], seed=8).attributions != found.attributions
+    parts_drawn = np.random.default_rng(0).uniform(0, 100, size=(4, 20))
+    systems = table(2, lambda mask, query: parts_drawn[mask, query])
+    result = ablate(*systems, numbered(20), metrics=["latency"], seed=7)
+    assert ablate(*systems, numbered(20), metrics=["latency"], seed=7) == result
+    assert ablate(*systems, numbered(20), metrics=["latency"], seed=8).attributions != result.attributions
 
 
 def test_workers_and_threads_change_nothing():
     """The finding is the same on any number of processes that judge and threads that run the parts."""
     systems = ({"generator": copying}, {"generator": inventing})
     queries = [replace(query, metadata={}) for query in QUERIES]
-    found = ablate(*systems, queries, metrics=["error", "token_f1"])
-    assert ablate(*systems, queries, metrics=["error", "token_f1"], workers=2, threads=4) == found
+    result = ablate(*systems, queries, metrics=["error", "token_f1"])
+    assert ablate(*systems, queries, metrics=["error", "token_f1"], workers=2, threads=4) == result
     pair = (system(finding(), copying), system(finding(1, 5), inventing))
     assert ablate(*pair, QUERIES, threads=4) == ablate(*pair, QUERIES)
 
@@ -497,22 +502,22 @@ def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
     with (tmp_path / "it" / "calls.jsonl").open("ab") as file:
         file.write(b'{"part":"generator","side":1,"inp')
     steps: list[tuple[int, int]] = []
-    found = ablate(*systems, QUERIES, out=tmp_path / "it", progress=lambda *at: steps.append(at))
-    assert [made.reused for made in found.configurations][:2] == [True, True]
+    result = ablate(*systems, QUERIES, out=tmp_path / "it", progress=lambda *at: steps.append(at))
+    assert [made.reused for made in result.configurations][:2] == [True, True]
     assert set(calls.values()) == {1}
     assert steps[-1] == (8 * len(QUERIES), 8 * len(QUERIES))
-    assert found.attributions == ablate(*systems, QUERIES).attributions
+    assert result.attributions == ablate(*systems, QUERIES).attributions
     assert sorted(path.name for path in (tmp_path / "it").iterdir() if (path / "manifest.json").exists()) == [
         "baseline",
         "candidate",
         "generator",
         "retriever",
     ]
-    before, told = sum(calls.values()), []
-    again = ablate(*systems, QUERIES, out=tmp_path / "it", notice=told.append)
+    before, notices = sum(calls.values()), []
+    again = ablate(*systems, QUERIES, out=tmp_path / "it", notice=notices.append)
     assert sum(calls.values()) == before
-    assert again.attributions == found.attributions
-    assert len(told) == 4
+    assert again.attributions == result.attributions
+    assert len(notices) == 4
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
@@ -532,8 +537,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path):
 # --- replay ----------------------------------------------------------------------------------------
 
 
-def recorded(find, answer) -> list[Trace]:
-    return [answer(find(query)) for query in QUERIES]
+def recorded(retrieve, answer) -> list[Trace]:
+    return [answer(retrieve(query)) for query in QUERIES]
 
 
 def test_replay_is_the_experiment_when_retrieval_is_deterministic(tmp_path: Path):
@@ -554,13 +559,13 @@ def test_replay_is_the_experiment_when_retrieval_is_deterministic(tmp_path: Path
 def test_replay_with_one_generator_swaps_it_first():
     """The baseline keeps its stored answers; the shares still sum to the change, and no interaction is claimed."""
     old, new = recorded(finding(), copying), recorded(finding(0, 4, 9), inventing)
-    found = replay(
+    result = replay(
         old, new, generator=lambda query, chunks: "Golden trumpets on Mars.", metrics=["groundedness"]
     )
-    assert [made.name for made in found.configurations] == ["baseline", "generator", "candidate"]
-    assert found.attributions[0].interactions == ()
-    assert means(found, "groundedness") == {"retrieval": 0, "generator": -1}
-    assert "interaction" in found.warnings[0]
+    assert [systems.name for systems in result.configurations] == ["baseline", "generator", "candidate"]
+    assert result.attributions[0].interactions == ()
+    assert means(result, "groundedness") == {"retrieval": 0, "generator": -1}
+    assert "interaction" in result.warnings[0]
 
 
 def test_replay_pairs_by_query_and_says_what_is_left_out():
@@ -568,9 +573,9 @@ def test_replay_pairs_by_query_and_says_what_is_left_out():
     copy = lambda query, chunks: chunks[0].text  # noqa: E731
     old = recorded(finding(), copying)
     new = [replace(trace, id=f"new-{trace.id}") for trace in old[2:]]
-    found = replay(old, new, generator=(copy, copy), metrics=["groundedness"])
-    assert found.queries == len(old) - 2
-    assert found.warnings == ("2 traces have no partner on the other side and are left out",)
+    result = replay(old, new, generator=(copy, copy), metrics=["groundedness"])
+    assert result.queries == len(old) - 2
+    assert result.warnings == ("2 traces have no partner on the other side and are left out",)
     with pytest.raises(InputError, match="has the id or the query"):
         replay(old[:1], new, generator=copy)
     with pytest.raises(InputError, match="no trace of the candidate has chunks"):
@@ -583,8 +588,8 @@ def test_replay_keeps_apart_where_a_trace_failed():
     old = recorded(finding(), copying)
     new = [replace(old[0], chunks=None, answer=None, error="index is down"), *old[1:]]
     new[1] = replace(old[1], answer=None, error="timed out")
-    found = replay(old, new, generator=(copy, copy), metrics=["error"])
-    assert means(found, "error") == {"retrieval": pytest.approx(1 / len(old)), "generator": 0}
+    result = replay(old, new, generator=(copy, copy), metrics=["error"])
+    assert means(result, "error") == {"retrieval": pytest.approx(1 / len(old)), "generator": 0}
 
 
 # --- the report ------------------------------------------------------------------------------------
@@ -596,8 +601,8 @@ def test_the_report_says_who_made_it_worse():
     def failing(query, chunks):
         raise ValueError("[bold]\x1b[31mboo")
 
-    found = ablate(system(finding(), copying), system(finding(), inventing), QUERIES)
-    text = render_ablation_terminal(found, width=120)
+    result = ablate(system(finding(), copying), system(finding(), inventing), QUERIES)
+    text = render_ablation_terminal(result, width=120)
     assert text.splitlines()[0].startswith("generator made worse: groundedness")
     assert "−1.000 [" in text
     assert "untouched" in text
@@ -610,7 +615,7 @@ def test_the_report_says_who_made_it_worse():
 def test_runs_stay_where_they_were_asked_for(tmp_path: Path):
     """With a folder each configuration is a run that opens like any other; without one nothing is left."""
     systems = (system(finding(), copying), system(finding(), inventing))
-    found = ablate(*systems, QUERIES[:3], out=tmp_path / "it", metrics=["groundedness"])
-    runs = [Run.open(made.run) for made in found.configurations]
+    result = ablate(*systems, QUERIES[:3], out=tmp_path / "it", metrics=["groundedness"])
+    runs = [Run.open(made.run) for made in result.configurations]
     assert [run.manifest.traces for run in runs] == [3] * 4
     assert ablate(*systems, QUERIES[:3], metrics=["groundedness"]).configurations[0].run is None
