@@ -1,4 +1,4 @@
-"""Promoting: failing traces become cases of an evaluation set, once row, with where they came from, and for review."""
+"""Promotion: failing traces become cases of an evaluation set, once each, with their origin, for review."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_the_command_promotes_a_cluster(failing_run: Run, tmp_path: Path, capsys
 
 
 def test_a_cluster_of_several_runs_is_promoted_from_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """What was found over two runs is known by its failures in row of them, however one run alone would be grouped."""
+    """What was found over two runs is known by its failures in each of them, however one run alone would be grouped."""
     content = [pair(name, "n", "s", query=QUERIES[at]) for at, name in enumerate(("r1", "r2"))]
     old, new = (ran(tmp_path / name, content[at : at + 1]) for at, name in enumerate(("old", "new")))
     registry = ["--registry", str(tmp_path / "known.json")]

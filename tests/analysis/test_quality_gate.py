@@ -35,7 +35,7 @@ def signs(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "bar"),
+    ("text", "threshold"),
     [
         ("groundedness>=0.85", Threshold("groundedness", ">=", 0.85)),
         (" latency <= 2000 ", Threshold("latency", "<=", 2000.0)),
