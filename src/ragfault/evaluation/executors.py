@@ -178,7 +178,7 @@ def _get_result(ray: Any, reference: Any) -> Any:
         raise (error.cause or error) from None
     except ray.exceptions.RayError as error:
         raise RunError(
-            f"a batch was lost {MAX_RETRIES + 1} times with its worker ({type(error).__name__}; out of memory, perhaps)."
+            f"a batch was lost {MAX_RETRIES + 1} times with its worker ({type(error).__name__}; out of memory?)."
             " Finished batches are kept: run the same command again, on larger machines or with a smaller --batch."
         ) from None
 
