@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from ragfault.records import Trace, Usage, Verdicts
 
@@ -19,19 +19,7 @@ VerdictKind = Literal[
 ]
 """A kind of verdict; the name of its field in `Verdicts`."""
 
-VERDICT_KINDS: tuple[VerdictKind, ...] = (
-    "chunk",
-    "missing",
-    "use",
-    "claim",
-    "citation",
-    "fact",
-    "recall",
-    "answer",
-    "truth",
-    "harm",
-    "similarity",
-)
+VERDICT_KINDS: tuple[VerdictKind, ...] = get_args(VerdictKind)
 
 
 @runtime_checkable

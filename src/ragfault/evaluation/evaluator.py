@@ -212,11 +212,7 @@ def _resolve_judge(
 
 
 def _check_workers(
-    workers: int,
-    batch: int | None,
-    judge: Judge,
-    executor: Executor | None,
-    on_notice: Callable[[str], None],
+    workers: int, batch: int | None, judge: Judge, executor: Executor | None, on_notice: Callable[[str], None]
 ) -> None:
     """Raise UsageError for invalid numbers of workers or batch sizes; report where a metered judge runs."""
     if workers < 1 or (batch is not None and batch < 1):

@@ -96,7 +96,7 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
     },
     "noise_sensitivity": {
         "noise_sensitivity of Ragas": "wrong claims drawn from chunks, over all claims, by the verdicts of support, "
-        "truth and relevance",
+        "truth and relevance"
     },
     "semantic_similarity": {
         "semantic_similarity of Ragas": "the same cosine, by the judge's own embeddings",
@@ -136,29 +136,21 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "answer_correctness of Ragas": f"{TRUE_CLAIMS}; there 0.75 of their F1 and 0.25 of the similarity",
         "answer_accuracy of Ragas": f"{TRUE_CLAIMS}; there two votes on the whole answer",
     },
-    "bleu": {
-        "bleu_score of Ragas": "of sentences, smoothed, in 0 to 1, the best of several references",
-    },
+    "bleu": {"bleu_score of Ragas": "of sentences, smoothed, in 0 to 1, the best of several references"},
     "rouge_l": {
         "rouge_score of Ragas": "F-measure of the longest common subsequence of stems, the best of several "
-        "references",
+        "references"
     },
-    "chrf": {
-        "chrf_score of Ragas": "chrF2, the best of several references",
-    },
+    "chrf": {"chrf_score of Ragas": "chrF2, the best of several references"},
     "harmfulness": {
-        "toxicity of DeepEval": "the worst category that the judge offers; there the share of toxic opinions",
+        "toxicity of DeepEval": "the worst category that the judge offers; there the share of toxic opinions"
     },
     "hit": {
         "ir_hit_rate of TruLens": "whether any relevant chunk by the gold was retrieved",
         "hit_rate of LlamaIndex": "whether any relevant chunk by the gold was retrieved",
     },
-    "reciprocal_rank": {
-        "mrr of LlamaIndex": "the same; the mean is taken over the run",
-    },
-    "ndcg": {
-        "ndcg_at_k of TruLens": "linear gain over all gold; the cut-off is asked for as ndcg@10",
-    },
+    "reciprocal_rank": {"mrr of LlamaIndex": "the same; the mean is taken over the run"},
+    "ndcg": {"ndcg_at_k of TruLens": "linear gain over all gold; the cut-off is asked for as ndcg@10"},
 }
 """Metric here → name and tool of each metric elsewhere that it replaces → difference of the definitions."""
 

@@ -349,10 +349,5 @@ def _make_score(
     reason: str | None,
 ) -> Score:
     return Score(
-        trace=trace.id,
-        metric=str(metric),
-        layer=definition.layer,
-        status=status,
-        value=value,
-        reason=reason,
+        trace=trace.id, metric=str(metric), layer=definition.layer, status=status, value=value, reason=reason
     )

@@ -30,11 +30,7 @@ def factual_accuracy(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="crosscut", fields="citations chunks", source="verbatim quotation")
 def citation_validity(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    tolerance: float = QUOTE_TOLERANCE,
-    empty: float | None = None,
+    trace: Trace, verdicts: Verdicts, *, tolerance: float = QUOTE_TOLERANCE, empty: float | None = None
 ) -> MetricResult:
     """How many quotes really stand in the chunk they name.
 
@@ -156,12 +152,7 @@ def noise_sensitivity(
     scales="context grounded answer",
 )
 def triad(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    context: float = 0.35,
-    grounded: float = 0.35,
-    answer: float = 0.3,
+    trace: Trace, verdicts: Verdicts, *, context: float = 0.35, grounded: float = 0.35, answer: float = 0.3
 ) -> MetricResult:
     """The RAG triad in one number; shown only beside its parts.
 

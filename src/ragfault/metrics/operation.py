@@ -12,10 +12,7 @@ from ragfault.records import Trace, Verdicts
 
 @metric(layer="operation", better="lower", range=(0.0, math.inf), fields="latency", source="as recorded")
 def latency(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    part: Literal["total", "retrieval", "generation"] = "total",
+    trace: Trace, verdicts: Verdicts, *, part: Literal["total", "retrieval", "generation"] = "total"
 ) -> MetricResult:
     """How long the trace took, in milliseconds.
 
@@ -42,10 +39,7 @@ def latency(
 
 @metric(layer="operation", better="lower", range=(0.0, math.inf), fields="tokens", source="as recorded")
 def tokens(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    part: Literal["total", "prompt", "completion"] = "total",
+    trace: Trace, verdicts: Verdicts, *, part: Literal["total", "prompt", "completion"] = "total"
 ) -> MetricResult:
     """How many tokens the generator was paid for.
 
@@ -71,11 +65,7 @@ def tokens(
     packages="genai_prices",
 )
 def cost(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    prompt: float | None = None,
-    completion: float | None = None,
+    trace: Trace, verdicts: Verdicts, *, prompt: float | None = None, completion: float | None = None
 ) -> MetricResult:
     """What the generator's tokens cost, in US$.
 

@@ -50,11 +50,7 @@ from ragfault.stats.ppi import (
     ppi_paired_difference,
     ppi_unpaired_difference,
 )
-from ragfault.stats.sequences import (
-    confidence_sequence,
-    detect_change_point,
-    difference_sequence,
-)
+from ragfault.stats.sequences import confidence_sequence, detect_change_point, difference_sequence
 from ragfault.stats.significance import (
     SignificanceTest,
     equivalence_test,

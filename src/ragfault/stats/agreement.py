@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.clusters import FloatArray, divide_or_nan
 
 KappaWeighting = Literal["none", "linear", "quadratic"]
 """Cost of a disagreement: the same for all, the distance of the categories, or its square."""
@@ -17,6 +17,8 @@ KappaWeighting = Literal["none", "linear", "quadratic"]
 MeasurementScale = Literal["nominal", "ordinal", "interval"]
 """Scale of the ratings: names, ranks, or numbers whose differences are meaningful."""
 
+TINY = 1e-12
+"""Weights up to this are rounding errors of 0."""
 ALL_RATINGS_EQUAL = "every rating is the same: chance would agree as well"
 
 
@@ -72,7 +74,7 @@ class TwoRaterRatings:
 
     def accuracy(self, tables: FloatArray) -> FloatArray:
         """Return the share of units on which both agree."""
-        return _divide_or_nan(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)))
+        return divide_or_nan(np.trace(tables, axis1=1, axis2=2), tables.sum(axis=(1, 2)), TINY)
 
     def kappa(self, tables: FloatArray, weighting: KappaWeighting = "none") -> FloatArray:
         """Return 1 less the disagreement over the disagreement expected by chance."""
@@ -81,17 +83,11 @@ class TwoRaterRatings:
             np.float64
         )
         expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
-        return 1 - _divide_or_nan((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected)
+        return 1 - divide_or_nan((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected, TINY)
 
     def alpha(self, tables: FloatArray, scale: MeasurementScale) -> FloatArray:
         """Return Krippendorff's alpha, in which the raters are exchangeable."""
         return _compute_alpha(tables + tables.transpose(0, 2, 1), self.categories, scale)
-
-
-def _divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio: FloatArray = np.where(denominator > 1e-12, numerator / denominator, math.nan)
-    return ratio
 
 
 def accuracy(first: Sequence[Any], second: Sequence[Any]) -> float | None:
@@ -179,7 +175,7 @@ def _compute_alpha(
     distance = _compute_distances(totals, categories, scale)
     within = (coincidences * distance).sum(axis=(1, 2))
     any_two = np.einsum("ri,rij,rj->r", totals, distance, totals)
-    return 1 - _divide_or_nan(within * (totals.sum(axis=1) - 1), any_two)
+    return 1 - divide_or_nan(within * (totals.sum(axis=1) - 1), any_two, TINY)
 
 
 def _compute_distances(totals: FloatArray, categories: Sequence[Any], scale: MeasurementScale) -> FloatArray:

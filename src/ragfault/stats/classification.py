@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragfault.stats.clusters import FloatArray, encode_clusters
+from ragfault.stats.clusters import FloatArray, divide_or_nan, encode_clusters
 
 ThresholdGoal = Literal["f1", "balanced_accuracy"]
 
@@ -73,7 +73,7 @@ class RankedScores:
         """Return the chance that a positive scores above a negative, ties counted half."""
         below = np.cumsum(negatives, axis=1) - negatives / 2
         wins: FloatArray = (positives * below).sum(axis=1)
-        return _divide_or_nan(wins, positives.sum(axis=1) * negatives.sum(axis=1))
+        return divide_or_nan(wins, positives.sum(axis=1) * negatives.sum(axis=1))
 
     def average_precision(self, positives: FloatArray, negatives: FloatArray) -> FloatArray:
         """Return the mean precision at the positives; those of equal score share their precision."""
@@ -81,7 +81,7 @@ class RankedScores:
         precision = positives_above / np.maximum(positives_above + negatives_above, 1e-300)
         total = positives.sum(axis=1)
         area: FloatArray = (positives * precision).sum(axis=1)
-        return _divide_or_nan(area, np.where(negatives.sum(axis=1) > 0, total, 0.0))
+        return divide_or_nan(area, np.where(negatives.sum(axis=1) > 0, total, 0.0))
 
     def evaluate_thresholds(
         self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray
@@ -90,19 +90,13 @@ class RankedScores:
         positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)
         total, rest = positives.sum(axis=1)[:, None], negatives.sum(axis=1)[:, None]
         if goal == "f1":
-            return _divide_or_nan(2 * positives_above, positives_above + negatives_above + total)
-        return (_divide_or_nan(positives_above, total) + _divide_or_nan(rest - negatives_above, rest)) / 2
+            return divide_or_nan(2 * positives_above, positives_above + negatives_above + total)
+        return (divide_or_nan(positives_above, total) + divide_or_nan(rest - negatives_above, rest)) / 2
 
 
 def _sum_above(weights: FloatArray) -> FloatArray:
     above: FloatArray = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
     return above
-
-
-def _divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share: FloatArray = np.where(denominator > 0, numerator / denominator, math.nan)
-    return share
 
 
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:

@@ -140,3 +140,10 @@ def _sum_by_cluster(index: NDArray[np.intp], values: FloatArray, g: int) -> Floa
     for metric in range(values.shape[1]):
         sums[:, metric] = np.bincount(index, weights=values[:, metric], minlength=g)
     return sums
+
+
+def divide_or_nan(numerator: FloatArray, denominator: FloatArray, tiny: float = 0.0) -> FloatArray:
+    """Divide elementwise; NaN where the denominator is not above `tiny`."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio: FloatArray = np.where(denominator > tiny, numerator / denominator, math.nan)
+    return ratio

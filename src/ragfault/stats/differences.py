@@ -89,13 +89,7 @@ def paired_difference(
     (-0.14, -0.25, -0.04, 'bca')
     """
     difference = paired_differences(
-        baseline,
-        candidate,
-        clusters,
-        bounds=[bounds],
-        confidence=confidence,
-        resamples=resamples,
-        seed=seed,
+        baseline, candidate, clusters, bounds=[bounds], confidence=confidence, resamples=resamples, seed=seed
     )[0]
     if difference is None:
         raise ValueError("no pairs: a difference of nothing is undefined")
@@ -163,13 +157,7 @@ def unpaired_difference(
     (-0.25, 36, -0.54, 0.09)
     """
     difference = unpaired_differences(
-        baseline,
-        candidate,
-        clusters,
-        bounds=[bounds],
-        confidence=confidence,
-        resamples=resamples,
-        seed=seed,
+        baseline, candidate, clusters, bounds=[bounds], confidence=confidence, resamples=resamples, seed=seed
     )[0]
     if difference is None:
         raise ValueError("no values on one side: a difference from nothing is undefined")

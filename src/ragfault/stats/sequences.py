@@ -185,11 +185,7 @@ def confidence_sequence(
 
 
 def difference_sequence(
-    baseline: Values,
-    candidate: Values,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    *,
-    confidence: float = 0.95,
+    baseline: Values, candidate: Values, bounds: tuple[float, float] = (0.0, 1.0), *, confidence: float = 0.95
 ) -> ConfidenceSequence:
     """Compute the confidence sequence of the mean difference of paired bounded values, candidate less baseline.
 

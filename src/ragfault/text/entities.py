@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from ragfault.text.normalization import STOP_WORDS, STRAIGHT_QUOTES, fold_case, normalize_typography
-from ragfault.text.quantities import SPELLED_NUMBER, EntityMatch, extract_quantities
+from ragfault.text.quantities import SPELLED_NUMBER, EntityMatch, blank_matches, extract_quantities
 from ragfault.text.sentences import split_sentences
 
 INITIALS = re.compile(r"\b(?:[A-Z]\.){2,}")
@@ -172,28 +172,16 @@ def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
     lower = text.lower()
     for hint, pattern, format_match in _IDENTIFIER_PATTERNS:
         if hint.search(lower):
-            text = _take_matches(pattern, format_match, text, matches)
+            text = blank_matches(
+                pattern, lambda match, form=format_match: _make_entity(form(match)), text, matches
+            )
     return matches, extract_quantities(text, matches)
 
 
-def _take_matches(
-    pattern: re.Pattern[str],
-    format_match: Callable[[re.Match[str]], str | None],
-    text: str,
-    matches: list[EntityMatch],
-) -> str:
-    """Collect the matches of a pattern, and blank them out."""
-
-    def blank(match: re.Match[str]) -> str:
-        form = format_match(match)
-        if form is None:
-            return match.group()
-        matches.append(
-            EntityMatch(form, (form.rpartition(" ")[2],) if form.startswith(NUMBERED_PREFIXES) else ())
-        )
-        return " " * (len(match.group()) - 1) + ","
-
-    return pattern.sub(blank, text)
+def _make_entity(form: str | None) -> EntityMatch | None:
+    if form is None:
+        return None
+    return EntityMatch(form, (form.rpartition(" ")[2],) if form.startswith(NUMBERED_PREFIXES) else ())
 
 
 def _format_section(match: re.Match[str]) -> str | None:

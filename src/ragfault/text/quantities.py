@@ -98,7 +98,7 @@ def extract_quantities(text: str, matches: list[EntityMatch]) -> str:
     if DIGIT.search(lower):
         for hint, pattern, make_match in EXTRACTORS:
             if hint.search(lower):
-                text = _blank_matches(pattern, make_match, text, matches)
+                text = blank_matches(pattern, make_match, text, matches)
     return text
 
 
@@ -113,7 +113,7 @@ def convert_number_words(text: str) -> str:
     )
 
 
-def _blank_matches(
+def blank_matches(
     pattern: re.Pattern[str],
     make_match: Callable[[re.Match[str]], EntityMatch | None],
     text: str,
