@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
 
 
 def timed(name: str, document: Document) -> tuple[float, int]:
-    """Seconds of the processor, and chunks."""
+    """Return seconds of the processor, and chunks."""
     cut = load_chunker(name)
     begun = time.process_time()
     chunks = cut(document)

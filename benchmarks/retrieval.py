@@ -27,12 +27,12 @@ WORDS, LENGTH, DIMENSIONS, TOP = 20_000, 60, 128, 10
 
 
 def words(rng: np.random.Generator) -> list[str]:
-    """A made-up vocabulary."""
+    """Return a made-up vocabulary."""
     return ["".join(rng.choice(SYLLABLES, 3)) + str(place % 97) for place in range(WORDS)]
 
 
 def texts(count: int, rng: np.random.Generator) -> list[str]:
-    """Texts whose words are as unevenly common as in real ones (Zipf)."""
+    """Return texts whose words are as unevenly common as in real ones (Zipf)."""
     known = np.array(words(rng))
     shares = 1 / np.arange(1, WORDS + 1)
     drawn = rng.choice(WORDS, (count, LENGTH), p=shares / shares.sum())
@@ -55,28 +55,28 @@ class Hashed:
         return self.rows[word]
 
     def embed(self, given: list[str], *, query: bool = False) -> np.ndarray:  # noqa: ARG002 - the port's shape
-        made = np.stack([np.sum([self.row(word) for word in text.split()], axis=0) for text in given])
-        return made / np.linalg.norm(made, axis=1, keepdims=True)
+        result = np.stack([np.sum([self.row(word) for word in text.split()], axis=0) for text in given])
+        return result / np.linalg.norm(result, axis=1, keepdims=True)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, object]:
     begin = time.perf_counter()
-    made = work()
-    return time.perf_counter() - begin, made
+    result = work()
+    return time.perf_counter() - begin, result
 
 
 def rate(search: Callable[[str], object], asked: list[str]) -> float:
-    """Seconds for all queries."""
+    """Return seconds for all queries."""
     return timed(lambda: [search(text) for text in asked])[0]
 
 
 def against(
     ours: Callable[[str], object], bare: Callable[[str], object], asked: list[str], rounds: int
 ) -> tuple:
-    """Queries a second of both, and the ratio of their medians, in alternating rounds."""
+    """Return queries a second of both, and the ratio of their medians, in alternating rounds."""
     both = [(rate(ours, asked), rate(bare, asked)) for _ in range(rounds)]
-    one, two = median(pair[0] for pair in both), median(pair[1] for pair in both)
-    return len(asked) / one, len(asked) / two, one / two
+    item, two = median(pair[0] for pair in both), median(pair[1] for pair in both)
+    return len(asked) / item, len(asked) / two, item / two
 
 
 def main() -> None:
@@ -124,8 +124,8 @@ def main() -> None:
         np.argsort(-(vectors @ embedder.embed(asked).T), axis=0, kind="stable")[:TOP].T.astype(str).tolist()
     )
 
-    def recall(found: list[list[str]]) -> float:
-        return float(np.mean([len({*one} & {*two}) / TOP for one, two in zip(found, exact, strict=True)]))
+    def recall(result: list[list[str]]) -> float:
+        return float(np.mean([len({*item} & {*two}) / TOP for item, two in zip(result, exact, strict=True)]))
 
     sparse = against(
         lambda text: stage["sparse"](Query(text=text), ()),
@@ -164,9 +164,9 @@ def main() -> None:
             asked_ = table.search(embedder.embed([text])[0]).distance_type("cosine")
             return asked_.select(["chunk", "_distance"]).limit(TOP).to_arrow().to_pylist()
 
-        found = lance.retrieve("dense", TOP)
-        figures = against(lambda text: found(Query(text=text), ()), bare, asked, given.rounds)
-        show("LanceDB, bare: lancedb", lance_build, figures, recall(ids(found)))
+        result = lance.retrieve("dense", TOP)
+        figures = against(lambda text: result(Query(text=text), ()), bare, asked, given.rounds)
+        show("LanceDB, bare: lancedb", lance_build, figures, recall(ids(result)))
     print(
         f"bm25s alone builds in {bare_build:.1f} s, faiss flat in {flat_build:.2f} s; Index.build does both and embeds"
     )

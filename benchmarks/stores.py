@@ -39,7 +39,7 @@ class Judged(NamedTuple):
 
 
 def judged(known: Sequence[ScoredTrace], first: int, count: int, begin: datetime) -> Iterator[Judged]:
-    """Traces of the demo under names of their own, ten a second."""
+    """Return traces of the demo under names of their own, ten a second."""
     for at in range(first, first + count):
         like, name = known[at % len(known)], f"s-{at}"
         time = begin + timedelta(seconds=at / 10)
@@ -51,7 +51,7 @@ def judged(known: Sequence[ScoredTrace], first: int, count: int, begin: datetime
 
 
 def fill(store: TraceStore, count: int) -> tuple[float, float]:
-    """Traces a second taken in, and scored."""
+    """Return traces a second taken in, and scored."""
     scoring = TraceScorer("lexical")
     known = [scoring(trace) for trace in load_handbook().traces["v1"]]
     measures = tuple(map(describe_metric, scoring.metrics))
@@ -60,7 +60,7 @@ def fill(store: TraceStore, count: int) -> tuple[float, float]:
     for first in range(0, count, BATCH):
         part = list(judged(known, first, min(BATCH, count - first), begin))
         start = time.perf_counter()
-        store.append_traces([each.trace for each in part]).result()
+        store.append_traces([row.trace for row in part]).result()
         middle = time.perf_counter()
         store.add_outcomes(part, measures, ("model",)).result()
         taken += middle - start
@@ -69,7 +69,7 @@ def fill(store: TraceStore, count: int) -> tuple[float, float]:
 
 
 def asked(store: TraceStore, count: int) -> dict[str, Callable[[], Any]]:
-    """What pages ask."""
+    """Return what pages ask."""
     last = int(time.time()) // 60 + count // 600 + 2
     day = {"since": last - 1440, "until": last}
     page = store.list_traces(TraceSelection(limit=50))
@@ -104,7 +104,7 @@ def run(place: str, count: int) -> None:
 
 
 def _median(ask: Callable[[], Any]) -> float:
-    """Seconds that it takes, the median of several."""
+    """Return seconds that it takes, the median of several."""
     times = []
     for _ in range(TIMES):
         begin = time.perf_counter()

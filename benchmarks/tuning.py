@@ -55,7 +55,7 @@ def lines(path: Path) -> Iterator[dict[str, object]]:
 
 
 def chunking(data: Path) -> tuple[list[Document], list[Trace]]:
-    """The corpora with questions whose gold is exact spans."""
+    """Return the corpora with questions whose gold is exact spans."""
     corpora = sorted((data / "chunking_corpora").glob("*.md"))
     documents = [Document(id=path.stem, text=path.read_text(encoding="utf-8")) for path in corpora]
     traces = [
@@ -75,34 +75,34 @@ def chunking(data: Path) -> tuple[list[Document], list[Trace]]:
 
 
 def squad(data: Path, limit: int = 400) -> tuple[list[Document], list[Trace]]:
-    """Paragraphs, and answerable questions each with the paragraph that holds the answer."""
+    """Return paragraphs, and answerable questions each with the paragraph that holds the answer."""
     documents = [
         Document(id=str(row["pid"]), text=str(row["text"]), title=str(row["title"]))
         for row in lines(data / "squad2_paragraphs.jsonl.gz")
     ]
-    held = [row for row in lines(data / "squad2_questions.jsonl.gz") if row["answerable"]]
+    stored = [row for row in lines(data / "squad2_questions.jsonl.gz") if row["answerable"]]
     traces = [
         Trace(id=str(row["id"]), query=str(row["query"]), gold=Gold(chunks={str(row["gold_pid"]): 1.0}))
-        for row in held[:: max(1, len(held) // limit)][:limit]
+        for row in stored[:: max(1, len(stored) // limit)][:limit]
     ]
     return documents, traces
 
 
 def table(
-    found: dict[str, list[QuestionOutcome]],
+    result: dict[str, list[QuestionOutcome]],
     recipes: Sequence[PipelineConfig],
     default: PipelineConfig,
     groups: list[str],
 ) -> None:
-    """Every row with its figures and its difference to the default row."""
-    base = [one.value for one in found[default.name]]
-    pairs = [[one.value for one in found[recipe.name]] for recipe in recipes]
-    adjusted = holm_adjust([sign_flip_test(base, each, groups).p for each in pairs])
+    """Return every row with its figures and its difference to the default row."""
+    base = [item.value for item in result[default.name]]
+    pairs = [[item.value for item in result[recipe.name]] for recipe in recipes]
+    adjusted = holm_adjust([sign_flip_test(base, item, groups).p for item in pairs])
     print("| chunker | retrieval | reranking | nDCG@10 | less plain BM25 | p | recall | IoU | ms | tokens |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     order = sorted(range(len(recipes)), key=lambda at: -fmean(pairs[at]))
     for at in order:
-        recipe, outcomes = recipes[at], found[recipes[at].name]
+        recipe, outcomes = recipes[at], result[recipes[at].name]
         gap = paired_difference(base, pairs[at], groups, bounds=(0, 1))
         retrieval = f"{recipe.get_stage('retrieve')}" + (
             "" if recipe.embedder == "none" else f" {recipe.embedder}"
@@ -124,52 +124,52 @@ def splits(
     tokens: int,
     count: int,
 ) -> None:
-    """How near the tuner's choice comes to the best row on questions that did not choose, in which share of time."""
+    """Return how near the tuner's choice comes to the best row on questions that did not choose, in which share of time."""
     recipes = enumerate_configs(space, default)
     place = {question.id: at for at, question in enumerate(questions)}
-    values = np.array([[one.value for one in bench.measure(recipe, questions)] for recipe in recipes])
+    values = np.array([[item.value for item in bench.measure(recipe, questions)] for recipe in recipes])
     names = [recipe.name for recipe in recipes]
     rows = []
     for seed in range(count):
         parts = split_questions(questions, 0.5, seed)
         mine = TrialRunner(bench.cache, bench.metric)
-        found = PipelineSearch(
+        result = PipelineSearch(
             mine, space, default, parts.selection, (parse_bound(f"tokens<={tokens}"),)
         ).run()
-        chosen = [place[one.id] for one in parts.selection]
-        held = [place[one.id] for one in parts.holdout]
-        ids = {one.id for one in parts.selection}
-        whole = sum(
+        chosen = [place[item.id] for item in parts.selection]
+        stored = [place[item.id] for item in parts.holdout]
+        ids = {item.id for item in parts.selection}
+        complete = sum(
             cost
             for key, cost in bench.computed_seconds.items()
             if " " not in key or key.split(" ", 1)[1] in ids
         )
-        means, pick = values[:, held].mean(axis=1), names.index(found.config.name)
-        whole_pick = int(values[:, chosen].mean(axis=1).argmax())
+        means, pick = values[:, stored].mean(axis=1), names.index(result.config.name)
+        best_overall = int(values[:, chosen].mean(axis=1).argmax())
         steady = int(values.mean(axis=1).argmax())
         rows.append(
             (
                 means[pick],
                 means.max(),
-                means[whole_pick],
+                means[best_overall],
                 means[names.index(default.name)],
-                mine.uncached_seconds / whole,
+                mine.uncached_seconds / complete,
                 means[steady],
             )
         )
         print(
-            f"  split {seed}: {found.config.name}: {means[pick]:.3f}, best {means.max():.3f} "
-            f"{names[int(means.argmax())]}, time {mine.uncached_seconds / whole:.0%}",
+            f"  split {seed}: {result.config.name}: {means[pick]:.3f}, best {means.max():.3f} "
+            f"{names[int(means.argmax())]}, time {mine.uncached_seconds / complete:.0%}",
             flush=True,
         )
-    pick, best, whole, plain, share, steady = np.array(rows).T
+    pick, best, complete, plain, share, steady = np.array(rows).T
     print(f"\n{count} splits, {len(recipes)} rows; nDCG@10 on held-out questions, mean over the splits")
     print("| row | nDCG@10 | within 0.01 of the best | the tuner's choice is within 0.01 of it, or above |")
     print("|---|---|---|---|")
     print(f"| the tuner's choice | {pick.mean():.3f} | {np.mean(pick >= best - NEAR):.0%} | |")
     for name, other in (
         ("the row that is best on the very held-out questions", best),
-        ("the row that the whole grid chooses", whole),
+        ("the row that the whole grid chooses", complete),
         ("the row that is best on all questions", steady),
         ("the default row, plain BM25", plain),
     ):
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     given = parser.parse_args()
     documents, traces = (chunking if given.set == "chunking" else squad)(given.data)
-    documents = [one for one in documents if not given.documents or one.id in given.documents]
+    documents = [item for item in documents if not given.documents or item.id in given.documents]
     gathered = gather_questions(traces, documents)
     tokens = TOKENS[given.set]
     chunkers = tuple(given.chunkers or CHUNKERS[given.set])
@@ -212,9 +212,9 @@ def main() -> None:
     )
     bench = TrialRunner(TuningCache(given.cache, documents), parse_tuning_metric("ndcg@10"))
     recipes, begin = enumerate_configs(space, default), time.perf_counter()
-    found = {}
+    result = {}
     for recipe in recipes:
-        found[recipe.name] = bench.measure(recipe, gathered.questions)
+        result[recipe.name] = bench.measure(recipe, gathered.questions)
     bench.cache.flush()
     groups = [question.group for question in gathered.questions]
     print(
@@ -223,7 +223,7 @@ def main() -> None:
     print(
         f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({time.perf_counter() - begin:.0f} s with what was kept)\n"
     )
-    table(found, recipes, default, groups)
+    table(result, recipes, default, groups)
     print()
     splits(bench, gathered.questions, space, default, tokens, given.splits)
 

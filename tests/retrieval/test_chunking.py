@@ -53,8 +53,8 @@ every = pytest.mark.parametrize("kind", CHUNKER_KINDS)
 
 
 def spans(kind: str, text: str, size: int, overlap: int = 0, **more: object) -> list[tuple[int, int]]:
-    made = Chunker(kind, size, overlap, **more)(Document(id="d", text=text))
-    return [(chunk.start, chunk.end) for chunk in made]
+    chunks = Chunker(kind, size, overlap, **more)(Document(id="d", text=text))
+    return [(chunk.start, chunk.end) for chunk in chunks]
 
 
 def cut(name: str, text: str) -> list[str]:
@@ -78,11 +78,11 @@ def test_offsets_are_exact(kind, text, how):
 @given(text=texts, how=sizes)
 def test_nothing_is_lost(kind, text, how):
     """Every character that is no white space is in a chunk; chunks stand in their order, and none within another."""
-    found = spans(kind, text, *how)
-    held = {place for start, end in found for place in range(start, end)}
-    assert all(place in held or sign.isspace() for place, sign in enumerate(text))
-    assert found == sorted(found)
-    assert all(before[1] < after[1] for before, after in pairwise(found))
+    pieces = spans(kind, text, *how)
+    covered = {place for start, end in pieces for place in range(start, end)}
+    assert all(place in covered or sign.isspace() for place, sign in enumerate(text))
+    assert pieces == sorted(pieces)
+    assert all(before[1] < after[1] for before, after in pairwise(pieces))
 
 
 @every
@@ -105,9 +105,9 @@ def test_neighbours_share_no_more_than_asked(kind, text, how):
 def test_windows_share_exactly_the_overlap(text, how):
     """Windows of fixed size are full but for the last, and share just so many tokens."""
     size, overlap = how
-    found = spans("fixed", text, size, overlap)
-    assert all(count_tokens(text[start:end]) == size for start, end in found[:-1])
-    assert all(count_tokens(text[b[0] : a[1]]) == overlap for a, b in pairwise(found) if overlap)
+    pieces = spans("fixed", text, size, overlap)
+    assert all(count_tokens(text[start:end]) == size for start, end in pieces[:-1])
+    assert all(count_tokens(text[b[0] : a[1]]) == overlap for a, b in pairwise(pieces) if overlap)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_overlap_is_near_what_was_asked(kind):
 def test_the_same_document_gives_the_same_chunks(kind, text, how):
     """Chunking is a function of document and parameters; ids differ within a document."""
     document = Document(id="d", text=text, metadata={"language": "en"})
-    made = Chunker(kind, *how)(document)
-    assert made == pickle.loads(pickle.dumps(Chunker(kind, *how)))(document)
-    assert len({chunk.id for chunk in made}) == len(made)
-    assert all(chunk.metadata == {"language": "en"} for chunk in made)
+    chunks = Chunker(kind, *how)(document)
+    assert chunks == pickle.loads(pickle.dumps(Chunker(kind, *how)))(document)
+    assert len({chunk.id for chunk in chunks}) == len(chunks)
+    assert all(chunk.metadata == {"language": "en"} for chunk in chunks)
 
 
 @every
@@ -205,8 +205,8 @@ def test_tables_are_whole_and_apart():
     """A table is one chunk of its kind, longer than the size if need be; text does not reach over it."""
     table = "| Car | Price |\n| --- | --- |\n" + "\n".join(f"| {n} | {n * 2} |" for n in range(5))
     text = f"Before it.\n\n{table}\n\nAfter it."
-    made = load_chunker("recursive(20, overlap=5)")(Document(id="d", text=text))
-    assert [(chunk.kind, chunk.text) for chunk in made] == [
+    chunks = load_chunker("recursive(20, overlap=5)")(Document(id="d", text=text))
+    assert [(chunk.kind, chunk.text) for chunk in chunks] == [
         ("text", "Before it."),
         ("table", table),
         ("text", "After it."),
@@ -216,10 +216,10 @@ def test_tables_are_whole_and_apart():
 def test_a_huge_table_is_cut_between_rows():
     """Of a table beyond four times the size each chunk holds whole rows."""
     text = "| a | b |\n|---|---|\n" + "\n".join(f"| {n} | x |" for n in range(100))
-    made = load_chunker("recursive(20)")(Document(id="d", text=text))
-    assert len(made) > 10
-    assert {chunk.kind for chunk in made} == {"table"}
-    assert all(chunk.text.startswith("|") and chunk.text.endswith("|") for chunk in made)
+    chunks = load_chunker("recursive(20)")(Document(id="d", text=text))
+    assert len(chunks) > 10
+    assert {chunk.kind for chunk in chunks} == {"table"}
+    assert all(chunk.text.startswith("|") and chunk.text.endswith("|") for chunk in chunks)
 
 
 def test_semantic_cuts_where_the_topic_turns():
@@ -238,18 +238,18 @@ def test_semantic_asks_the_embedder():
         def embed(self, texts, *, query=False):
             return np.array([[1, 0] if "x" in text else [0, 1] for text in texts], np.float32)
 
-    made = load_chunker("semantic(12)", embedder=Switch())
+    chunks = load_chunker("semantic(12)", embedder=Switch())
     text = "One x here. Two x here. Three here. Four here. Five here."
-    assert next(chunk.text for chunk in made(Document(id="d", text=text))) == "One x here. Two x here."
-    assert (made.expression, made.fingerprint) == ("semantic(12)", "semantic(12) switch/1")
+    assert next(chunk.text for chunk in chunks(Document(id="d", text=text))) == "One x here. Two x here."
+    assert (chunks.expression, chunks.fingerprint) == ("semantic(12)", "semantic(12) switch/1")
 
 
 def test_a_long_text_turns_where_its_parts_do():
     """Sentences are compared in batches, and what is found does not depend on where these end."""
     texts = [f"Dogs number {n % 7} and ferries {n % 5}." for n in range(600)]
-    whole = measure_topic_shifts(texts)
-    assert len(whole) == 599
-    assert whole[300:303] == pytest.approx(measure_topic_shifts(texts[290:310])[10:13], abs=1e-5)
+    shifts = measure_topic_shifts(texts)
+    assert len(shifts) == 599
+    assert shifts[300:303] == pytest.approx(measure_topic_shifts(texts[290:310])[10:13], abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ def test_clauses_are_cut_by_number():
 
 
 def test_turns_are_whole():
-    """A chunk of a chat begins with a speaker; a colon in what is said is no turn."""
-    text = "Anna: Hello.\nNote: this is said.\nBen (10:02): Hi.\nAnna: The ferry?\nBen: At ten."
+    """A chunk of a chat begins with a speaker; a colon in what is message is no turn."""
+    text = "Anna: Hello.\nNote: this is message.\nBen (10:02): Hi.\nAnna: The ferry?\nBen: At ten."
     starts = locate_turns(text, parse_blocks(text)).levels[0]
     assert [text[place:].split(":", maxsplit=1)[0] for place in starts] == ["Anna", "Ben (10", "Anna", "Ben"]
     assert all(chunk.startswith(("Anna", "Ben")) for chunk in cut("turns(20)", text))
@@ -329,11 +329,11 @@ def test_sections_of_a_plain_paper():
 )
 def test_presets_lie_in_their_ranges(name, size, share, kind):
     """Each type of document has the kind, the size and the overlap that is advised for it: the middle."""
-    made = load_chunker(name)
-    assert made.kind == kind
-    assert made.size == sum(size) // 2
-    assert share[0] <= made.overlap / made.size <= share[1]
-    assert made.overlap == round(made.size * sum(share) / 2)
+    chunker = load_chunker(name)
+    assert chunker.kind == kind
+    assert chunker.size == sum(size) // 2
+    assert share[0] <= chunker.overlap / chunker.size <= share[1]
+    assert chunker.overlap == round(chunker.size * sum(share) / 2)
 
 
 @pytest.mark.parametrize(
@@ -341,13 +341,13 @@ def test_presets_lie_in_their_ranges(name, size, share, kind):
 )
 def test_a_chunker_is_its_text(name):
     """The text of a chunker makes the same one again, and is its fingerprint."""
-    made = load_chunker(name)
-    assert load_chunker(made.expression) == made
-    assert made.fingerprint == made.expression
+    chunker = load_chunker(name)
+    assert load_chunker(chunker.expression) == chunker
+    assert chunker.fingerprint == chunker.expression
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "message"),
     [
         ("fixd(5)", UnknownName, 'Did you mean "fixed"'),
         ("tehnical", UnknownName, 'Did you mean "technical"'),
@@ -359,13 +359,13 @@ def test_a_chunker_is_its_text(name):
         ("fixed(ten)", UsageError, "whole number"),
         ("fixed(5, 2)", UsageError, "stands by itself"),
         ("fixed(5, size=6)", UsageError, "given twice"),
-        ("fixed(5", UsageError, "cannot read"),
+        ("fixed(5", UsageError, "is not a chunker"),
         ("fixed(5, apart=true)", UsageError, "no parts"),
         ("fixed(5, embedder=latent)", UsageError, "takes no embedder"),
         ("semantic(5, embedder=latant)", UnknownName, 'Did you mean "latent"'),
     ],
 )
-def test_what_cannot_be_is_refused(name, error, said):
+def test_what_cannot_be_is_refused(name, error, message):
     """The message says what is wrong, and what was probably meant."""
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         load_chunker(name)

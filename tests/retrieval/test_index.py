@@ -52,9 +52,9 @@ def test_words_in_common_are_wanted_by_the_sparse_search_alone(index: ChunkIndex
 
 def test_the_best_k_are_those_of_the_whole_order(index: ChunkIndex):
     """The first k of a longer list are the list of k."""
-    whole = found(index, "ferry ticket", "dense", 10)
+    ordered = found(index, "ferry ticket", "dense", 10)
     for k in (1, 2, 3):
-        assert found(index, "ferry ticket", "dense", k) == whole[:k]
+        assert found(index, "ferry ticket", "dense", k) == ordered[:k]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 45))
@@ -124,7 +124,7 @@ def test_an_index_that_was_kept_finds_the_same(index: ChunkIndex, tmp_path):
     again = ChunkIndex.open(tmp_path / "index")
     for kind in ("sparse", "dense", "hybrid"):
         query = Query(text="When may dogs take the ferry?")
-        first, second = (one.retrieve(kind)(query, ()).hits for one in (index, again))
+        first, second = (searched.retrieve(kind)(query, ()).hits for searched in (index, again))
         assert [hit.id for hit in first] == [hit.id for hit in second]
         assert [hit.score for hit in first] == pytest.approx([hit.score for hit in second], abs=1e-6)
 
@@ -236,7 +236,7 @@ def test_a_file_in_the_place_of_an_index_is_kept(index: ChunkIndex, tmp_path):
 @pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid"])
 def test_an_empty_query_finds_nothing_and_says_so(index: ChunkIndex, kind: str):
     """Nothing is searched for, and one note tells it."""
-    found = index.retrieve(kind)(Query(text=" "), ())
-    assert found.hits == ()
-    assert len(found.query.notes) == 1
-    assert "empty" in found.query.notes[0]
+    result = index.retrieve(kind)(Query(text=" "), ())
+    assert result.hits == ()
+    assert len(result.query.notes) == 1
+    assert "empty" in result.query.notes[0]

@@ -53,9 +53,12 @@ def found(index: ChunkIndex | LanceIndex, kind: str = "dense", **query) -> list[
 
 def test_who_may_read_and_what_is_valid_is_kept_however_late_it_is_said(tmp_path):
     """Groups and validity that first stand behind the thousandth chunk bind as in memory, by their exact names."""
-    said = [{"groups": ["Staff"]}, {"groups": "staff"}, {"valid_to": "2021"}, {"valid_from": 2030}, {}]
+    permissions = [{"groups": ["Staff"]}, {"groups": "staff"}, {"valid_to": "2021"}, {"valid_from": 2030}, {}]
     chunks = [Chunk(id=f"n{place}", text=f"ferry number {place}") for place in range(1030)]
-    chunks += [Chunk(id=f"late{place}", text="ferry", metadata=each) for place, each in enumerate(said)]
+    chunks += [
+        Chunk(id=f"late{place}", text="ferry", metadata=metadata)
+        for place, metadata in enumerate(permissions)
+    ]
     index, database = ChunkIndex.build(chunks), LanceIndex.build(chunks, tmp_path / "db")
     for query in (
         {"user": ()},
@@ -73,7 +76,7 @@ def test_a_date_that_was_read_out_of_a_query_suits_a_field_of_numbers(both):
     """A year is compared as one, anything else meets nothing; neither is an error, as in memory."""
     for field, test, value in (("year", "from", "2023-05"), ("year", "to", "2021"), ("year", "is", "legal")):
         condition = FilterCondition(field, test, value, inferred=True)
-        memory, database = (sorted(found(one, conditions=(condition,))) for one in both)
+        memory, database = (sorted(found(index, conditions=(condition,))) for index in both)
         assert memory == database
     assert found(both[1], conditions=(FilterCondition("year", "from", "2023-05", inferred=True),))
 
@@ -89,7 +92,9 @@ def test_a_database_of_another_layout_is_refused(tmp_path):
 
 def test_meaning_finds_the_same_in_the_same_order(both):
     """The search by meaning is exact in both, with the same cosines."""
-    memory, database = (one.retrieve("dense", 3)(Query(text="dogs on the ferry"), ()).hits for one in both)
+    memory, database = (
+        index.retrieve("dense", 3)(Query(text="dogs on the ferry"), ()).hits for index in both
+    )
     assert [hit.id for hit in memory] == [hit.id for hit in database]
     assert [hit.score for hit in memory] == pytest.approx([hit.score for hit in database], abs=1e-5)
     assert database[0].metadata["year"] == memory[0].metadata["year"]
@@ -97,7 +102,7 @@ def test_meaning_finds_the_same_in_the_same_order(both):
 
 def test_words_find_the_same_texts(both):
     """Both find the texts that share a word with the query, whatever their order."""
-    memory, database = (set(found(one, "sparse")) for one in both)
+    memory, database = (set(found(index, "sparse")) for index in both)
     assert {"c0", "c1"} <= memory & database
 
 
@@ -121,7 +126,7 @@ def test_words_find_the_same_texts(both):
 )
 def test_conditions_mean_the_same(both, conditions):
     """Every condition lets the same chunks pass in memory and in the database, quotes and all."""
-    memory, database = (sorted(found(one, conditions=conditions)) for one in both)
+    memory, database = (sorted(found(index, conditions=conditions)) for index in both)
     assert memory == database
     query = Query(text="?", conditions=conditions)
     assert both[0].count_matching(query) == both[1].count_matching(query) == len(memory)
@@ -132,7 +137,7 @@ def test_conditions_mean_the_same(both, conditions):
 )
 def test_permissions_and_validity_mean_the_same(both, circumstances):
     """Who may read what, and what is valid when, is the same in both."""
-    memory, database = (sorted(found(one, **circumstances)) for one in both)
+    memory, database = (sorted(found(index, **circumstances)) for index in both)
     assert memory == database
 
 

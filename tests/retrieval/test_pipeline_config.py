@@ -112,7 +112,7 @@ def test_a_recipe_that_was_written_is_read_back(recipe: PipelineConfig, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "said"),
+    ("text", "error", "message"),
     [
         ("[indx]\n", UnknownName, '"index"'),
         ('[index]\nchunkr = "fixed(64)"\n', UnknownName, '"chunker"'),
@@ -126,11 +126,11 @@ def test_a_recipe_that_was_written_is_read_back(recipe: PipelineConfig, tmp_path
         ("[stages\n", InputError, "not TOML"),
     ],
 )
-def test_a_file_with_a_fault_is_refused(text: str, error: type[Exception], said: str, tmp_path: Path):
+def test_a_file_with_a_fault_is_refused(text: str, error: type[Exception], message: str, tmp_path: Path):
     """Every fault of a file is named, with what was meant where that is clear."""
     path = tmp_path / "pipeline.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         read_pipeline_config(path)
 
 
@@ -175,15 +175,15 @@ def test_an_index_of_another_making_is_refused(tmp_path: Path, index: ChunkIndex
 def test_a_stage_comes_where_it_belongs():
     """A stage that is put into a recipe stands in the order of the steps, and takes the place of those of its step."""
     recipe = PipelineConfig(stages={"find": "sparse", "keep": "top(3)"})
-    made = replace_stage(replace_stage(recipe, "compress", "compress"), "rerank", "rerank(lexical)")
-    assert [get_stage_kind(text) for text in made.stages.values()] == [
+    result = replace_stage(replace_stage(recipe, "compress", "compress"), "rerank", "rerank(lexical)")
+    assert [get_stage_kind(text) for text in result.stages.values()] == [
         "retrieve",
         "rerank",
         "select",
         "compress",
     ]
-    assert replace_stage(made, "rerank", None).get_stage("rerank") is None
-    assert replace_stage(made, "select", "top(9)").get_stage("select") == "top(9)"
+    assert replace_stage(result, "rerank", None).get_stage("rerank") is None
+    assert replace_stage(result, "select", "top(9)").get_stage("select") == "top(9)"
 
 
 def test_two_documents_of_one_id_are_refused():
@@ -203,19 +203,21 @@ def test_what_cannot_be_made_is_refused_before_anything_is_computed():
 
 
 @pytest.mark.parametrize(
-    ("stage", "error", "said"),
+    ("stage", "error", "message"),
     [
         ("top(kk=5)", UnknownName, '"k"'),
         ("top(1, 2)", UsageError, "too many"),
         ("shorten", UsageError, "threshold"),
     ],
 )
-def test_a_stage_that_cannot_be_made_is_refused_with_the_file(stage: str, error, said: str, tmp_path: Path):
+def test_a_stage_that_cannot_be_made_is_refused_with_the_file(
+    stage: str, error, message: str, tmp_path: Path
+):
     """Options are checked when the file is read, before a corpus is cut and embedded for it."""
     (tmp_path / "pipeline.toml").write_text(
         f"[stages]\nfind = 'sparse'\nthen = '{stage}'\n", encoding="utf-8"
     )
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         read_pipeline_config(tmp_path / "pipeline.toml")
 
 

@@ -24,8 +24,8 @@ class Writer:
 
     fingerprint = "writer"
 
-    def __init__(self, said: str) -> None:
-        self.said, self.asked = said, []
+    def __init__(self, reply: str) -> None:
+        self.said, self.asked = reply, []
 
     def generate(self, instructions: str, text: str) -> str:
         self.asked.append((instructions, text))
@@ -69,9 +69,9 @@ def test_a_query_is_data_to_the_model_that_rewrites_it():
 @pytest.mark.parametrize("stage", [rewrite(Broken()), decompose(Broken()), expand(generator=Broken())])
 def test_a_model_that_fails_costs_no_search(stage):
     """The query is searched for as it stands, and a note says why."""
-    found = stage(Query(text="ferry"), ()).query
-    assert found.search_texts == ("ferry",)
-    assert "no route to host" in found.notes[0]
+    result = stage(Query(text="ferry"), ()).query
+    assert result.search_texts == ("ferry",)
+    assert "no route to host" in result.notes[0]
 
 
 def test_an_over_long_query_keeps_what_it_asks():
@@ -112,8 +112,8 @@ def test_a_route_hands_the_query_on():
     """The first rule that fits decides, and the stage of that route answers."""
     stages = {"fares": lambda query, hits: StageResult(query, (Chunk(id="fares"),))}
     stage = route({"fares": ["ticket"], "dogs": r"\bdogs?\b"}, stages, default="other")
-    found = stage(Query(text="What do tickets cost?"), ())
-    assert (found.query.route, [hit.id for hit in found.hits]) == ("fares", ["fares"])
+    result = stage(Query(text="What do tickets cost?"), ())
+    assert (result.query.route, [hit.id for hit in result.hits]) == ("fares", ["fares"])
     assert stage(Query(text="My dog"), ()).hits == ()
     with pytest.raises(UnknownName, match='Did you mean "fares"'):
         route({"fares": ["ticket"]}, {"fare": StageResult})
@@ -122,9 +122,9 @@ def test_a_route_hands_the_query_on():
 @pytest.mark.parametrize("judge", ["lexical", "embedded"])
 def test_a_judge_puts_what_bears_on_the_query_first(judge: str):
     """Whatever the order before, the passage that answers comes first, with its relevance as score."""
-    found = rerank(JudgeReranker(judge))(Query(text="May dogs travel?"), CHUNKS[::-1]).hits
-    assert found[0].id == "dogs"
-    assert all(0 <= hit.score <= 1 for hit in found)
+    result = rerank(JudgeReranker(judge))(Query(text="May dogs travel?"), CHUNKS[::-1]).hits
+    assert result[0].id == "dogs"
+    assert all(0 <= hit.score <= 1 for hit in result)
 
 
 def test_reranking_loses_nothing_but_what_it_is_told_to():
@@ -137,9 +137,9 @@ def test_reranking_loses_nothing_but_what_it_is_told_to():
 
 def test_a_reranker_that_fails_leaves_the_order():
     """Hits in their old order, and a note that says why."""
-    found = rerank(Broken())(Query(text="ferry"), CHUNKS)
-    assert found.hits == CHUNKS
-    assert "reranking failed" in found.query.notes[0]
+    result = rerank(Broken())(Query(text="ferry"), CHUNKS)
+    assert result.hits == CHUNKS
+    assert "reranking failed" in result.query.notes[0]
 
 
 def test_a_judge_that_reads_no_passage_cannot_rerank():
@@ -164,17 +164,17 @@ def test_a_service_that_fails_is_noted_wherever_it_stands():
     long = Chunk(id="x", text="Dogs need a lead. Soup is sold here.")
     query = Query(text="ferry evening")
     index = ChunkIndex.build(CHUNKS, Silent())
-    for stage, kept in (
+    for stage, expected in (
         (rerank(Broken()), 1),
         (compress(Broken()), 1),
         (rewrite(Broken()), 1),
         (index.retrieve("dense"), 0),
         (index.retrieve("hybrid"), 2),
     ):
-        found = stage(query, (long,))
-        assert len(found.hits) == kept
-        assert found.query.failures == found.query.notes
-        assert len(found.query.failures) == 1
+        result = stage(query, (long,))
+        assert len(result.hits) == expected
+        assert result.query.failures == result.query.notes
+        assert len(result.query.failures) == 1
 
 
 def test_scores_that_are_no_numbers_are_refused():

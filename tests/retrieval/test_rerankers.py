@@ -40,16 +40,16 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, dict(self.headers), body))
         if self.server.trouble:
-            status, headers, said = self.server.trouble.pop(0)
+            status, headers, payload = self.server.trouble.pop(0)
         else:
             status, headers = 200, {}
             answer = ANSWERS[next(name for name in ANSWERS if name in self.path)](body)
-            said = json.dumps(self.server.spoil(answer) if self.server.spoil else answer).encode()
+            payload = json.dumps(self.server.spoil(answer) if self.server.spoil else answer).encode()
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(said))}.items():
+        for name, value in {**headers, "Content-Length": str(len(payload))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(payload)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -92,11 +92,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     for name in ("COHERE_API_KEY", "VOYAGE_API_KEY", "GOOGLE_ACCESS_TOKEN"):
         monkeypatch.setenv(name, KEY)
     monkeypatch.setattr("ragfault.retrieval.service_client.FIRST_PAUSE", 0.01)
-    with Service() as made:
-        thread = threading.Thread(target=made.serve_forever, daemon=True)
+    with Service() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield made
-        made.shutdown()
+        yield server
+        server.shutdown()
         thread.join()
 
 

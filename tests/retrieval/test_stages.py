@@ -49,8 +49,8 @@ def hits(**scores: float) -> tuple[Chunk, ...]:
     return tuple(Chunk(id=name, text=f"text of {name}", score=score) for name, score in scores.items())
 
 
-def names(found: StageResult) -> str:
-    return "".join(hit.id for hit in found.hits)
+def names(result: StageResult) -> str:
+    return "".join(hit.id for hit in result.hits)
 
 
 ASKED = Query(text="When does the ferry leave?")
@@ -62,8 +62,8 @@ ASKED = Query(text="When does the ferry leave?")
 def test_what_a_stage_returns_the_next_one_takes():
     """A pipeline is a left fold: the query as one stage left it reaches the next."""
 
-    def rewrite(query, found):
-        return StageResult(Query(text=query.text, variants=("ferry times",), notes=("rewritten",)), found)
+    def rewrite(query, result):
+        return StageResult(Query(text=query.text, variants=("ferry times",), notes=("rewritten",)), result)
 
     def search(query, _):
         return StageResult(query, (Chunk(id=query.search_texts[0]),))
@@ -87,7 +87,7 @@ def test_each_stage_leaves_its_time():
 def test_a_stage_that_raises_is_named():
     """The error says which stage failed, on which query, and why."""
 
-    def broken(query, found):
+    def broken(query, result):
         raise ZeroDivisionError("no index")
 
     with pytest.raises(StageFailed, match=r'stage "search" failed on the query "When.*no index'):
@@ -116,21 +116,21 @@ def test_fusion_equals_the_golden_values(name):
     """Reciprocal rank fusion and weighted sums equal those of public tools."""
     if not VECTORS.is_file():
         pytest.skip("the golden values of public tools are not on this machine")
-    case = next(one for one in json.loads(VECTORS.read_text())["vectors"] if one["id"] == name)
+    case = next(vector for vector in json.loads(VECTORS.read_text())["vectors"] if vector["id"] == name)
     given_, expected = case["input"], case["expected"]
     if name == "autorag_rrf":
         runs = [
             dict(zip(ids, scores, strict=True))
             for ids, scores in zip(given_["ids"], given_["scores"], strict=True)
         ]
-        found = list(fuse_rankings(runs, constant=given_["rrf_k"]).items())[: given_["top_k"]]
-        assert [one for one, _ in found] == expected["ids"]
-        assert [score for _, score in found] == pytest.approx(expected["scores"], abs=case["tolerance"])
+        fused = list(fuse_rankings(runs, constant=given_["rrf_k"]).items())[: given_["top_k"]]
+        assert [vector for vector, _ in fused] == expected["ids"]
+        assert [score for _, score in fused] == pytest.approx(expected["scores"], abs=case["tolerance"])
         return
     options = {} if name == "ranx_rrf" else {"method": "sum", "norm": "none", "weights": given_["weights"]}
     for query, scores in expected.items():
-        found = fuse_rankings([run.get(query, {}) for run in given_["runs"]], **options)
-        assert found == pytest.approx(scores, abs=case["tolerance"])
+        fused = fuse_rankings([run.get(query, {}) for run in given_["runs"]], **options)
+        assert fused == pytest.approx(scores, abs=case["tolerance"])
 
 
 def test_reciprocal_ranks_by_hand():
@@ -143,10 +143,10 @@ def test_reciprocal_ranks_by_hand():
 @given(rankings, st.sampled_from(sorted(FUSION_METHODS)), st.sampled_from(sorted(SCORE_NORMS)))
 def test_fusion_keeps_every_item_and_every_number_is_finite(runs, method, norm):
     """Whatever the scores, also all equal ones: each item once, with a finite score, best first."""
-    found = fuse_rankings(runs, method, norm=norm)
-    assert set(found) == set().union(*runs)
-    assert all(math.isfinite(score) for score in found.values())
-    assert list(found.values()) == sorted(found.values(), reverse=True)
+    fused = fuse_rankings(runs, method, norm=norm)
+    assert set(fused) == set().union(*runs)
+    assert all(math.isfinite(score) for score in fused.values())
+    assert list(fused.values()) == sorted(fused.values(), reverse=True)
 
 
 @given(rankings.filter(lambda runs: all(len(set(run.values())) == len(run) for run in runs)))
@@ -186,20 +186,20 @@ def test_hits_without_scores_are_fused_by_their_order():
 
 def test_conditions_read_out_of_a_query():
     """A date, a category and a language that the query names become conditions, marked as inferred."""
-    found = infer_conditions()(Query(text="Legal advice in German since 2024-03"), ()).query.conditions
-    assert [(one.field, one.test) for one in found] == [
+    conditions = infer_conditions()(Query(text="Legal advice in German since 2024-03"), ()).query.conditions
+    assert [(condition.field, condition.test) for condition in conditions] == [
         ("date", "from"),
         ("date", "to"),
         ("category", "is"),
         ("language", "in"),
     ]
-    assert all(one.inferred for one in found)
+    assert all(condition.inferred for condition in conditions)
 
 
 def test_what_was_asked_for_is_not_inferred_again():
     """An explicit condition on a field stands; the query's own words do not add to it."""
     asked = require_metadata(date="2020")(Query(text="News from 2024"), ())
-    assert [one.value for one in infer_conditions()(*asked).query.conditions] == ["2020"]
+    assert [condition.value for condition in infer_conditions()(*asked).query.conditions] == ["2020"]
 
 
 def test_fields_of_the_user_are_inferred_by_their_values():
@@ -280,9 +280,9 @@ def test_the_middle_third_stands_at_the_end():
 
 def test_the_budget_is_never_passed():
     """Texts together stay within the budget of tokens, in order."""
-    kept = select_within_budget(6)(ASKED, hits(a=3.0, b=2.0, c=1.0)).hits
-    assert sum(-(-len(hit.text) // 4) for hit in kept) <= 6
-    assert [hit.id for hit in kept] == ["a", "b"]
+    selected = select_within_budget(6)(ASKED, hits(a=3.0, b=2.0, c=1.0)).hits
+    assert sum(-(-len(hit.text) // 4) for hit in selected) <= 6
+    assert [hit.id for hit in selected] == ["a", "b"]
 
 
 def test_top_and_distinct():
@@ -317,18 +317,18 @@ def test_compression_keeps_the_sentences_of_the_document():
     document = "The fares rise soon. Dogs ride free. The cafe sells soup. Cats ride free."
     hit = Chunk(id="a", text=document, document="d", start=0, end=len(document))
     table = Chunk(id="t", text="| Dogs | free |", kind="table")
-    kept = compress()(Query(text="Do dogs ride free?"), (hit, table)).hits
-    assert kept[0].text == "Dogs ride free. … Cats ride free."
-    assert document[kept[0].start : kept[0].end].startswith("Dogs ride free.")
-    assert kept[1] == table
+    selected = compress()(Query(text="Do dogs ride free?"), (hit, table)).hits
+    assert selected[0].text == "Dogs ride free. … Cats ride free."
+    assert document[selected[0].start : selected[0].end].startswith("Dogs ride free.")
+    assert selected[1] == table
 
 
 def test_each_sum_of_scores_by_hand():
     """CombSUM, MNZ, ANZ, MAX, MIN and MED of an item that two rankings hold, and of one that only one holds."""
     rankings = [{"a": 3.0, "b": 1.0}, {"b": 9.0}]
     expected = {"sum": (3, 10), "mnz": (3, 20), "anz": (3, 5), "max": (3, 9), "min": (3, 1), "med": (3, 5)}
-    for method, (one, both) in expected.items():
-        assert fuse_rankings(rankings, method, norm="none") == {"a": one, "b": both}
+    for method, (only, both) in expected.items():
+        assert fuse_rankings(rankings, method, norm="none") == {"a": only, "b": both}
 
 
 def test_marginal_relevance_by_hand():
@@ -344,7 +344,7 @@ def test_marginal_relevance_by_hand():
             return np.array([[1.0, 0.0]], np.float32) if query else rows[[int(text) for text in texts]]
 
     hits = tuple(Chunk(id=name, text=str(place)) for place, name in enumerate("abcd"))
-    kept = select_diverse(3, Fixed(), weight=0.8)(Query(text="?"), hits).hits
-    assert [hit.id for hit in kept] == ["a", "b", "c"]
-    kept = select_diverse(3, Fixed(), weight=0.5)(Query(text="?"), hits).hits
-    assert [hit.id for hit in kept][:2] == ["a", "d"]
+    selected = select_diverse(3, Fixed(), weight=0.8)(Query(text="?"), hits).hits
+    assert [hit.id for hit in selected] == ["a", "b", "c"]
+    selected = select_diverse(3, Fixed(), weight=0.5)(Query(text="?"), hits).hits
+    assert [hit.id for hit in selected][:2] == ["a", "d"]

@@ -28,14 +28,14 @@ METRICS = "context_relevance,groundedness,answer_relevance"
 
 
 def walked(server: Server, **query) -> list[str]:
-    """The ids of all traces, page by page."""
-    found: list[str] = []
+    """Return the ids of all traces, page by page."""
+    ids: list[str] = []
     after: dict[str, str] = {}
     while True:
         page = server.ask("/traces.json", limit=7, **query, **after).json
-        found += [line["id"] for line in page["lines"]]
+        ids += [line["id"] for line in page["lines"]]
         if page["next"] is None:
-            return found
+            return ids
         after = {"after": page["next"]}
 
 
@@ -65,8 +65,8 @@ def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
         live = ["serve", "export", server.url, "-o", str(tmp_path / "live"), "--model", TRACES[0].model]
         assert command(live) == 0
     same = [trace for trace in TRACES if trace.model == TRACES[0].model]
-    made = evaluate(same, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
-    assert made.to_arrow("scores").equals(Run.open(tmp_path / "live").to_arrow("scores"))
+    evaluated = evaluate(same, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
+    assert evaluated.to_arrow("scores").equals(Run.open(tmp_path / "live").to_arrow("scores"))
     assert command(["serve", "token", "--store", place, "ci", "--role", "read"]) == 0
     assert command(["serve", "import", str(tmp_path / "made"), "--store", place, "--prefix", "again/"]) == 0
 
@@ -96,13 +96,13 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
     moment = [begin]
 
     def opened() -> Any:
-        made = create_app(
+        app = create_app(
             ServerSettings(
                 store=place, folder=folder, judge="lexical", metrics=METRICS.split(","), reference_minutes=60
             ),
             lambda: moment[0],
         )
-        return made.state
+        return app.state
 
     state, sent = opened(), []
     traffic = DemoTraffic(state.server, begin)
@@ -122,7 +122,7 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
         (FAULTY_ROUTE, "retrieval", True)
     }
     assert all(notice.traces for notice in drops)
-    desk = opened().collector
-    assert {alarm.rule.name for alarm in desk.load_alert_state().alerts} >= {"DROP"}
-    assert {event.kind for event in desk.store.read_events()} >= {"firing"}
-    desk.store.close()
+    collector = opened().collector
+    assert {alarm.rule.name for alarm in collector.load_alert_state().alerts} >= {"DROP"}
+    assert {event.kind for event in collector.store.read_events()} >= {"firing"}
+    collector.store.close()

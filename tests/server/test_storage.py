@@ -31,8 +31,8 @@ def test_a_trace_is_there_once_however_often_it_is_sent(at: Place, tmp_path_fact
     store = open_store(at(tmp_path_factory.mktemp("store")))
     try:
         for batch in sent:
-            found = store.append_traces([Trace(id=name, query=f"{name}?") for name in batch]).result()
-            assert found.added + found.duplicates == len(batch)
+            appended = store.append_traces([Trace(id=name, query=f"{name}?") for name in batch]).result()
+            assert appended.added + appended.duplicates == len(batch)
         assert sorted(pages(store, TraceSelection(limit=2))) == sorted(
             {name for batch in sent for name in batch}
         )
@@ -56,7 +56,7 @@ while True:
 
 def test_what_was_acknowledged_survives_kills(tmp_path: Path):
     """After kill -9 in the middle of writing, several times over, all that was acknowledged is there, once."""
-    told: set[str] = set()
+    acknowledged: set[str] = set()
     for turn in range(4):
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path), str(turn)], stdout=subprocess.PIPE, text=True
@@ -66,11 +66,11 @@ def test_what_was_acknowledged_survives_kills(tmp_path: Path):
         lines += process.stdout.readlines()
         process.wait()
         process.stdout.close()
-        told |= {name for line in lines if line.endswith("\n") for name in line.split()}
+        acknowledged |= {name for line in lines if line.endswith("\n") for name in line.split()}
     store = open_store(tmp_path)
     there = pages(store, TraceSelection(limit=500))
     assert len(there) == len(set(there))
-    assert told <= set(there)
+    assert acknowledged <= set(there)
     store.close()
 
 

@@ -51,7 +51,7 @@ def open_one(at: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tr
 
 
 def reading(place: str | Path) -> ClickHouseConnection:
-    """A connection beside that of a store."""
+    """Return a connection beside that of a store."""
     return ClickHouseConnection(parse_address(str(place)))
 
 
@@ -96,16 +96,16 @@ def test_a_password_comes_from_the_environment(monkeypatch):
 )
 def test_what_is_no_address_is_refused(text):
     """What cannot be read as an address is a usage error that says what can, and tells no password."""
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         open_store(text)
-    assert "s3cret" not in str(told.value) or "/s3cret" in text
+    assert "s3cret" not in str(error.value) or "/s3cret" in text
 
 
 def test_a_server_that_does_not_answer_is_told_without_the_password():
     """Where no server is, the error names the address, and nothing in its chain has the password."""
-    with pytest.raises(OutputError, match=r"127\.0\.0\.1:9") as told:
+    with pytest.raises(OutputError, match=r"127\.0\.0\.1:9") as raised:
         open_store("clickhouse://ann:s3cret@127.0.0.1:9/x")
-    error: BaseException | None = told.value
+    error: BaseException | None = raised.value
     assert "s3cret" not in str(error)
     assert error.__cause__ is None
     assert error.__suppress_context__
@@ -121,11 +121,11 @@ def test_a_trace_is_there_once_whatever_comes_together(open_one: TraceStore, sen
     """Whatever batches come at once, every id is there once, and taken and repeated add up to what came."""
     prefix = f"{next(turns)}-"
     batches = [[Trace(id=prefix + name, query="q", route=prefix) for name in batch] for batch in sent]
-    told = [future.result() for future in [open_one.append_traces(batch) for batch in batches]]
-    assert [sum(each) for each in told] == list(map(len, sent))
+    results = [future.result() for future in [open_one.append_traces(batch) for batch in batches]]
+    assert [sum(row) for row in results] == list(map(len, sent))
     there = pages(open_one, TraceSelection(limit=2, route=prefix))
     assert sorted(there) == sorted({trace.id for batch in batches for trace in batch})
-    assert sum(each.added for each in told) == len(there)
+    assert sum(row.added for row in results) == len(there)
 
 
 # --- one owner, and what it leaves -------------------------------------------------------------------
@@ -192,7 +192,7 @@ store.close()
 def test_what_was_acknowledged_survives_kills(tmp_path: Path):
     """After kill -9 in the middle of writing, several times over, all that was acknowledged is there, once."""
     command = [sys.executable, "-c", KILLED, f"chdb://{tmp_path}/engine"]
-    told: set[str] = set()
+    acknowledged: set[str] = set()
     for turn in range(2):
         process = subprocess.Popen([*command, str(turn)], stdout=subprocess.PIPE, text=True)
         lines = [process.stdout.readline() for _ in range(2 + 10 * turn)]
@@ -200,35 +200,35 @@ def test_what_was_acknowledged_survives_kills(tmp_path: Path):
         lines += process.stdout.readlines()
         process.wait()
         process.stdout.close()
-        told |= {name for line in lines[1:] if line.endswith("\n") for name in line.split()}
+        acknowledged |= {name for line in lines[1:] if line.endswith("\n") for name in line.split()}
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     [_, *there], [_, left] = (line.split() for line in done.stdout.splitlines())
-    assert len(there) == len(set(there)) >= len(told) > 9
-    assert told <= set(there)
+    assert len(there) == len(set(there)) >= len(acknowledged) > 9
+    assert acknowledged <= set(there)
     assert int(left) <= 3
 
 
-def broken(store: TraceStore, place: str | Path, table: str, deed) -> None:
+def broken(store: TraceStore, place: str | Path, table: str, write) -> None:
     """Do something while a table takes nothing, so that it breaks off there."""
     con = reading(place)
     con.execute(f"ALTER TABLE {table} ADD CONSTRAINT broken CHECK 0")
     with pytest.raises(OutputError, match="broken"):
-        deed().result()
+        write().result()
     con.execute(f"ALTER TABLE {table} DROP CONSTRAINT broken")
     con.close()
 
 
 @pytest.mark.parametrize("table", ["scores", "rollups", "products", "nothing"])
 @pytest.mark.parametrize("opened", [False, True])
-def test_what_breaks_off_in_counting_is_made_up_for(held, at: Place, tmp_path: Path, table, opened):
+def test_what_breaks_off_in_counting_is_made_up_for(filled_store, at: Place, tmp_path: Path, table, opened):
     """Wherever counting breaks off, the next writing or opening makes the roll-ups whole, counting nothing twice."""
-    whole, found = held
+    reference, outcomes = filled_store
     store = open_store(at(tmp_path))
-    store.append_traces([each.trace for each in found]).result()
-    store.add_outcomes(found[:20], measures(), cohort_fields=("model",)).result()
+    store.append_traces([row.trace for row in outcomes]).result()
+    store.add_outcomes(outcomes[:20], measures(), cohort_fields=("model",)).result()
 
     def rest():
-        return store.add_outcomes(found[20:], measures(), cohort_fields=("model",))
+        return store.add_outcomes(outcomes[20:], measures(), cohort_fields=("model",))
 
     if table == "nothing":
         rest().result()
@@ -238,12 +238,12 @@ def test_what_breaks_off_in_counting_is_made_up_for(held, at: Place, tmp_path: P
         for _ in range(2):
             store.close()
             store = open_store(at(tmp_path))
-    assert store.add_outcomes(found, measures(), cohort_fields=("model",)).result() == 0
+    assert store.add_outcomes(outcomes, measures(), cohort_fields=("model",)).result() == 0
     same = {"cohort": None}
-    assert store.read_rollups(0, ALL, **same) == whole.read_rollups(0, ALL, **same)
-    assert store.read_products(0, ALL) == whole.read_products(0, ALL)
+    assert store.read_rollups(0, ALL, **same) == reference.read_rollups(0, ALL, **same)
+    assert store.read_products(0, ALL) == reference.read_products(0, ALL)
     for name in METRICS:
-        assert store.read_worst_traces(name, 0, ALL) == whole.read_worst_traces(name, 0, ALL)
+        assert store.read_worst_traces(name, 0, ALL) == reference.read_worst_traces(name, 0, ALL)
     store.close()
 
 
@@ -269,7 +269,7 @@ def test_an_insert_that_is_sent_again_counts_once(at: Place, tmp_path: Path):
     for _ in range(3):
         con.insert("counts", {"name": ["dropped"], "minute": [5], "n": [2]}, token="one")
     con.insert("counts", {"name": ["dropped"], "minute": [5], "n": [2]}, token="two")
-    assert [each.n for each in store.read_counts()] == [4]
+    assert [row.n for row in store.read_counts()] == [4]
     con.close()
     store.close()
 
@@ -298,12 +298,12 @@ def test_text_of_users_is_never_a_statement(at: Place, tmp_path: Path):
     assert store.append_traces(traces).result().added == len(NASTY)
     for trace, text in zip(traces, NASTY, strict=True):
         assert store.get_trace(trace.id).trace == trace
-        for wanted in (
+        for selection in (
             TraceSelection(route=text),
             TraceSelection(model=text),
             TraceSelection(conversation=text),
         ):
-            assert pages(store, wanted) == [trace.id]
+            assert pages(store, selection) == [trace.id]
         assert pages(store, TraceSelection(ids=(trace.id, "none"))) == [trace.id]
         if text:
             assert trace.id in pages(store, TraceSelection(text=text.upper()))
@@ -341,48 +341,48 @@ def test_old_days_go_as_a_whole(at: Place, tmp_path: Path):
 # --- what a better judge says of a sample ------------------------------------------------------------
 
 
-def test_checks_are_those_of_the_embedded_store(held, at: Place, tmp_path: Path):
+def test_checks_are_those_of_the_embedded_store(filled_store, at: Place, tmp_path: Path):
     """Draws, checks, what is left out and both judges' values side by side are the same on both stores."""
-    _, found = held
+    _, outcomes = filled_store
     stores = [open_store(tmp_path / "duck"), open_store(at(tmp_path))]
-    told = []
+    results = []
     for store in stores:
         store.append_traces(
-            [replace(each.trace, conversation=f"c{n % 3}"[n % 2 :]) for n, each in enumerate(found)]
+            [replace(row.trace, conversation=f"c{n % 3}"[n % 2 :]) for n, row in enumerate(outcomes)]
         ).result()
-        store.add_outcomes(found, measures()).result()
+        store.add_outcomes(outcomes, measures()).result()
         checking = store.spot_checks
         draws = [
-            SamplingDraw(each.trace.id, "better", 0.25 + n / 100, n % 2 == 0) for n, each in enumerate(found)
+            SamplingDraw(row.trace.id, "better", 0.25 + n / 100, n % 2 == 0) for n, row in enumerate(outcomes)
         ]
         for part in (draws, draws[:5], [SamplingDraw("nobody", "better", 0.5, True)]):
             checking.add_draws(part).result()
         waiting = checking.list_waiting("better", limit=30)
-        assert [each.trace.id for each in waiting] == [each.trace.id for each in found[:40:2]]
-        done = [_check(each, n) for n, each in enumerate(found[:24:2])]
-        checking.add_checks(done, [each.number for each in waiting[: len(done)]]).result()
+        assert [row.trace.id for row in waiting] == [row.trace.id for row in outcomes[:40:2]]
+        done = [_check(row, n) for n, row in enumerate(outcomes[:24:2])]
+        checking.add_checks(done, [row.number for row in waiting[: len(done)]]).result()
         left = checking.skip_waiting("better", 9.0).result()
         given = {"judge": "better", "since": 0.0, "until": 2.0**40}
         samples = [
             checking.read_samples(**given),
-            checking.read_samples(**given, route=found[0].trace.route, metric="groundedness"),
+            checking.read_samples(**given, route=outcomes[0].trace.route, metric="groundedness"),
         ]
-        told.append(
+        results.append(
             (
                 left,
                 checking.count_draws(),
                 checking.count_checks("better"),
                 checking.count_checks("better", since=5.0),
                 checking.count_checks("worse"),
-                [checking.read_trace_checks(each.trace.id) for each in found],
-                [[_places(each) for each in sample] for sample in samples],
+                [checking.read_trace_checks(row.trace.id) for row in outcomes],
+                [[_places(row) for row in sample] for sample in samples],
                 checking.read_samples(**given, metric="none"),
             )
         )
         assert checking.list_waiting("better") == []
-        assert len(told[-1][6][0]) > 5
-        assert any(rows for *_, rows in told[-1][6][1])
-    assert told[0] == told[1]
+        assert len(results[-1][6][0]) > 5
+        assert any(rows for *_, rows in results[-1][6][1])
+    assert results[0] == results[1]
     for store in stores:
         store.delete_expired(before=2.0**40).result()
         assert store.spot_checks.count_draws() == {}
@@ -390,18 +390,18 @@ def test_checks_are_those_of_the_embedded_store(held, at: Place, tmp_path: Path)
         store.close()
 
 
-def _check(each, n: int) -> SpotCheck:
-    """What a better judge said, in some of the ways in which it may."""
+def _check(row, n: int) -> SpotCheck:
+    """Return what a better judge said, in some of the ways in which it may."""
     state = "failed" if n == 3 else "checked"
-    scores = () if n == 3 else each.scores
+    scores = () if n == 3 else row.scores
     return SpotCheck(
-        trace=each.trace.id, judge="better", time=float(n), chance=0.25 + 2 * n / 100, state=state,
-        cost=None if n == 4 else 0.25, verdicts=each.verdicts, scores=scores,
+        trace=row.trace.id, judge="better", time=float(n), chance=0.25 + 2 * n / 100, state=state,
+        cost=None if n == 4 else 0.25, verdicts=row.verdicts, scores=scores,
     )  # fmt: skip
 
 
 def _places(sample) -> tuple:
-    """A sample with its columns as rows; conversations by whether there is one, for codes are each store's own."""
+    """Return a sample with its columns as rows; conversations by whether there is one, for codes are each store's own."""
     named, rest, columns = sample[:5], sample.remainder, sample[6:]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     plain = ((*(-1.0 if value != value else value for value in row[:-1]), row[-1] > 0) for row in rows)

@@ -29,8 +29,8 @@ from storage_laws import Place, measures, pages
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Where the engine answers."""
-    with fronted(tmp_path_factory.mktemp("engine")) as found:
-        yield found
+    with fronted(tmp_path_factory.mktemp("engine")) as number:
+        yield number
 
 
 @pytest.fixture(scope="module")
@@ -42,41 +42,39 @@ def at(port: int) -> Place:
 
 
 def cut(port: int) -> None:
-    """Have the line break when the next insert was done."""
+    """Break the line when the next insert was done."""
     with urlopen(f"http://127.0.0.1:{port}/cut") as answer:
         assert answer.status == 200
 
 
 def test_a_wrong_password_is_told_without_any(at: Place, tmp_path: Path, port: int):
     """Who is not let in is told so, and neither password is."""
-    with pytest.raises(OutputError, match="Authentication failed") as told:
+    with pytest.raises(OutputError, match="Authentication failed") as error:
         open_store(f"clickhouse://{USER}:gehe1m@127.0.0.1:{port}/x")
-    assert "gehe1m" not in str(told.value)
-    assert PASSWORD not in str(told.value)
+    assert "gehe1m" not in str(error.value)
+    assert PASSWORD not in str(error.value)
 
 
-def test_a_line_that_breaks_counts_nothing_twice(held, at: Place, tmp_path: Path, port: int):
+def test_a_line_that_breaks_counts_nothing_twice(filled_store, at: Place, tmp_path: Path, port: int):
     """Whichever insert is done and not answered, it is sent again, and what it holds is there once."""
-    whole, found = held
+    reference, outcomes = filled_store
     store = open_store(at(tmp_path))
-    traces = [each.trace for each in found]
+    traces = [row.trace for row in outcomes]
     cut(port)
     assert store.append_traces(traces).result().added == len(traces)
-    for at_, each in enumerate(found):
+    for at_, row in enumerate(outcomes):
         if at_ % 7 == 0:
             cut(port)
-        assert store.add_outcomes([each], measures(), cohort_fields=("model",)).result() == 1
+        assert store.add_outcomes([row], measures(), cohort_fields=("model",)).result() == 1
     cut(port)
     store.add_counts([EventCount("dropped", 5, 2)]).result()
     assert store.read_counts() == (EventCount("dropped", 5, 2),)
     assert sorted(pages(store, TraceSelection(limit=7))) == sorted(trace.id for trace in traces)
     same = [
         store.read_rollups(0, 2**31 - 1, cohort=None, grain=60),
-        whole.read_rollups(0, 2**31 - 1, cohort=None, grain=60),
+        reference.read_rollups(0, 2**31 - 1, cohort=None, grain=60),
     ]
-    assert [(each.key, each.n, each.bins) for each in same[0]] == [
-        (each.key, each.n, each.bins) for each in same[1]
-    ]
+    assert [(row.key, row.n, row.bins) for row in same[0]] == [(row.key, row.n, row.bins) for row in same[1]]
     assert store.compute_totals().waiting == 0
     store.close()
 
@@ -104,8 +102,8 @@ def test_of_several_who_open_it_at_once_one_owns_it(at: Place, tmp_path: Path):
             return error
 
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: one(), range(3)))
-    [store] = [each for each in found if not isinstance(each, OutputError)]
+        opened = list(pool.map(lambda _: one(), range(3)))
+    [store] = [row for row in opened if not isinstance(row, OutputError)]
     assert store.append_traces([Trace(id="a", query="q")]).result().added == 1
     store.close()
 
@@ -115,7 +113,7 @@ def test_what_fails_has_nothing_else_done_twice(at: Place, tmp_path: Path):
     store = open_store(at(tmp_path))
     wrong = TimelineMark(text="m", metadata={"deep": object()})
     label = HumanLabel(trace="a", verdicts=HumanVerdicts(), by="ann")
-    found = [
+    futures = [
         done
         for _ in range(20)
         for done in (
@@ -124,7 +122,7 @@ def test_what_fails_has_nothing_else_done_twice(at: Place, tmp_path: Path):
             store.add_counts([EventCount("dropped", 5, 1)]),
         )
     ]
-    assert sum(each.exception() is not None for each in found) == 20
+    assert sum(future.exception() is not None for future in futures) == 20
     assert len(store.read_labels("a")) == 20
     assert store.read_counts() == (EventCount("dropped", 5, 20),)
     store.close()

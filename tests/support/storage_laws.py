@@ -37,15 +37,15 @@ SCORING = TraceScorer("lexical", metrics=METRICS)
 
 
 def judged(count: int = 40) -> list:
-    """Some traces of the demo, judged."""
+    """Return some traces of the demo, judged."""
     return [SCORING(trace) for trace in load_handbook().traces["v1"][:count]]
 
 
-def filled(place: str | Path, found: list) -> TraceStore:
-    """A store that holds these."""
+def filled(place: str | Path, outcomes: list) -> TraceStore:
+    """Return a store that holds these."""
     store = open_store(place)
-    store.append_traces([each.trace for each in found]).result()
-    store.add_outcomes(found, measures(), cohort_fields=("model",)).result()
+    store.append_traces([row.trace for row in outcomes]).result()
+    store.add_outcomes(outcomes, measures(), cohort_fields=("model",)).result()
     return store
 
 
@@ -60,22 +60,22 @@ Place = Callable[[Path], str | Path]
 
 
 @pytest.fixture(scope="module")
-def held(at: Place, tmp_path_factory: pytest.TempPathFactory):
-    found = judged()
-    store = filled(at(tmp_path_factory.mktemp("store") / "s"), found)
-    yield store, found
+def filled_store(at: Place, tmp_path_factory: pytest.TempPathFactory):
+    outcomes = judged()
+    store = filled(at(tmp_path_factory.mktemp("store") / "s"), outcomes)
+    yield store, outcomes
     store.close()
 
 
-def pages(store: TraceStore, wanted: TraceSelection) -> list[str]:
-    """The ids of a selection, walked page by page."""
-    found: list[str] = []
+def pages(store: TraceStore, selection: TraceSelection) -> list[str]:
+    """Return the ids of a selection, walked page by page."""
+    ids: list[str] = []
     while True:
-        page = store.list_traces(wanted)
-        found += [line.id for line in page.lines]
+        page = store.list_traces(selection)
+        ids += [line.id for line in page.lines]
         if page.next is None:
-            return found
-        wanted = replace(wanted, after=page.next)
+            return ids
+        selection = replace(selection, after=page.next)
 
 
 # --- once each -------------------------------------------------------------------------------------
@@ -92,28 +92,28 @@ def test_what_was_taken_first_stays(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_a_trace_comes_back_whole(held):
+def test_a_trace_comes_back_whole(filled_store):
     """Trace, verdicts and scores are what went in."""
-    store, found = held
-    for each in found[:10]:
-        whole = store.get_trace(each.trace.id)
-        assert (whole.trace, whole.verdicts, whole.scores) == (each.trace, each.verdicts, each.scores)
-        assert whole.state == "scored"
+    store, outcomes = filled_store
+    for row in outcomes[:10]:
+        stored = store.get_trace(row.trace.id)
+        assert (stored.trace, stored.verdicts, stored.scores) == (row.trace, row.verdicts, row.scores)
+        assert stored.state == "scored"
     assert store.get_trace("nobody") is None
 
 
 def test_judging_twice_counts_once(at: Place, tmp_path: Path):
     """Outcomes that come again change no score and no roll-up."""
-    found = judged(10)
-    store = filled(at(tmp_path), found)
+    outcomes = judged(10)
+    store = filled(at(tmp_path), outcomes)
     before = store.read_rollups(0, 2**31 - 1, cohort=None)
-    assert store.add_outcomes(found, measures()).result() == 0
+    assert store.add_outcomes(outcomes, measures()).result() == 0
     assert store.read_rollups(0, 2**31 - 1, cohort=None) == before
     store.close()
 
 
-def test_a_fault_of_one_deed_costs_no_other(at: Place, tmp_path: Path):
-    """Where one of several deeds of a transaction fails, the others are done."""
+def test_a_failed_write_costs_no_other(at: Place, tmp_path: Path):
+    """Where one of several writes in a transaction fails, the others are done."""
     store = open_store(at(tmp_path))
     bad = Trace(id="bad", query="\ud800")
     futures = [
@@ -130,30 +130,30 @@ def test_a_fault_of_one_deed_costs_no_other(at: Place, tmp_path: Path):
 
 def test_what_waits_is_found_again(at: Place, tmp_path: Path):
     """A store that was closed before its traces were judged gives them out in the order of arrival."""
-    found = judged(6)
+    outcomes = judged(6)
     store = open_store(at(tmp_path))
-    store.append_traces([each.trace for each in found]).result()
-    store.add_outcomes(found[:2], measures()).result()
+    store.append_traces([row.trace for row in outcomes]).result()
+    store.add_outcomes(outcomes[:2], measures()).result()
     store.close()
     store = open_store(at(tmp_path))
-    kept = store.list_unscored()
-    assert [each.trace for each in kept] == [each.trace for each in found[2:]]
-    assert [each.trace.id for each in store.list_unscored(after=kept[0].number, limit=2)] == [
-        each.trace.id for each in found[3:5]
+    waiting = store.list_unscored()
+    assert [row.trace for row in waiting] == [row.trace for row in outcomes[2:]]
+    assert [row.trace.id for row in store.list_unscored(after=waiting[0].number, limit=2)] == [
+        row.trace.id for row in outcomes[3:5]
     ]
     assert store.compute_totals().waiting == 4
     store.close()
 
 
 def test_what_is_held_goes_with_its_trace(at: Place, tmp_path: Path):
-    """What is held survives closing, and is let go of in the breath that takes its trace."""
+    """What is held survives closing, and is let go of in the write that adds its trace."""
     store = open_store(at(tmp_path))
     numbers = store.add_pending("spans", [b"one", b"two"]).result()
     store.close()
     store = open_store(at(tmp_path))
-    assert [each.body for each in store.list_pending("spans")] == [b"one", b"two"]
+    assert [row.body for row in store.list_pending("spans")] == [b"one", b"two"]
     store.append_traces([Trace(id="a", query="q")], released=numbers[:1]).result()
-    assert [each.body for each in store.list_pending("spans")] == [b"two"]
+    assert [row.body for row in store.list_pending("spans")] == [b"two"]
     store.close()
 
 
@@ -163,9 +163,9 @@ def test_what_is_held_goes_with_its_trace(at: Place, tmp_path: Path):
 @pytest.mark.parametrize("sort", ["time", "groundedness", "context_relevance"])
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 @pytest.mark.parametrize("limit", [1, 7, 1000])
-def test_pages_meet_everything_once(held, sort, order, limit):
+def test_pages_meet_everything_once(filled_store, sort, order, limit):
     """Whatever the sorting and the length of a page, walking meets each trace of the selection once, in order."""
-    store, _ = held
+    store, _ = filled_store
     ids = pages(store, TraceSelection(sort=sort, order=order, limit=limit))
     assert len(ids) == len(set(ids)) > 30
     lines = {line.id: line for line in store.list_traces(TraceSelection(limit=1000)).lines}
@@ -186,36 +186,36 @@ def test_a_trace_that_comes_meanwhile_disturbs_no_page(at: Place, tmp_path: Path
     store.close()
 
 
-def test_filters_are_those_of_the_traces(held):
+def test_filters_are_those_of_the_traces(filled_store):
     """Each filter finds what looking at every trace finds."""
-    store, found = held
-    route = found[0].trace.route
+    store, outcomes = filled_store
+    route = outcomes[0].trace.route
     checks = {
-        TraceSelection(route=route): lambda each: each.trace.route == route,
-        TraceSelection(text="FERRY"): lambda each: (
-            "ferry" in (each.trace.query + (each.trace.answer or "")).lower()
+        TraceSelection(route=route): lambda row: row.trace.route == route,
+        TraceSelection(text="FERRY"): lambda row: (
+            "ferry" in (row.trace.query + (row.trace.answer or "")).lower()
         ),
-        TraceSelection(metric="groundedness", high=0.5): lambda each: (
-            each.values.get("groundedness", 1) <= 0.5
+        TraceSelection(metric="groundedness", high=0.5): lambda row: row.values.get("groundedness", 1) <= 0.5,
+        TraceSelection(metric="groundedness", low=1.0): lambda row: row.values.get("groundedness", 0) >= 1,
+        TraceSelection(state="waiting"): lambda row: False,
+        TraceSelection(judge=SCORING.judge.fingerprint): lambda row: True,
+        TraceSelection(ids=(outcomes[3].trace.id, "nobody")): lambda row: (
+            row.trace.id == outcomes[3].trace.id
         ),
-        TraceSelection(metric="groundedness", low=1.0): lambda each: each.values.get("groundedness", 0) >= 1,
-        TraceSelection(state="waiting"): lambda each: False,
-        TraceSelection(judge=SCORING.judge.fingerprint): lambda each: True,
-        TraceSelection(ids=(found[3].trace.id, "nobody")): lambda each: each.trace.id == found[3].trace.id,
-        TraceSelection(until=found[5].trace.time.timestamp()): lambda each: (
-            each.trace.time < found[5].trace.time
+        TraceSelection(until=outcomes[5].trace.time.timestamp()): lambda row: (
+            row.trace.time < outcomes[5].trace.time
         ),
     }
-    for wanted, keep in checks.items():
-        there = {each.trace.id for each in found if keep(each)}
-        assert set(pages(store, replace(wanted, limit=9))) == there, wanted
-        assert store.count_traces(wanted) == len(there)
+    for selection, keep in checks.items():
+        there = {row.trace.id for row in outcomes if keep(row)}
+        assert set(pages(store, replace(selection, limit=9))) == there, selection
+        assert store.count_traces(selection) == len(there)
 
 
 @pytest.mark.parametrize("key", ["", "x", "AAAA", "W10", "bnVsbA", "WzFlOTk5LDFd", "é"])
-def test_a_key_that_is_none_is_refused(held, key):
+def test_a_key_that_is_none_is_refused(filled_store, key):
     """What is not the key of a page is a usage error, and nothing else."""
-    store, _ = held
+    store, _ = filled_store
     if key:
         with pytest.raises(UsageError):
             store.list_traces(TraceSelection(after=key))
@@ -226,60 +226,60 @@ def test_a_key_that_is_none_is_refused(held, key):
 # --- roll-ups ----------------------------------------------------------------------------------------
 
 
-def test_rollups_are_sums_over_their_traces(held):
+def test_rollups_are_sums_over_their_traces(filled_store):
     """For every metric and route, count and sum are those of the scores, at any grain, tidied or not."""
-    store, found = held
+    store, outcomes = filled_store
     for grain in (1, 60, 2**31 - 1):
-        made = store.read_rollups(0, 2**31 - 1, grain=grain)
+        rollups = store.read_rollups(0, 2**31 - 1, grain=grain)
         for name in METRICS:
-            values = [each.values[name] for each in found if name in each.values]
-            assert sum(each.n for each in made if each.metric == name) == len(values)
-            total = sum(each.sum for each in made if each.metric == name)
+            values = [row.values[name] for row in outcomes if name in row.values]
+            assert sum(row.n for row in rollups if row.metric == name) == len(values)
+            total = sum(row.sum for row in rollups if row.metric == name)
             assert total == pytest.approx(sum(values), rel=1e-4, abs=1e-3)
     before = store.read_rollups(0, 2**31 - 1, cohort=None)
     store.compact().result()
     assert store.read_rollups(0, 2**31 - 1, cohort=None) == before
-    assert {each.cohort for each in store.read_rollups(0, 2**31 - 1, cohort="*")} > {"model=gpt-4o-mini"}
+    assert {row.cohort for row in store.read_rollups(0, 2**31 - 1, cohort="*")} > {"model=gpt-4o-mini"}
 
 
-def test_rollups_do_not_depend_on_batches(at: Place, held, tmp_path: Path):
+def test_rollups_do_not_depend_on_batches(at: Place, filled_store, tmp_path: Path):
     """Judged one by one, in the other order, with tidying in between, the roll-ups are the same."""
-    store, found = held
+    store, outcomes = filled_store
     other = open_store(at(tmp_path))
-    other.append_traces([each.trace for each in found]).result()
-    for at, each in enumerate(reversed(found)):
-        other.add_outcomes([each], measures(), cohort_fields=("model",)).result()
+    other.append_traces([row.trace for row in outcomes]).result()
+    for at, row in enumerate(reversed(outcomes)):
+        other.add_outcomes([row], measures(), cohort_fields=("model",)).result()
         if at % 9 == 0:
             other.compact().result()
     for grain in (1, 15):
-        one, two = (each.read_rollups(0, 2**31 - 1, grain=grain, cohort=None) for each in (store, other))
-        assert [_plain(each) for each in one] == [_plain(each) for each in two]
+        first, two = (row.read_rollups(0, 2**31 - 1, grain=grain, cohort=None) for row in (store, other))
+        assert [_plain(row) for row in first] == [_plain(row) for row in two]
     other.close()
 
 
-def _plain(each: Rollup) -> tuple:
-    return (each.key, each.n, round(each.sum, 6), each.bins, each.undefined, each.failed)
+def _plain(row: Rollup) -> tuple:
+    return (row.key, row.n, round(row.sum, 6), row.bins, row.undefined, row.failed)
 
 
-def test_rollups_come_merged(held):
+def test_rollups_come_merged(filled_store):
     """No two roll-ups have one key."""
-    store, _ = held
-    found = store.read_rollups(0, 2**31 - 1, cohort=None, grain=15)
-    assert len(merge_by_key(found)) == len(found)
+    store, _ = filled_store
+    rollups = store.read_rollups(0, 2**31 - 1, cohort=None, grain=15)
+    assert len(merge_by_key(rollups)) == len(rollups)
 
 
-def test_the_worst_are_the_worst(held):
+def test_the_worst_are_the_worst(filled_store):
     """The worst traces of a metric are those of the least values, or the greatest where lower is better."""
-    store, found = held
+    store, outcomes = filled_store
     for name, sign in (("groundedness", 1), ("latency", -1)):
-        values = sorted(sign * each.values[name] for each in found if name in each.values)
-        assert [each.badness for each in store.read_worst_traces(name, 0, 2**31 - 1, limit=7)] == values[:7]
+        values = sorted(sign * row.values[name] for row in outcomes if name in row.values)
+        assert [row.badness for row in store.read_worst_traces(name, 0, 2**31 - 1, limit=7)] == values[:7]
     assert store.read_worst_traces("nothing", 0, 9) == ()
 
 
-def test_measures_are_those_that_were_met(held):
+def test_measures_are_those_that_were_met(filled_store):
     """Metrics are known by name, range and direction, those that are derived too."""
-    store, _ = held
+    store, _ = filled_store
     assert store.read_measures() == (*measures(), *DERIVED_METRICS)
 
 
@@ -301,15 +301,15 @@ def test_small_things_are_kept(at: Place, tmp_path: Path):
     store.add_counts([EventCount("dropped", 5, 2), EventCount("dropped", 5, 3)]).result()
     store.close()
     store = open_store(at(tmp_path))
-    assert [each.text for each in store.read_marks()] == ["release 7"]
-    assert [each.kind for each in store.read_events("a")] == ["firing"]
+    assert [row.text for row in store.read_marks()] == ["release 7"]
+    assert [row.kind for row in store.read_events("a")] == ["firing"]
     assert store.read_labels("t") == (label,)
     assert (store.read_setting("theme"), store.read_setting("alarms"), store.read_setting("none", 3)) == (
         "dark",
         {"x": 1},
         3,
     )
-    assert [each.role for each in store.read_tokens()] == ["read"]
+    assert [row.role for row in store.read_tokens()] == ["read"]
     assert store.read_counts() == (EventCount("dropped", 5, 5),)
     store.delete_token("ci").result()
     store.save_setting("theme", None).result()
@@ -319,14 +319,14 @@ def test_small_things_are_kept(at: Place, tmp_path: Path):
 
 def test_the_old_are_forgotten(at: Place, tmp_path: Path):
     """By age all older ones go, by size the oldest; their roll-ups stay, and what went can come again."""
-    found = judged(30)
-    store = filled(at(tmp_path), found)
+    outcomes = judged(30)
+    store = filled(at(tmp_path), outcomes)
     rolled = store.read_rollups(0, 2**31 - 1)
-    bound = found[10].trace.time.timestamp()
+    bound = outcomes[10].trace.time.timestamp()
     assert store.delete_expired(before=bound).result() == 10
-    assert set(pages(store, TraceSelection())) == {each.trace.id for each in found[10:]}
+    assert set(pages(store, TraceSelection())) == {row.trace.id for row in outcomes[10:]}
     assert store.read_rollups(0, 2**31 - 1) == rolled
-    assert store.append_traces([found[0].trace]).result().added == 1
+    assert store.append_traces([outcomes[0].trace]).result().added == 1
     before = store.compute_totals().traces
     assert 0 < store.delete_expired(max_bytes=store.compute_totals().bytes * 2 // 3).result() < before
     assert store.delete_expired(max_bytes=10**12).result() == 0
@@ -336,23 +336,23 @@ def test_the_old_are_forgotten(at: Place, tmp_path: Path):
 # --- runs --------------------------------------------------------------------------------------------
 
 
-def test_an_export_is_the_run_that_evaluate_makes(held, tmp_path: Path):
+def test_an_export_is_the_run_that_evaluate_makes(filled_store, tmp_path: Path):
     """The same traces, judge and metrics give the same run, whether they came live or from a file."""
-    store, found = held
-    one = export_run(store, TraceSelection(), tmp_path / "live")
-    two = evaluate([each.trace for each in found], tmp_path / "made", judge="lexical", metrics=list(METRICS))
+    store, outcomes = filled_store
+    live = export_run(store, TraceSelection(), tmp_path / "live")
+    two = evaluate([row.trace for row in outcomes], tmp_path / "made", judge="lexical", metrics=list(METRICS))
     for name in ("traces", "verdicts", "scores"):
-        assert one.to_arrow(name).equals(two.to_arrow(name))
+        assert live.to_arrow(name).equals(two.to_arrow(name))
     same = ("judge", "metrics", "fingerprint", "traces", "scored", "undefined", "failed")
-    assert all(getattr(one.manifest, each) == getattr(two.manifest, each) for each in same)
+    assert all(getattr(live.manifest, row) == getattr(two.manifest, row) for row in same)
 
 
-def test_an_export_of_a_part_is_that_part(held, tmp_path: Path):
+def test_an_export_of_a_part_is_that_part(filled_store, tmp_path: Path):
     """A selection is exported as it is found; an empty one is refused; what waits is told."""
-    store, found = held
-    route = found[0].trace.route
+    store, outcomes = filled_store
+    route = outcomes[0].trace.route
     run = export_run(store, TraceSelection(route=route), tmp_path / "part")
-    assert [trace.id for trace in run.traces()] == [e.trace.id for e in found if e.trace.route == route]
+    assert [trace.id for trace in run.traces()] == [e.trace.id for e in outcomes if e.trace.route == route]
     with pytest.raises(UsageError, match="nothing to export"):
         export_run(store, TraceSelection(route="nowhere"), tmp_path / "none")
     with pytest.raises(OutputError):
@@ -361,18 +361,18 @@ def test_an_export_of_a_part_is_that_part(held, tmp_path: Path):
 
 def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
     """What is judged while an export is written is not in it; where something is forgotten meanwhile, that is told."""
-    found = judged()[:5]
+    outcomes = judged()[:5]
     store = open_store(at(tmp_path / "s"))
-    store.append_traces([each.trace for each in found]).result()
-    store.add_outcomes(found[1:], measures()).result()
+    store.append_traces([row.trace for row in outcomes]).result()
+    store.add_outcomes(outcomes[1:], measures()).result()
 
     def late(_: str) -> None:
-        store.add_outcomes(found[:1], measures()).result()
+        store.add_outcomes(outcomes[:1], measures()).result()
 
     run = export_run(store, TraceSelection(), tmp_path / "run", notice=late)
-    ids = [each.trace.id for each in found[1:]]
-    assert [trace.id for trace in run.traces()] == ids == [each.trace for each in run.verdicts()]
-    assert [score.trace for score in run.scores()] == [each for each in ids for _ in run.manifest.metrics]
+    ids = [row.trace.id for row in outcomes[1:]]
+    assert [trace.id for trace in run.traces()] == ids == [row.trace for row in run.verdicts()]
+    assert [score.trace for score in run.scores()] == [row for row in ids for _ in run.manifest.metrics]
     store.append_traces([Trace(id="waits", query="q")]).result()
     with pytest.raises(OutputError, match="forgotten"):
         export_run(
@@ -385,9 +385,9 @@ def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_an_import_is_undone_by_an_export(at: Place, held, tmp_path: Path):
+def test_an_import_is_undone_by_an_export(at: Place, filled_store, tmp_path: Path):
     """A run that is taken in and exported again is the same run; a prefix keeps two of them apart."""
-    store, _ = held
+    store, _ = filled_store
     run = export_run(store, TraceSelection(), tmp_path / "run")
     other = open_store(at(tmp_path / "other"))
     assert import_run(other, run).added == run.manifest.traces
@@ -409,12 +409,12 @@ def test_two_judges_are_not_mixed(at: Place, tmp_path: Path):
     store.add_outcomes([SCORING(traces[0]), none(traces[1])], measures()).result()
     with pytest.raises(UsageError, match="several judges"):
         export_run(store, TraceSelection(), tmp_path / "run")
-    told: list[str] = []
+    notices: list[str] = []
     run = export_run(
-        store, TraceSelection(judge=none.judge.fingerprint), tmp_path / "run", notice=told.append
+        store, TraceSelection(judge=none.judge.fingerprint), tmp_path / "run", notice=notices.append
     )
     assert [trace.id for trace in run.traces()] == ["b"]
-    assert "2 traces are left out" in told[0]
+    assert "2 traces are left out" in notices[0]
     store.close()
 
 

@@ -22,7 +22,7 @@ GOOD = PipelineConfig(
 
 
 def found(*args: object) -> set[str]:
-    return {one.name for one in lint(*args) if one.detected}  # type: ignore[arg-type]
+    return {pitfall.name for pitfall in lint(*args) if pitfall.detected}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_each_pitfall_of_a_pipeline_is_found_where_it_is(recipe: PipelineConfig,
 
 
 def test_a_pipeline_that_nothing_watches_is_found(tmp_path: Path):
-    """Beside a pipeline lies a settings file with bars or targets, or nothing is monitored."""
+    """Beside a pipeline lies a settings file with thresholds or targets, or nothing is monitored."""
     path = tmp_path / "pipeline.toml"
     path.write_text(format_pipeline_config(GOOD), encoding="utf-8")
     assert found(path) == {"nothing monitored"}
@@ -92,9 +92,9 @@ def test_the_pitfalls_of_a_run_are_read_off_its_traces(tmp_path: Path):
 def test_what_a_run_does_not_show_is_not_seen(tmp_path: Path):
     """A run without chunks, stages and embedders shows nothing, and the evidence says so."""
     run = evaluate([Trace(id="1", query="When?")], tmp_path / "run", metrics=["error", "recall@5"])
-    told = lint(str(run.path))
-    assert not any(one.detected for one in told)
-    assert sum(one.evidence.startswith("not seen") for one in told) == 5
+    pitfalls = lint(str(run.path))
+    assert not any(pitfall.detected for pitfall in pitfalls)
+    assert sum(pitfall.evidence.startswith("not seen") for pitfall in pitfalls) == 5
 
 
 def test_an_order_for_the_reader_is_not_lost_in_the_middle(tmp_path: Path):
@@ -116,9 +116,9 @@ def test_a_number_that_is_none_is_told(stage: str):
 )
 def test_what_is_left_is_read_by_place_or_by_name(stage: str, many: int):
     """The number of chunks that are left is found wherever the grammar lets it stand."""
-    [found] = [
-        one
-        for one in lint(PipelineConfig(stages={"find": "sparse", "then": stage}))
-        if one.name == "lost in the middle"
+    [detected] = [
+        pitfall
+        for pitfall in lint(PipelineConfig(stages={"find": "sparse", "then": stage}))
+        if pitfall.name == "lost in the middle"
     ]
-    assert f"at most {many} chunks" in found.evidence
+    assert f"at most {many} chunks" in detected.evidence

@@ -15,9 +15,9 @@ from ragfault.tuning.savings import compute_run_savings, compute_savings
 
 def test_the_worked_example_comes_out():
     """From 0.60 and 0.65 to 0.85 and 0.75 with 100,000 queries at $0.05: US$ 625 a month, 7,500 a year."""
-    found = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
-    assert found.quality == pytest.approx((0.624, 0.797), abs=5e-4)
-    assert (found.monthly, found.saved, found.yearly) == ((5000, 4375), 625, 7500)
+    savings = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    assert savings.quality == pytest.approx((0.624, 0.797), abs=5e-4)
+    assert (savings.monthly, savings.saved, savings.yearly) == ((5000, 4375), 625, 7500)
 
 
 def test_no_change_saves_nothing_and_costs_never_fall_below_nothing():
@@ -36,10 +36,10 @@ def test_shares_that_cannot_be_are_refused(wrong: tuple[tuple[float, float], tup
 
 def run(folder: Path, chunks: int, prompt: int, model: str | None = None):
     gold = Gold(chunks={"c0": 1.0})
-    found = tuple(Chunk(id=f"c{at}", text="word " * 20) for at in range(chunks))
+    texts = tuple(Chunk(id=f"c{at}", text="word " * 20) for at in range(chunks))
     tokens = TokenCounts(prompt=prompt, completion=10)
     trace = Trace(
-        id="1", query="When?", chunks=found, gold=gold, tokens=tokens, answer="At ten.", model=model
+        id="1", query="When?", chunks=texts, gold=gold, tokens=tokens, answer="At ten.", model=model
     )
     return evaluate([trace], folder, metrics=["precision", "recall"])
 
@@ -47,9 +47,9 @@ def run(folder: Path, chunks: int, prompt: int, model: str | None = None):
 def test_two_runs_give_measured_figures(tmp_path: Path):
     """Precision and recall are those of the runs, and the factor is that of their tokens."""
     old, new = run(tmp_path / "old", 4, 1000), run(tmp_path / "new", 2, 400)
-    found = compute_run_savings(old, new, queries=100, cost=0.5)
-    assert (found.precision, found.recall) == ((0.25, 0.5), (1, 1))
-    assert (found.tokens, found.monthly, found.saved) == (0.4, (50, 20), 30)
+    savings = compute_run_savings(old, new, queries=100, cost=0.5)
+    assert (savings.precision, savings.recall) == ((0.25, 0.5), (1, 1))
+    assert (savings.tokens, savings.monthly, savings.saved) == (0.4, (50, 20), 30)
     assert compute_run_savings(old, new, queries=100, cost=0.5, extra=0.1).saved == 20
 
 
@@ -59,9 +59,9 @@ def test_a_price_is_looked_up_or_asked_for(tmp_path: Path):
     old, new = run(tmp_path / "old", 4, 1000), run(tmp_path / "new", 2, 400)
     with pytest.raises(UsageError, match="--model"):
         compute_run_savings(old, new, queries=100)
-    found = compute_run_savings(old, new, queries=1_000_000, model="gpt-4o-mini")
-    assert found.monthly[0] > found.monthly[1] > 0
-    assert "genai-prices" in found.basis[2]
+    savings = compute_run_savings(old, new, queries=1_000_000, model="gpt-4o-mini")
+    assert savings.monthly[0] > savings.monthly[1] > 0
+    assert "genai-prices" in savings.basis[2]
 
 
 def test_runs_without_a_shared_figure_are_refused(tmp_path: Path):
@@ -76,11 +76,11 @@ def test_judges_stand_side_by_side():
     """Each judge scores every chunk; documents are ranked by their best chunk, and gaps say how far judges differ."""
     texts = {"dogs": "Dogs need a lead. They travel free.", "ferry": "The last ferry leaves at 22:40."}
     documents = [Document(id=name, text=text) for name, text in texts.items()]
-    found = compare_relevance("When does the last ferry leave?", documents, ["lexical", "embedded"])
-    assert found.documents[0][0] == "ferry"
-    assert [len(one.values) for one in found.scored] == [len(found.chunks)] * 2
-    assert all(gap >= 0 for gap in found.gaps)
-    assert all(one.cost == 0 for one in found.scored)
+    comparison = compare_relevance("When does the last ferry leave?", documents, ["lexical", "embedded"])
+    assert comparison.documents[0][0] == "ferry"
+    assert [len(scored.values) for scored in comparison.scored] == [len(comparison.chunks)] * 2
+    assert all(gap >= 0 for gap in comparison.gaps)
+    assert all(scored.cost == 0 for scored in comparison.scored)
 
 
 def test_an_empty_query_and_empty_documents_are_refused():

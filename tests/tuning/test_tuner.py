@@ -89,22 +89,22 @@ def question(**gold: object) -> TuningQuestion:
 def test_a_chunk_that_compression_emptied_of_its_gold_is_not_found():
     """A compressed chunk counts while it holds half of the gold that it held, and spans count what is left of it."""
     text = "One is first. Two is second. Three is third."
-    whole = Chunk(id="a", text=text, document="d", start=0, end=len(text))
+    original = Chunk(id="a", text=text, document="d", start=0, end=len(text))
     asked = question(spans=(Span(document="d", start=14, end=28),))
-    grader = HitGrader(parse_tuning_metric("ndcg@10"), [whole])
-    kept, lost = (replace(whole, text=part) for part in (text[14:28], text[:13] + " … " + text[29:]))
-    assert grader.grade_hits(asked, [whole], 0).value == grader.grade_hits(asked, [kept], 0).value == 1
+    grader = HitGrader(parse_tuning_metric("ndcg@10"), [original])
+    remaining, lost = (replace(original, text=part) for part in (text[14:28], text[:13] + " … " + text[29:]))
+    assert grader.grade_hits(asked, [original], 0).value == grader.grade_hits(asked, [remaining], 0).value == 1
     assert grader.grade_hits(asked, [lost], 0).value == 0
     assert grader.grade_hits(asked, [lost], 0).recall == 0
-    assert grader.grade_hits(asked, [kept], 0).precision == 1
+    assert grader.grade_hits(asked, [remaining], 0).precision == 1
 
 
 def test_documents_as_gold_are_found_by_any_of_their_chunks():
     """Where gold is documents each counts once, at its first chunk, however it is cut."""
     chunks = [Chunk(id=f"{name}{at}", text="x", document=name) for name in "ab" for at in range(3)]
     grader = HitGrader(parse_tuning_metric("reciprocal_rank"), chunks)
-    found = grader.grade_hits(question(chunks={"b": 1.0}), chunks, 0)
-    assert (found.value, found.recall, found.precision) == (0.5, 1, 0.5)
+    result = grader.grade_hits(question(chunks={"b": 1.0}), chunks, 0)
+    assert (result.value, result.recall, result.precision) == (0.5, 1, 0.5)
 
 
 def test_only_metrics_of_chunks_and_gold_are_tuned():
@@ -124,10 +124,12 @@ def test_what_chooses_never_measures(documents: list[Document], questions: list[
     gathered = gather_questions(questions, documents)
     for seed in range(5):
         parts = split_questions(gathered.questions, 0.4, seed)
-        assert {one.id for one in parts.selection} | {one.id for one in parts.holdout} == {
-            one.id for one in gathered.questions
+        assert {item.id for item in parts.selection} | {
+            item.id for item in parts.holdout
+        } == {item.id for item in gathered.questions}
+        assert not {item.group for item in parts.selection} & {
+            item.group for item in parts.holdout
         }
-        assert not {one.group for one in parts.selection} & {one.group for one in parts.holdout}
         assert len(parts.holdout) == pytest.approx(0.4 * len(gathered.questions), rel=0.2)
     assert split_questions(gathered.questions, 0.4, 1) == split_questions(gathered.questions, 0.4, 1)
 
@@ -141,8 +143,8 @@ def test_questions_of_one_document_stay_together_where_documents_are_many():
     ]
     gathered = gather_questions(traces, many)
     assert gathered.grouped_by.startswith("document")
-    assert len({one.group for one in gathered.questions}) == 20
-    one = [Document(id="d", text="x" * 500)]
+    assert len({item.group for item in gathered.questions}) == 20
+    item = [Document(id="d", text="x" * 500)]
     spans = [Gold(spans=(Span(document="d", start=at * 10, end=at * 10 + 15),)) for at in range(10)]
     close = [Trace(id=str(at), query="?", gold=gold) for at, gold in enumerate(spans)]
     far = [
@@ -153,9 +155,9 @@ def test_questions_of_one_document_stay_together_where_documents_are_many():
         )
         for at in range(9)
     ]
-    gathered = gather_questions([*close, *far], one)
+    gathered = gather_questions([*close, *far], item)
     assert gathered.grouped_by.startswith("overlapping gold")
-    assert len({each.group for each in gathered.questions}) == 10
+    assert len({member.group for member in gathered.questions}) == 10
 
 
 def test_questions_that_cannot_be_used_are_counted(documents: list[Document], questions: list[Trace]):
@@ -180,7 +182,7 @@ def test_bad_input_is_refused(documents: list[Document], questions: list[Trace])
         tune([], questions)
     with pytest.raises(InputError, match="has any text"):
         tune(
-            [replace(one, text=" " * len(one.text)) for one in documents],
+            [replace(document, text=" " * len(document.text)) for document in documents],
             questions,
             space=SMALL,
             baseline=START,
@@ -230,7 +232,9 @@ def test_the_race_finds_the_best_and_spends_little_on_the_others():
     rng = np.random.default_rng(0)
     asked = [TuningQuestion(id=str(at), query="?", gold=Gold(), group=str(at)) for at in range(256)]
     field = [PipelineConfig(chunker=f"fixed({at})") for at in range(8)]
-    truth = {one.name: np.clip(rng.normal(0.2 + 0.08 * at, 0.1, 256), 0, 1) for at, one in enumerate(field)}
+    truth = {
+        config.name: np.clip(rng.normal(0.2 + 0.08 * at, 0.1, 256), 0, 1) for at, config in enumerate(field)
+    }
     seen: dict[str, int] = {}
 
     def measure(recipe: PipelineConfig, part: object) -> list[QuestionOutcome]:
@@ -248,29 +252,29 @@ def test_of_equal_candidates_the_cheaper_is_better():
     asked = [TuningQuestion(id=str(at), query="?", gold=Gold(), group=str(at)) for at in range(10)]
     slow, quick = PipelineConfig(chunker="fixed(1)"), PipelineConfig(chunker="fixed(2)")
     cost = {slow.name: 9.0, quick.name: 1.0}
-    found = race_configs(
+    result = race_configs(
         [slow, quick],
         asked,
         lambda one, part: [QuestionOutcome(0.5, 0, 0, 0, cost[one.name], 0) for _ in part],
         1,
     )
-    assert found[0].config == quick
+    assert result[0].config == quick
 
 
 def test_the_frontier_is_what_nothing_dominates():
     """A point is on the frontier exactly where no other is as good in all and better in one."""
     rng = random.Random(0)
     points = [(rng.random(), rng.random(), rng.random()) for _ in range(60)]
-    kept = set(select_undominated(points))
-    for at, one in enumerate(points):
-        beaten = any(all(a >= b for a, b in zip(two, one, strict=True)) and two != one for two in points)
-        assert (at in kept) != beaten
+    undominated = set(select_undominated(points))
+    for at, point in enumerate(points):
+        beaten = any(all(a >= b for a, b in zip(two, point, strict=True)) and two != point for two in points)
+        assert (at in undominated) != beaten
 
 
 def test_the_grid_has_every_combination_once():
     """Chunkers × (words, embedders × (meaning, both)) × rerankers, and one without."""
     rows = enumerate_configs(SMALL, START)
-    assert len(rows) == len({one.name for one in rows}) == 2 * 2 * 2
+    assert len(rows) == len({config.name for config in rows}) == 2 * 2 * 2
 
 
 # --- the whole -------------------------------------------------------------------------------------
@@ -316,10 +320,10 @@ def test_what_is_kept_is_not_computed_again(
         START, embedder="latent(dimensions=8)", stages={"retrieve": "hybrid(k=20)", "select": "top(5)"}
     )
     first = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
-    found = first.measure(recipe, asked)
+    result = first.measure(recipe, asked)
     first.cache.flush()
     second = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
-    assert second.measure(recipe, asked) == found
+    assert second.measure(recipe, asked) == result
     assert not second._stages
     assert second.uncached_seconds == pytest.approx(first.uncached_seconds, abs=1e-3)
 
@@ -334,8 +338,8 @@ def test_a_corpus_that_changed_finds_nothing_that_was_kept(tmp_path: Path, docum
 
 def test_a_pipeline_that_keeps_to_bounds_is_chosen(documents: list[Document], questions: list[Trace]):
     """With a bound on tokens what is recommended keeps to it; where nothing can, that is said."""
-    found = tune(documents, questions, space=SMALL, baseline=START, subject_to=["tokens<=300"])
-    assert found.measured[0].tokens <= 300 * 1.05
+    result = tune(documents, questions, space=SMALL, baseline=START, subject_to=["tokens<=300"])
+    assert result.measured[0].tokens <= 300 * 1.05
     broken = tune(documents, questions, space=SMALL, baseline=START, subject_to=["precision>=0.99"])
     assert any("nothing that was searched keeps to" in note for note in broken.notes)
 
@@ -344,12 +348,12 @@ def test_a_spent_budget_ends_the_search_with_the_best_so_far(
     documents: list[Document], questions: list[Trace]
 ):
     """A search that may take no time recommends what it began with, and says at which step it stopped."""
-    found = tune(
+    result = tune(
         documents, questions, space=SMALL, baseline=START, budget="0.001s", subject_to=["tokens<=2000"]
     )
-    assert found.config == START
-    assert found.stopped_at == "chunker"
-    assert any("budget was spent" in line for line in found.summary)
+    assert result.config == START
+    assert result.stopped_at == "chunker"
+    assert any("budget was spent" in line for line in result.summary)
 
 
 def test_a_run_says_what_is_searched(tmp_path: Path, documents: list[Document], questions: list[Trace]):
@@ -358,14 +362,14 @@ def test_a_run_says_what_is_searched(tmp_path: Path, documents: list[Document], 
     near = Chunk(id="a", text="The last ferry leaves at 22:40.")
     mixed = Trace(id="1", query="When does the last ferry leave?", chunks=(near, far))
     run = evaluate([mixed], tmp_path / "mixed", metrics=["context_relevance"])
-    found = tune(documents, questions, space=SMALL, baseline=START, run=run)
-    assert {one.step for one in found.search_steps} <= {"rerank", "select", "compress"}
-    assert found.config.chunker == START.chunker
-    assert any("as the diagnosis" in note for note in found.notes)
+    result = tune(documents, questions, space=SMALL, baseline=START, run=run)
+    assert {step.step for step in result.search_steps} <= {"rerank", "select", "compress"}
+    assert result.config.chunker == START.chunker
+    assert any("as the diagnosis" in note for note in result.notes)
     good = evaluate([replace(mixed, chunks=(near,))], tmp_path / "good", metrics=["context_relevance"])
-    found = tune(documents, questions, space=SMALL, baseline=START, run=good)
-    assert any("every phase is searched" in note for note in found.notes)
-    assert "chunker" in {one.step for one in found.search_steps}
+    result = tune(documents, questions, space=SMALL, baseline=START, run=good)
+    assert any("every phase is searched" in note for note in result.notes)
+    assert "chunker" in {step.step for step in result.search_steps}
 
 
 def test_embedders_are_checked_first():
@@ -379,10 +383,10 @@ def test_indexes_are_made_on_several_processes(tmp_path: Path, documents: list[D
     store = TuningCache(tmp_path / "two", documents)
     recipes = [START, replace(START, chunker="sentences(64)")]
     store.prebuild_indexes(recipes, 2)
-    assert all(store.has_index(one) for one in recipes)
+    assert all(store.has_index(config) for config in recipes)
     alone = TuningCache(None, documents)
-    for one in recipes:
-        assert store.get_index(one).index.chunks == alone.get_index(one).index.chunks
+    for config in recipes:
+        assert store.get_index(config).index.chunks == alone.get_index(config).index.chunks
 
 
 # --- the command -----------------------------------------------------------------------------------
@@ -393,17 +397,24 @@ def test_the_command_leaves_a_pipeline_that_loads(
 ):
     """`ragfault tune` writes pipeline.toml, JSON and Markdown; the pipeline runs; a second time it asks for --force."""
     out = tmp_path / "tuned"
-    said = ["tune", str(handbook / "documents"), str(handbook / "questions.jsonl"), "-o", str(out), "--quiet"]
-    said += ["--chunkers", "sentences(64)", "--budget", "60s"]
-    assert ragfault(said) == 0
+    arguments = [
+        "tune",
+        str(handbook / "documents"),
+        str(handbook / "questions.jsonl"),
+        "-o",
+        str(out),
+        "--quiet",
+    ]
+    arguments += ["--chunkers", "sentences(64)", "--budget", "60s"]
+    assert ragfault(arguments) == 0
     shown = capsys.readouterr().out
     assert "On the held-out questions" in shown
     recipe = read_pipeline_config(out / "pipeline.toml")
     assert load_pipeline(out / "pipeline.toml", documents)("When does the last ferry leave?").chunks
-    held = msgspec.json.decode((out / "tuning.json").read_bytes(), type=TuningResult)
-    assert held.config == recipe
+    tuning = msgspec.json.decode((out / "tuning.json").read_bytes(), type=TuningResult)
+    assert tuning.config == recipe
     assert "## Frontier" in (out / "tuning.md").read_text(encoding="utf-8")
-    assert ragfault(said) == 2
+    assert ragfault(arguments) == 2
     assert "--force" in capsys.readouterr().err
 
 
@@ -451,23 +462,25 @@ def test_advice_is_given_on_the_command_line(verb: str, tmp_path: Path, capsys: 
             "difference",
         ),
     }
-    arguments, code, said = commands[verb]
+    arguments, code, message = commands[verb]
     assert ragfault([verb, *arguments]) == code
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 def test_another_query_under_the_same_id_is_searched_anew(documents, questions, tmp_path: Path):
     """What is kept is found by the query, so that questions can be mended between two tunings."""
     question = gather_questions(questions, documents).questions[0]
-    mended = replace(question, query="Where is the lost property office?")
+    changed = replace(question, query="Where is the lost property office?")
     first = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
     first.measure(START, [question])
     first.cache.flush()
     again = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
-    kept = again.measure(START, [mended])
-    fresh = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10")).measure(START, [mended])
-    assert kept[0].tokens == fresh[0].tokens
-    assert kept[0].value == fresh[0].value
+    remaining = again.measure(START, [changed])
+    fresh = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10")).measure(
+        START, [changed]
+    )
+    assert remaining[0].tokens == fresh[0].tokens
+    assert remaining[0].value == fresh[0].value
 
 
 def test_a_stage_that_fails_is_not_measured(documents, questions, monkeypatch: pytest.MonkeyPatch):
@@ -488,18 +501,18 @@ def test_a_stage_that_fails_is_not_measured(documents, questions, monkeypatch: p
 
 def test_what_is_spent_early_still_keeps_to_the_bounds(documents, questions):
     """A search that ends at the first step recommends what it measured, and keeps to the bounds where anything does."""
-    held = gather_questions(questions, documents).questions[:20]
+    selected = gather_questions(questions, documents).questions[:20]
     bench = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10"))
     wide = replace(START, stages={"retrieve": "sparse(k=50)"})
     bound = Bound("tokens", "<=", 600.0)
     lean = replace(START, stages={"retrieve": "sparse(k=50)", "select": "budget(600)"})
-    bench.measure(wide, held)
-    bench.measure(lean, held)
+    bench.measure(wide, selected)
+    bench.measure(lean, selected)
     bench.deadline = 0.0
-    found = PipelineSearch(bench, SMALL, wide, held, [bound]).run()
-    assert found.stopped_at == "chunker"
-    assert found.config == lean
-    assert found.notes == ()
+    result = PipelineSearch(bench, SMALL, wide, selected, [bound]).run()
+    assert result.stopped_at == "chunker"
+    assert result.config == lean
+    assert result.notes == ()
 
 
 def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -507,19 +520,26 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "empty.md").write_text("")
     (tmp_path / "docs" / "dogs.md").write_text("Dogs need a lead.")
-    said = ["relevance", "Do dogs need a lead?", str(tmp_path / "docs"), "--judge", "lexical"]
-    assert ragfault(said) == 2
+    arguments = ["relevance", "Do dogs need a lead?", str(tmp_path / "docs"), "--judge", "lexical"]
+    assert ragfault(arguments) == 2
     assert "--skip-bad" in capsys.readouterr().err
-    assert ragfault([*said, "--skip-bad"]) == 0
+    assert ragfault([*arguments, "--skip-bad"]) == 0
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for file in (handbook / "documents").iterdir():
         (corpus / file.name).write_bytes(file.read_bytes())
     (corpus / "empty.md").write_text("")
-    said = ["tune", str(corpus), str(handbook / "questions.jsonl"), "-o", str(tmp_path / "out"), "--quiet"]
-    said += ["--chunkers", "sentences(64)", "--budget", "5s"]
-    assert ragfault(said) == 2
-    assert ragfault([*said, "--skip-bad"]) == 0
+    arguments = [
+        "tune",
+        str(corpus),
+        str(handbook / "questions.jsonl"),
+        "-o",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
+    arguments += ["--chunkers", "sentences(64)", "--budget", "5s"]
+    assert ragfault(arguments) == 2
+    assert ragfault([*arguments, "--skip-bad"]) == 0
     assert "left out: " in capsys.readouterr().err
 
 
@@ -564,15 +584,17 @@ def test_comparisons_of_a_kind_are_corrected_together(documents, questions):
     from ragfault.stats import holm_adjust
     from ragfault.tuning.holdout import HoldoutEvaluator
 
-    held = [replace(one, group=one.id) for one in gather_questions(questions, documents).questions[:12]]
+    holdout = [replace(item, group=item.id) for item in gather_questions(questions, documents).questions[:12]]
     bench = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10"))
     recipes = [replace(START, chunker=f"fixed({size})") for size in (64, 65, 66, 67)]
     for rank, recipe in enumerate(recipes):
         values = [0.5 - (0.1 * rank if at < 6 else 0.0) for at in range(12)]
-        made = [QuestionOutcome(value, 1, 1, 1, 1, 1) for value in values]
-        bench.outcomes[recipe.name] = {one.id: outcome for one, outcome in zip(held, made, strict=True)}
+        outcomes = [QuestionOutcome(value, 1, 1, 1, 1, 1) for value in values]
+        bench.outcomes[recipe.name] = {
+            item.id: outcome for item, outcome in zip(holdout, outcomes, strict=True)
+        }
     pairs = [("chunker", recipes[0], other, "ours", "theirs") for other in recipes[1:]]
-    gains = HoldoutEvaluator(bench, held).compare_configs(pairs)
+    gains = HoldoutEvaluator(bench, holdout).compare_configs(pairs)
     assert [gain.adjusted_p for gain in gains] == holm_adjust([gain.p for gain in gains])
     assert all(gain.p < 0.05 < gain.adjusted_p for gain in gains)
     assert {gain.verdict for gain in gains} == {"no gain shown"}
