@@ -39,6 +39,7 @@ def walked(server: Server, **query) -> list[str]:
         after = {"after": page["next"]}
 
 
+@pytest.mark.long
 def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
     """Traces and spans come in, are scored, watched, found, exported as the run of `evaluate`, and outlive a kill."""
     place, folder = f"chdb://{tmp_path}/engine", tmp_path / "files"
@@ -71,6 +72,7 @@ def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
     assert command(["serve", "import", str(tmp_path / "made"), "--store", place, "--prefix", "again/"]) == 0
 
 
+@pytest.mark.long
 def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
     """While no database answers, ingest says so; what was acknowledged before is joined and scored once it is back."""
     options = ("--metrics", METRICS, "--folder", str(tmp_path / "files"))
@@ -89,6 +91,7 @@ def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
         assert server.end() == 0
 
 
+@pytest.mark.long
 def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
     """Traffic whose chunks go wrong makes an alert fire that names retrieval; it still burns after a restart."""
     place, folder = f"chdb://{tmp_path}/engine", tmp_path / "files"

@@ -25,6 +25,7 @@ def at() -> Place:
     return lambda folder: folder
 
 
+@pytest.mark.long
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6))
 def test_a_trace_is_there_once_however_often_it_is_sent(at: Place, tmp_path_factory, sent):
     """Whatever batches come, every id is there once, and taken and repeated add up to what came."""
@@ -54,6 +55,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_survives_kills(tmp_path: Path):
     """After kill -9 in the middle of writing, several times over, all that was acknowledged is there, once."""
     acknowledged: set[str] = set()
@@ -74,6 +76,7 @@ def test_what_was_acknowledged_survives_kills(tmp_path: Path):
     store.close()
 
 
+@pytest.mark.long
 def test_one_process_owns_a_store(tmp_path: Path):
     """A second process is told who has it, and what to do."""
     store = open_store(tmp_path)

@@ -116,6 +116,7 @@ def test_a_server_that_does_not_answer_is_told_without_the_password():
 turns = count()
 
 
+@pytest.mark.long
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6))
 def test_a_trace_is_there_once_whatever_comes_together(open_one: TraceStore, sent):
     """Whatever batches come at once, every id is there once, and taken and repeated add up to what came."""
@@ -131,6 +132,7 @@ def test_a_trace_is_there_once_whatever_comes_together(open_one: TraceStore, sen
 # --- one owner, and what it leaves -------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_one_process_owns_a_store(at: Place, tmp_path: Path):
     """Who opens a store that is owned is told who owns it; one that was closed is free."""
     store = open_store(at(tmp_path))
@@ -189,6 +191,7 @@ store.close()
 """
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_survives_kills(tmp_path: Path):
     """After kill -9 in the middle of writing, several times over, all that was acknowledged is there, once."""
     command = [sys.executable, "-c", KILLED, f"chdb://{tmp_path}/engine"]
@@ -218,6 +221,7 @@ def broken(store: TraceStore, place: str | Path, table: str, write) -> None:
     con.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["scores", "rollups", "products", "nothing"])
 @pytest.mark.parametrize("opened", [False, True])
 def test_what_breaks_off_in_counting_is_made_up_for(filled_store, at: Place, tmp_path: Path, table, opened):
@@ -288,6 +292,7 @@ NASTY = [
 ]
 
 
+@pytest.mark.long
 def test_text_of_users_is_never_a_statement(at: Place, tmp_path: Path):
     """Whatever stands in ids, routes, searches and names comes back as it is, and finds itself alone."""
     store = open_store(at(tmp_path))
@@ -341,6 +346,7 @@ def test_old_days_go_as_a_whole(at: Place, tmp_path: Path):
 # --- what a better judge says of a sample ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_checks_are_those_of_the_embedded_store(filled_store, at: Place, tmp_path: Path):
     """Draws, checks, what is left out and both judges' values side by side are the same on both stores."""
     _, outcomes = filled_store

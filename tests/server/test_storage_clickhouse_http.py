@@ -25,6 +25,8 @@ from ragfault.server.storage import EventCount, TimelineMark, TraceSelection, Tr
 from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
 from storage_laws import Place, measures, pages
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:

@@ -93,7 +93,9 @@ def test_a_chunk_that_compression_emptied_of_its_gold_is_not_found():
     asked = question(spans=(Span(document="d", start=14, end=28),))
     grader = HitGrader(parse_tuning_metric("ndcg@10"), [original])
     remaining, lost = (replace(original, text=part) for part in (text[14:28], text[:13] + " … " + text[29:]))
-    assert grader.grade_hits(asked, [original], 0).value == grader.grade_hits(asked, [remaining], 0).value == 1
+    assert (
+        grader.grade_hits(asked, [original], 0).value == grader.grade_hits(asked, [remaining], 0).value == 1
+    )
     assert grader.grade_hits(asked, [lost], 0).value == 0
     assert grader.grade_hits(asked, [lost], 0).recall == 0
     assert grader.grade_hits(asked, [remaining], 0).precision == 1
@@ -124,12 +126,10 @@ def test_what_chooses_never_measures(documents: list[Document], questions: list[
     gathered = gather_questions(questions, documents)
     for seed in range(5):
         parts = split_questions(gathered.questions, 0.4, seed)
-        assert {item.id for item in parts.selection} | {
-            item.id for item in parts.holdout
-        } == {item.id for item in gathered.questions}
-        assert not {item.group for item in parts.selection} & {
-            item.group for item in parts.holdout
+        assert {item.id for item in parts.selection} | {item.id for item in parts.holdout} == {
+            item.id for item in gathered.questions
         }
+        assert not {item.group for item in parts.selection} & {item.group for item in parts.holdout}
         assert len(parts.holdout) == pytest.approx(0.4 * len(gathered.questions), rel=0.2)
     assert split_questions(gathered.questions, 0.4, 1) == split_questions(gathered.questions, 0.4, 1)
 
@@ -280,6 +280,7 @@ def test_the_grid_has_every_combination_once():
 # --- the whole -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_tuning_says_what_it_rests_on(tuned: TuningResult, questions: list[Trace]):
     """Both parts are counted, every gain is on the held-out ones, and plain BM25 and the present pipeline are there."""
     assert tuned.selection_questions + tuned.holdout_questions == len(questions)
@@ -304,6 +305,7 @@ def test_a_gain_is_shown_by_its_corrected_test_alone(tuned: TuningResult):
         assert (gain.verdict != "no gain shown") == (gain.adjusted_p <= 0.05)
 
 
+@pytest.mark.long
 def test_a_tuning_is_the_same_again(tuned: TuningResult, documents: list[Document], questions: list[Trace]):
     """The same corpus, questions and seed choose the same pipeline and the same figures of quality."""
     again = tune(documents, questions, space=SMALL, baseline=START)
@@ -336,6 +338,7 @@ def test_a_corpus_that_changed_finds_nothing_that_was_kept(tmp_path: Path, docum
     assert not TuningCache(tmp_path, other).has_index(START)
 
 
+@pytest.mark.long
 def test_a_pipeline_that_keeps_to_bounds_is_chosen(documents: list[Document], questions: list[Trace]):
     """With a bound on tokens what is recommended keeps to it; where nothing can, that is said."""
     result = tune(documents, questions, space=SMALL, baseline=START, subject_to=["tokens<=300"])
@@ -356,6 +359,7 @@ def test_a_spent_budget_ends_the_search_with_the_best_so_far(
     assert any("budget was spent" in line for line in result.summary)
 
 
+@pytest.mark.long
 def test_a_run_says_what_is_searched(tmp_path: Path, documents: list[Document], questions: list[Trace]):
     """Irrelevant chunks blame the selection alone, nothing relevant the phases before it, a good run nothing."""
     far = Chunk(id="z", text="Bananas are yellow.")
@@ -392,6 +396,7 @@ def test_indexes_are_made_on_several_processes(tmp_path: Path, documents: list[D
 # --- the command -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_command_leaves_a_pipeline_that_loads(
     tmp_path: Path, handbook: Path, documents: list[Document], capsys: pytest.CaptureFixture[str]
 ):
@@ -515,6 +520,7 @@ def test_what_is_spent_early_still_keeps_to_the_bounds(documents, questions):
     assert result.notes == ()
 
 
+@pytest.mark.long
 def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """An empty file is named, with the option that leaves it out; with it the others are used."""
     (tmp_path / "docs").mkdir()
@@ -543,6 +549,7 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
     assert "left out: " in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_path: Path):

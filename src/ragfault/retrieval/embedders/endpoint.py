@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ragfault.errors import UsageError
-from ragfault.retrieval.embedders.normalization import normalize_rows
+from ragfault.retrieval.embedders.latent import normalize_rows
 from ragfault.retrieval.service_client import ServiceFailed, post_json, read_api_key
 
 OPENAI_URL = "https://api.openai.com/v1"

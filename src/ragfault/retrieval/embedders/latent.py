@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ragfault.errors import InputError, MissingExtra, UsageError
-from ragfault.retrieval.embedders.normalization import normalize_rows
 from ragfault.text import split_words
 
 if TYPE_CHECKING:
@@ -152,3 +151,10 @@ def _compute_axes(rows: csr_matrix, dimensions: int, seed: int) -> Array:
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     turned: Array = axes * np.where(signs == 0, 1, signs).astype(np.float32)
     return turned
+
+
+def normalize_rows(rows: Array) -> Array:
+    """Return rows divided by their length; rows of zeros stay zeros."""
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    normalized: Array = np.divide(rows, length, out=np.zeros_like(rows), where=length > 1e-9)
+    return normalized

@@ -15,7 +15,7 @@ from ragfault.judges.minilm.encoder import (
     load_tokenizer,
     locate_weights,
 )
-from ragfault.retrieval.embedders.normalization import normalize_rows
+from ragfault.retrieval.embedders.latent import normalize_rows
 
 Array = np.ndarray[Any, Any]
 
