@@ -120,7 +120,7 @@ def test_turns_follow_in_time(data, version):
         if trace.conversation:
             turns.setdefault(trace.conversation, []).append(trace.turn)
     assert turns
-    assert all(found == list(range(1, len(found) + 1)) for found in turns.values())
+    assert all(conversations == list(range(1, len(conversations) + 1)) for conversations in turns.values())
 
 
 def test_second_version_is_later_and_finds_less(data):
@@ -131,8 +131,10 @@ def test_second_version_is_later_and_finds_less(data):
 
 
 def _share_of_gold(traces: tuple[Trace, ...]) -> float:
-    found = [chunk.id in trace.gold.chunks for trace in traces if trace.gold for chunk in trace.chunks or ()]
-    return sum(found) / len(found)
+    retrieved = [
+        chunk.id in trace.gold.chunks for trace in traces if trace.gold for chunk in trace.chunks or ()
+    ]
+    return sum(retrieved) / len(retrieved)
 
 
 def test_recording_again_yields_the_same_bytes(monkeypatch, tmp_path):
@@ -156,16 +158,16 @@ def test_written_files_are_the_data(tmp_path, data):
     assert tuple(msgspec.json.decode(line, type=Trace) for line in lines) == data.traces["v2"]
 
 
-def test_existing_files_are_kept_unless_forced(tmp_path):
+def test_existing_files_stay_unless_forced(tmp_path):
     """Writing over existing files is refused before anything is written, and done with force."""
-    kept = tmp_path / "traces-v1.jsonl"
-    kept.write_text("mine")
+    existing = tmp_path / "traces-v1.jsonl"
+    existing.write_text("mine")
     with pytest.raises(OutputError, match="force=True"):
         write_handbook(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["traces-v1.jsonl"]
-    assert kept.read_text() == "mine"
+    assert existing.read_text() == "mine"
     write_handbook(tmp_path, force=True)
-    assert kept.read_text() != "mine"
+    assert existing.read_text() != "mine"
 
 
 def test_a_file_in_the_way_is_an_output_error(tmp_path):

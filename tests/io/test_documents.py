@@ -16,10 +16,10 @@ from ragfault.io.document_parsers import detect_charset, parse_html, parse_markd
 
 
 def read(where, **how):
-    """The documents and the faults, as the name of the file, its line and the problem."""
-    found = []
-    documents = list(read_documents(where, on_bad=found.append, **how))
-    return documents, [(os.path.basename(fault.where), fault.line, fault.problem) for fault in found]
+    """Return the documents, and the faults as file name, line and problem."""
+    reported = []
+    documents = list(read_documents(where, on_bad=reported.append, **how))
+    return documents, [(os.path.basename(fault.where), fault.line, fault.problem) for fault in reported]
 
 
 def ids(where, **how):
@@ -27,10 +27,10 @@ def ids(where, **how):
 
 
 def put(folder, **files):
-    """Files of a folder: name with __ for the dot → text or bytes."""
+    """Write files to a folder: name with __ for the dot → text or bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, held in files.items():
-        data = held if isinstance(held, bytes) else held.encode()
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else content.encode()
         (folder / name.replace("__", ".")).write_bytes(data)
     return folder
 
@@ -43,9 +43,9 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     put(tmp_path / "b", z__txt="z", image__png=b"\x89PNG")
     put(tmp_path / ".git", config__txt="x")
     put(tmp_path, a__md="a", c__html="c", **{".hidden__txt": "x", "t__bad__jsonl": "x"})
-    told = []
-    assert ids(tmp_path, notice=told.append) == ["a.md", "b/z.txt", "c.html"]
-    assert told == [f"passed over 2 files of other kinds in {tmp_path}"]
+    notices = []
+    assert ids(tmp_path, notice=notices.append) == ["a.md", "b/z.txt", "c.html"]
+    assert notices == [f"passed over 2 files of other kinds in {tmp_path}"]
 
 
 def test_files_and_globs_are_named_from_where_they_vary(tmp_path):
@@ -58,7 +58,7 @@ def test_files_and_globs_are_named_from_where_they_vary(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "problem"),
     [
         ("none.md", "there is no file"),
         ("*.md", "no document matches"),
@@ -66,14 +66,14 @@ def test_files_and_globs_are_named_from_where_they_vary(tmp_path):
         ("", "no document"),
     ],
 )
-def test_nothing_to_read_is_said_at_once(name, said, tmp_path):
+def test_nothing_to_read_raises_at_once(name, problem, tmp_path):
     """What is not there, or is no document, is refused before anything is read."""
     put(tmp_path, a__pdf=b"%PDF")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=problem):
         read_documents(tmp_path / name)
 
 
-def test_an_id_that_stands_twice_is_a_fault(tmp_path):
+def test_a_duplicate_id_is_a_fault(tmp_path):
     """The first document of an id is kept, the second told."""
     put(tmp_path / "x", a__md="one")
     put(tmp_path / "y", a__md="two")
@@ -93,26 +93,26 @@ def test_text_is_the_file_with_plain_line_ends(tmp_path):
     assert document.title is None
 
 
-def test_front_matter_is_metadata(tmp_path):
+def test_markdown_header_is_metadata(tmp_path):
     """Pairs at the head of Markdown are metadata and no text; the title is theirs, else the first heading."""
     head = "---\ntitle: 'Dogs: all'\nyear: 2024\ndraft: false\ntags:\n  - a\n  - b\ncode: 007\nnested:\n  x: 1\n---\n"
-    told = []
+    notices = []
     put(
         tmp_path,
         a__md=head + "# On dogs #\n\nText.",
         b__md="Before.\n\n## No\n\n# Cats #\n",
         c__md="---\nno end",
     )
-    first, second, third = read(tmp_path, notice=told.append)[0]
+    first, second, third = read(tmp_path, notice=notices.append)[0]
     assert (first.title, first.text) == ("Dogs: all", "# On dogs #\n\nText.")
     assert first.metadata == {"year": 2024, "draft": False, "tags": ["a", "b"], "code": "007", "nested": None}
     assert (second.title, second.metadata) == ("Cats", {})
     assert third.text == "---\nno end"
-    assert "x: 1" in told[0]
+    assert "x: 1" in notices[0]
 
 
 @given(st.text(alphabet="-: \nab[],'\"#", max_size=40))
-def test_front_matter_ends_within_the_text(text):
+def test_markdown_header_ends_within_the_text(text):
     """Whatever a text begins with, its front matter is a head of it, or nothing."""
     head = parse_markdown_header(text)
     assert 0 <= head.end <= len(text)
@@ -200,7 +200,7 @@ def test_any_markup_is_read(parts):
     assert parse_html("".join(parts)).text is not None
 
 
-def test_text_between_broken_tags_is_kept():
+def test_text_between_broken_tags_stays():
     """What is no tag is text, and what is left open is closed at the end."""
     assert parse_html("a < b <c <p>d<table><tr><td>e").text == "a < b <c\n\nd\n\n| e |\n| --- |"
 
@@ -219,9 +219,9 @@ def test_a_page_names_its_encoding_and_so_can_the_caller(tmp_path):
     """The encoding of a page is the one it names; that of other files the one that is given; both are told."""
     put(tmp_path / "x", a__html='<meta charset="latin1"><p>Fähre'.encode("cp1252"))
     put(tmp_path / "y", a__txt="Fähre".encode("cp1252"))
-    told = []
-    assert read(tmp_path / "x", notice=told.append)[0][0].text == "Fähre"
-    assert told == [f"{tmp_path / 'x' / 'a.html'}: read as cp1252"]
+    notices = []
+    assert read(tmp_path / "x", notice=notices.append)[0][0].text == "Fähre"
+    assert notices == [f"{tmp_path / 'x' / 'a.html'}: read as cp1252"]
     assert read(tmp_path / "y", encoding="cp1252")[0][0].text == "Fähre"
     assert detect_charset(b"<p>") is None
     with pytest.raises(UnknownName, match='Did you mean "utf-8"'):
@@ -270,9 +270,9 @@ def test_a_bad_file_costs_no_good_one(case, tmp_path):
 def test_lines_around_a_bad_one_are_read(tmp_path):
     """One bad line of a file costs none of its others, and keeps its text."""
     put(tmp_path, a__jsonl='{"id": "1", "text": "x"}\n{"id": "2"\n{"id": "3", "text": "z"}\n')
-    found = []
-    assert [document.id for document in read_documents(tmp_path, on_bad=found.append)] == ["1", "3"]
-    assert [(fault.line, fault.text) for fault in found] == [(2, '{"id": "2"')]
+    problems = []
+    assert [document.id for document in read_documents(tmp_path, on_bad=problems.append)] == ["1", "3"]
+    assert [(fault.line, fault.text) for fault in problems] == [(2, '{"id": "2"')]
 
 
 def test_an_array_that_breaks_off_gives_what_it_holds(tmp_path):
@@ -311,7 +311,7 @@ def test_links_may_not_leave_the_folder(tmp_path):
     assert "secret" not in [document.text for document in read(str(home / "**" / "*.txt"))[0]]
 
 
-def test_a_long_document_is_read_and_one_beyond_the_limit_told(tmp_path):
+def test_a_long_document_is_read_and_one_beyond_the_limit_is_a_fault(tmp_path):
     """Ten megabytes are a document; what is longer than the limit is a fault, packed or not."""
     put(tmp_path, a__txt=b"word " * 2_000_000, b__html=b"<p>word</p>" * 900_000)
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b" " * 20_000_000))
@@ -320,7 +320,7 @@ def test_a_long_document_is_read_and_one_beyond_the_limit_told(tmp_path):
     assert faults == [("c.txt.gz", 1, "the document is longer than 12,000,000 bytes")]
 
 
-def test_ways_to_treat_the_bad(tmp_path):
+def test_bad_documents_are_raised_skipped_or_handed_over(tmp_path):
     """A way that does not exist is refused; a folder of nothing but bad ones is told as such."""
     with pytest.raises(UnknownName, match="way to treat bad documents"):
         read_documents(tmp_path, on_bad="drop")

@@ -23,16 +23,16 @@ DOCUMENTS = [{"page_content": text, "metadata": {"source": "times.md"}} for text
 
 
 def read(place: Path, title: str) -> list[Trace]:
-    """The traces of a file or folder, which is told to be read as that."""
-    told: list[str] = []
-    found = list(read_traces(place, notice=told.append))
-    assert told == [f"read as {title}"]
-    assert summarize_input(place).count == len(found)
-    return found
+    """Read a file or folder and return its traces."""
+    notices: list[str] = []
+    collected = list(read_traces(place, notice=notices.append))
+    assert notices == [f"read as {title}"]
+    assert summarize_input(place).count == len(collected)
+    return collected
 
 
 def write(place: Path, value: Any) -> Path:
-    """Lines of JSON, a document of JSON, or CSV, as the name says."""
+    """Write JSON Lines, a JSON document or CSV, by the suffix."""
     if place.suffix == ".jsonl":
         text = "\n".join(json.dumps(row) for row in value) + "\n"
     elif place.suffix == ".csv":
@@ -52,7 +52,7 @@ def write(place: Path, value: Any) -> Path:
 
 
 def observations(trace: str = "T1") -> list[dict[str, Any]]:
-    """What Langfuse's API says of a retrieval and the call of a model."""
+    """Return what Langfuse's API records of a retrieval and a model call."""
     begin = "2026-01-01T00:00:0"
     return [
         {
@@ -79,7 +79,7 @@ def observations(trace: str = "T1") -> list[dict[str, Any]]:
             "output": {"role": "assistant", "content": ANSWER},
             "model": "small-1",
             "usageDetails": {"input": 60, "output": 9, "total": 69},
-            "promptName": "desk",
+            "promptName": "service",
             "promptVersion": 3,
             "level": "DEFAULT",
         },
@@ -105,7 +105,7 @@ def langfuse(trace: str = "T1") -> dict[str, Any]:
 
 
 def snake(row: dict[str, Any]) -> dict[str, Any]:
-    """The row as an export to a bucket has it: other names, and values as texts of JSON."""
+    """Return the row as an export to a bucket has it: snake_case names, values as JSON texts."""
     names = {
         "traceId": "trace_id",
         "parentObservationId": "parent_observation_id",
@@ -135,17 +135,17 @@ def right(trace: Trace) -> None:
     assert trace.tokens == TokenCounts(prompt=60, completion=9)
     assert (trace.latency.retrieval, trace.latency.generation) == (200.0, 1000.0)
     assert [step.name for step in trace.steps if len(step.chunks or ()) == 2] == ["search"]
-    assert (trace.metadata["prompt"], str(trace.metadata["prompt_version"])) == ("desk", "3")
+    assert (trace.metadata["prompt"], str(trace.metadata["prompt_version"])) == ("service", "3")
 
 
 @pytest.mark.parametrize("form", ["one", "list", "download", "lines"])
 def test_a_trace_of_langfuse_with_its_observations(tmp_path: Path, form: str):
     """From the API one by one or in a list, from the download of the UI, and as lines."""
-    whole = {**langfuse(), "observations": observations()}
+    record = {**langfuse(), "observations": observations()}
     if form == "download":
         value: Any = {"trace": langfuse(), "observations": observations()}
     else:
-        value = {"list": {"data": [whole], "meta": {"page": 1}}, "lines": [whole]}.get(form, whole)
+        value = {"list": {"data": [record], "meta": {"page": 1}}, "lines": [record]}.get(form, record)
     [trace] = read(write(tmp_path / f"t.json{'l' if form == 'lines' else ''}", value), "Langfuse")
     right(trace)
     assert (trace.route, trace.conversation, trace.latency.total) == ("ask", "visit-7", 1400.0)
@@ -167,10 +167,10 @@ def test_rows_of_langfuse_are_joined_over_files(tmp_path: Path, ending: str):
     trace = {key: value for key, value in langfuse().items() if key not in ("scores", "latency")}
     write(tmp_path / f"observations.{ending}", [snake(row) for row in observations()])
     write(tmp_path / f"traces.{ending}", [snake(trace)])
-    [found] = read(tmp_path, "Langfuse")
-    right(found)
-    assert (found.route, found.conversation, found.latency.total) == ("ask", "visit-7", 1300.0)
-    assert found.metadata["tenant"] == "north"
+    [collected] = read(tmp_path, "Langfuse")
+    right(collected)
+    assert (collected.route, collected.conversation, collected.latency.total) == ("ask", "visit-7", 1300.0)
+    assert collected.metadata["tenant"] == "north"
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
@@ -212,7 +212,7 @@ def test_a_plain_span_of_langfuse_that_retrieves_is_a_retriever(tmp_path: Path):
     assert (trace.answer, trace.error) == (None, "quota")
 
 
-def test_a_row_of_langfuse_without_id_is_told_with_its_line(tmp_path: Path):
+def test_a_row_of_langfuse_without_id_is_a_fault_of_its_line(tmp_path: Path):
     """The others are read."""
     rows = [{**langfuse(), "id": None}, {**langfuse("T2"), "observations": []}]
     with pytest.raises(BadTraces, match=r"t\.jsonl:1: a trace of Langfuse without id"):
@@ -224,7 +224,7 @@ def test_a_row_of_langfuse_without_id_is_told_with_its_line(tmp_path: Path):
 
 
 def phoenix() -> list[dict[str, Any]]:
-    """Spans as the REST interface and the command line of Phoenix print them."""
+    """Return spans as the REST interface and the command line of Phoenix print them."""
     context = {"trace_id": "a" * 32}
     times = [f"2026-01-01T00:00:0{second}.000000+00:00" for second in range(4)]
     return [
@@ -297,7 +297,7 @@ def test_a_frame_of_phoenix_in_csv(tmp_path: Path):
 def test_a_file_of_openllmetry(tmp_path: Path):
     """Requests of OTLP in the words of Traceloop, as the collector's file exporter writes them."""
 
-    def span(place: int, parent: str, name: str, **held: str) -> dict[str, Any]:
+    def span(place: int, parent: str, name: str, **attributes: str) -> dict[str, Any]:
         return {
             "traceId": "b" * 32,
             "spanId": f"{place:016x}",
@@ -307,7 +307,7 @@ def test_a_file_of_openllmetry(tmp_path: Path):
             "endTimeUnixNano": str(10**18 + 9 * 10**9),
             "attributes": [
                 {"key": key.replace("__", "."), "value": {"stringValue": value}}
-                for key, value in held.items()
+                for key, value in attributes.items()
             ],
         }
 
@@ -338,7 +338,7 @@ def test_a_file_of_openllmetry(tmp_path: Path):
 
 def test_runs_that_were_exported_from_langsmith(tmp_path: Path):
     """Runs one by one and as a table, with messages in the manner of OpenAI and tokens beside."""
-    common = {"trace_id": "r0", "session_name": "desk", "error": None}
+    common = {"trace_id": "r0", "session_name": "service", "error": None}
     model = {"ls_model_name": "small-1", "ls_provider": "x"}
     rows = [
         {
@@ -362,7 +362,7 @@ def test_runs_that_were_exported_from_langsmith(tmp_path: Path):
             "start_time": "2026-01-01T00:00:00",
             "end_time": "2026-01-01T00:00:01",
             "inputs": {"query": QUERY},
-            "outputs": {"documents": [{**one, "type": "Document"} for one in DOCUMENTS]},
+            "outputs": {"documents": [{**run, "type": "Document"} for run in DOCUMENTS]},
             "extra": {},
         },
         {
@@ -420,7 +420,7 @@ def test_a_test_run_of_deepeval(tmp_path: Path):
 
 
 def test_goldens_of_deepeval_in_csv(tmp_path: Path):
-    """Passages stand in one cell, with bars between."""
+    """Passages stand in one cell, with `|` between."""
     row = {
         "input": QUERY,
         "actual_output": ANSWER,
@@ -469,7 +469,7 @@ def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
         "query": QUERY,
         "answer": ANSWER,
     }
-    told: list[str] = []
-    [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=told.append)
-    assert told[0].startswith("read as ragfault (id, query, answer)")
+    notices: list[str] = []
+    [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=notices.append)
+    assert notices[0].startswith("read as ragfault (id, query, answer)")
     assert (trace.query, trace.answer, trace.metadata["session_id"]) == (QUERY, ANSWER, "s")

@@ -27,15 +27,15 @@ OPEN = b'{"id": "bad", "query": "q", '
 
 
 def mixed(path, *lines):
-    """A file of a good line, the lines, and another good one."""
+    """Write a file with a good line, the given lines, and another good line."""
     path.write_bytes(b"\n".join([GOOD, *lines, GOOD.replace(b"good", b"last")]) + b"\n")
     return path
 
 
 def faults(where, **how):
-    """The ids of the good traces and the faults of the others."""
-    found = []
-    return [trace.id for trace in read_traces(where, on_bad=found.append, **how)], found
+    """Return the ids of the good traces and the faults of the others."""
+    reported = []
+    return [trace.id for trace in read_traces(where, on_bad=reported.append, **how)], reported
 
 
 CASES = {
@@ -114,9 +114,9 @@ def test_array_faults(case, tmp_path):
 def test_broken_documents(text, good, fault, tmp_path):
     """A document that breaks off, or is closed wrongly, gives what it holds and one fault where that is."""
     (tmp_path / "t.json").write_text(text)
-    found, [told] = faults(tmp_path / "t.json")
-    assert ("".join(found), told.line) == (good, fault[0])
-    assert fault[1] in told.problem
+    ids, [reported] = faults(tmp_path / "t.json")
+    assert ("".join(ids), reported.line) == (good, fault[0])
+    assert fault[1] in reported.problem
 
 
 @pytest.mark.parametrize("step", [1, 7, 10**6])
@@ -183,9 +183,9 @@ def test_long_lines(tmp_path):
     good, [fault] = faults(tmp_path / "t.json", max_line=1000)
     assert (good, fault.line) == (["good", "last"], 3)
     (tmp_path / "t.csv").write_text(f"id,query\n1,q\n2,{'x' * 2000}\n3,q\n")
-    good, found = faults(tmp_path / "t.csv", max_line=1000)
+    good, results = faults(tmp_path / "t.csv", max_line=1000)
     assert good[0] == "1"
-    assert found
+    assert results
 
 
 def limited(code, megabytes=500):
@@ -239,7 +239,7 @@ def test_bounded_memory(name, tmp_path):
     assert peaks[1] < peaks[0] + 25, peaks
 
 
-def test_seen():
+def test_id_set():
     """Ids are met once, however many there are, and most of them lie in an array of eight bytes each."""
     seen = IdSet()
     assert all(seen.add(str(n)) for n in range(200_000))
@@ -272,7 +272,7 @@ def test_empty_lists(tmp_path):
             list(read_traces(tmp_path / name))
 
 
-def test_absent(tmp_path):
+def test_absent_files(tmp_path):
     """What is not there is named, before the first trace is asked for."""
     for where, what in [
         ("x.jsonl", "no file"),
@@ -288,19 +288,19 @@ def test_absent(tmp_path):
 
 
 def test_unrecognised(tmp_path):
-    """What is no file of traces is refused in words, with what would mend it."""
+    """What is no file of traces is refused in words, with what would fix it."""
     (tmp_path / "a.bin").write_bytes(b"\x00\x01\x02" * 100)
     with pytest.raises(InputError, match="neither its name nor its beginning"):
         list(read_traces(tmp_path / "a.bin"))
     (tmp_path / "a.parquet").write_bytes(b"no Parquet")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         list(read_traces(tmp_path / "a.parquet"))
-    wanted = r"no column for `query`; there are: id, text; map one with --map query=COLUMN"
+    options = r"no column for `query`; there are: id, text; map one with --map query=COLUMN"
     (tmp_path / "a.csv").write_text("id,text\n1,x\n")
     pq.write_table(pa.table({"id": ["1"], "text": ["x"]}), tmp_path / "b.parquet")
     (tmp_path / "c.jsonl").write_bytes(b'{"id": "1", "text": "x"}\n' * 30)
     for name in ("a.csv", "b.parquet", "c.jsonl"):
-        with pytest.raises(InputError, match=wanted):
+        with pytest.raises(InputError, match=options):
             list(read_traces(tmp_path / name))
     with pytest.raises(InputError, match=r"no column for `query` \(question\)"):
         list(read_traces(tmp_path / "a.csv", map={"query": "question"}))
@@ -309,12 +309,12 @@ def test_unrecognised(tmp_path):
 def test_absent_columns(tmp_path):
     """A column that a map names and no record has is refused, with the columns there are; rare ones are found."""
     how = {"query": "q", "chunks": "dox"}
-    wanted = r'no column `dox` to read `chunks` from\. Did you mean "docs"\? There are: q, docs'
+    options = r'no column `dox` to read `chunks` from\. Did you mean "docs"\? There are: q, docs'
     (tmp_path / "t.jsonl").write_text('{"q": "a", "docs": ["x"]}\n' * 2)
     (tmp_path / "t.csv").write_text("q,docs\na,x\n")
     pq.write_table(pa.table({"q": ["a"], "docs": ["x"]}), tmp_path / "t.parquet")
     for name in ("t.jsonl", "t.csv", "t.parquet"):
-        with pytest.raises(InputError, match=wanted):
+        with pytest.raises(InputError, match=options):
             list(read_traces(tmp_path / name, map=how))
     with pytest.raises(InputError, match=r"`docs\.0\.page`"):
         list(read_traces(tmp_path / "t.jsonl", map={"query": "q", "answer": "docs.0.page"}))
@@ -329,8 +329,8 @@ def test_absent_columns(tmp_path):
 def test_truncated(tmp_path):
     """A truncated download gives its whole lines first, and then says that it breaks off."""
     lines = b"".join(b'{"id": "%d", "query": "q%d"}\n' % (n, n * n) for n in range(2000))
-    whole = gzip.compress(lines)
-    (tmp_path / "t.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    content = gzip.compress(lines)
+    (tmp_path / "t.jsonl.gz").write_bytes(content[: len(content) // 2])
     good, [fault] = faults(tmp_path / "t.jsonl.gz")
     assert good == [str(n) for n in range(len(good))]
     assert len(good) > 100
@@ -340,16 +340,16 @@ def test_truncated(tmp_path):
     packed = pa.compress(lines, codec="zstd", asbytes=True)
     (tmp_path / "t.jsonl.zst").write_bytes(packed[: len(packed) // 2])
     assert len(faults(tmp_path / "t.jsonl.zst")[1]) == 1
-    (tmp_path / "u.jsonl.gz").write_bytes(whole[:200] + b"\x00" * 50 + whole[250:])
+    (tmp_path / "u.jsonl.gz").write_bytes(content[:200] + b"\x00" * 50 + content[250:])
     assert faults(tmp_path / "u.jsonl.gz")[1]
 
 
 def test_table_faults(tmp_path):
     """Rows of a table that are no traces are named by their line, the others are read."""
     (tmp_path / "t.csv").write_bytes(b'id,query,turn\n1,"two\nlines",3\n2,q,x\n3,q\n4,\xff,1\n5,,1\n6,q,\n')
-    good, found = faults(tmp_path / "t.csv")
+    good, results = faults(tmp_path / "t.csv")
     assert good == ["1", "6"]
-    assert [fault.line for fault in found] == [4, 5, 6, 7]
+    assert [fault.line for fault in results] == [4, 5, 6, 7]
     rows = [
         {"id": "1", "query": "q", "chunks": [{"id": "a", "score": score}]} for score in (float("nan"), 1.0)
     ]
@@ -408,7 +408,7 @@ def test_any_value(field, value, loose):
     items=st.lists(st.text(max_size=8) | st.integers() | st.lists(st.text('"\\[]{},', max_size=6))),
     step=st.integers(1, 9),
 )
-def test_scan(items, step, tmp_path_factory):
+def test_json_scanner(items, step, tmp_path_factory):
     """Arrays are taken apart at their commas, one document after another, wherever the blocks of the reading end."""
     import io
 
@@ -418,8 +418,8 @@ def test_scan(items, step, tmp_path_factory):
 
     parts = [{"n": 0}, *items]
     text = json.dumps({"a": "results", "results": parts, "b": [1]}, indent=1) + json.dumps(items)
-    found = iterate_elements(io.BufferedReader(Slow(text.encode()), 1), 10**6)
-    assert [json.loads(text) for _, text, _ in found] == parts + items
+    results = iterate_elements(io.BufferedReader(Slow(text.encode()), 1), 10**6)
+    assert [json.loads(text) for _, text, _ in results] == parts + items
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def test_existing_output(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.json.gz", "t.csv.zst", "t.parquet"])
-def test_nothing_left(name, tmp_path):
+def test_nothing_is_left_after_a_failure(name, tmp_path):
     """When the traces fail on the way, neither the file nor a part of it is left."""
 
     def failing():

@@ -90,6 +90,6 @@ def test_the_fingerprint_covers_every_field_and_keeps_its_value():
 
     bare = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At noon."),), answer="At noon.")
     assert fingerprint(bare) == "1912a69ca2391b041761f9f01d413b39"
-    whole = msgspec.convert(STEP_RECORD, Trace)
+    full = msgspec.convert(STEP_RECORD, Trace)
     for name in ("history", "steps", "answerable"):
-        assert fingerprint(whole) != fingerprint(msgspec.structs.replace(whole, **{name: None}))
+        assert fingerprint(full) != fingerprint(msgspec.structs.replace(full, **{name: None}))

@@ -33,8 +33,8 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 content, encoding = self.headers["Content-Type"], self.headers.get("Content-Encoding")
                 collector.requests.append((content, encoding))
-                found = decode_request(body, content_type=content, encoding=encoding)
-                collector.window.add(found.spans, now=0)
+                decoded = decode_request(body, content_type=content, encoding=encoding)
+                collector.window.add(decoded.spans, now=0)
                 self.send_response(200)
                 self.send_header("Content-Type", content)
                 self.send_header("Content-Length", "0")
@@ -47,8 +47,8 @@ class Collector:
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def traces(self) -> list[Trace]:
-        found = [build_trace(joined.spans, joined.events) for joined in self.window.pop_finished(now=1)]
-        return [trace for trace in found if trace is not None]
+        collected = [build_trace(joined.spans, joined.events) for joined in self.window.pop_finished(now=1)]
+        return [trace for trace in collected if trace is not None]
 
 
 @contextlib.contextmanager
@@ -66,52 +66,56 @@ def collecting() -> Iterator[Collector]:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with collecting() as made:
-        yield made
+    with collecting() as server:
+        yield server
 
 
 def provider(url: str) -> Any:
-    """Spans that are packed and sent to the collector when the provider is flushed."""
+    """Return a tracer provider that sends its spans to the collector on flush."""
     from opentelemetry.exporter.otlp.proto.http import Compression
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    made = TracerProvider(resource=Resource({"service.name": "desk", "service.version": "3.1"}))
-    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url, compression=Compression.Gzip)))
-    return made
+    tracer_provider = TracerProvider(resource=Resource({"service.name": "service", "service.version": "3.1"}))
+    tracer_provider.add_span_processor(
+        BatchSpanProcessor(OTLPSpanExporter(url, compression=Compression.Gzip))
+    )
+    return tracer_provider
 
 
 @contextlib.contextmanager
 def instrumented(instrumentor: Any, url: str) -> Iterator[Any]:
-    made = provider(url)
-    instrumentor.instrument(tracer_provider=made)
+    tracer_provider = provider(url)
+    instrumentor.instrument(tracer_provider=tracer_provider)
     try:
-        yield made
+        yield tracer_provider
     finally:
         instrumentor.uninstrument()
-        made.shutdown()
+        tracer_provider.shutdown()
 
 
 def test_a_plain_sdk_with_gen_ai_attributes(collector):
     """Spans written by hand in the words of the gen_ai conventions arrive packed, in protobuf, as a whole trace."""
-    made = provider(collector.url)
-    tracer = made.get_tracer("desk")
-    said = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}]}]
+    tracer_provider = provider(collector.url)
+    tracer = tracer_provider.get_tracer("service")
+    question = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}]}]
     with tracer.start_as_current_span("POST /ask", attributes={"gen_ai.conversation.id": "visit-7"}):
         with tracer.start_as_current_span("retrieval handbook") as span:
             span.set_attribute("gen_ai.operation.name", "retrieval")
             span.set_attribute("gen_ai.retrieval.query.text", QUERY)
-            found = [{"id": f"p{place}", "score": 0.5, "content": text} for place, text in enumerate(TEXTS)]
-            span.set_attribute("gen_ai.retrieval.documents", json.dumps(found))
+            documents = [
+                {"id": f"p{place}", "score": 0.5, "content": text} for place, text in enumerate(TEXTS)
+            ]
+            span.set_attribute("gen_ai.retrieval.documents", json.dumps(documents))
         with tracer.start_as_current_span("chat small-1") as span:
             span.set_attribute("gen_ai.operation.name", "chat")
             span.set_attribute("gen_ai.response.model", "small-1")
-            span.set_attribute("gen_ai.output.messages", json.dumps(said))
+            span.set_attribute("gen_ai.output.messages", json.dumps(question))
             span.set_attribute("gen_ai.usage.input_tokens", 60)
             span.set_attribute("gen_ai.usage.output_tokens", 9)
-    made.shutdown()
+    tracer_provider.shutdown()
     [trace] = collector.traces()
     assert collector.requests == [("application/x-protobuf", "gzip")]
     assert (trace.query, trace.answer, trace.conversation, trace.model) == (
@@ -125,19 +129,19 @@ def test_a_plain_sdk_with_gen_ai_attributes(collector):
         ("p1", TEXTS[1], 0.5),
     ]
     assert (trace.tokens, trace.route) == (TokenCounts(prompt=60, completion=9), "POST /ask")
-    assert trace.metadata == {"service": "desk", "release": "3.1"}
+    assert trace.metadata == {"service": "service", "release": "3.1"}
     assert [step.name for step in trace.steps] == ["retrieval handbook", "chat small-1"]
     assert 0 < trace.latency.retrieval < trace.latency.total
 
 
 def test_an_exception_is_the_error_of_the_trace(collector):
     """An exception that the SDK records on the root is why the trace failed."""
-    made = provider(collector.url)
-    tracer = made.get_tracer("desk")
+    tracer_provider = provider(collector.url)
+    tracer = tracer_provider.get_tracer("service")
     attributes = {"openinference.span.kind": "CHAIN", "input.value": QUERY}
     with pytest.raises(KeyError), tracer.start_as_current_span("ask", attributes=attributes):
         raise KeyError("no index")
-    made.shutdown()
+    tracer_provider.shutdown()
     [trace] = collector.traces()
     assert (trace.query, trace.answer, trace.error) == (QUERY, None, "KeyError: 'no index'")
 
@@ -146,7 +150,7 @@ def test_an_exception_is_the_error_of_the_trace(collector):
 
 
 def langchain(fail: bool = False) -> Any:
-    """A chain of a retriever, a prompt and a model that all are made up."""
+    """Build a chain of a fake retriever, a prompt and a fake model."""
     from langchain_core.documents import Document
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage
@@ -164,14 +168,14 @@ def langchain(fail: bool = False) -> Any:
             )
             return [first, Document(page_content=TEXTS[1], metadata={"source": "fares.md"})]
 
-    def joined(found: list[Document]) -> str:
-        return "\n".join(document.page_content for document in found)
+    def joined(results: list[Document]) -> str:
+        return "\n".join(document.page_content for document in results)
 
     spent = {"input_tokens": 60, "output_tokens": 9, "total_tokens": 69}
-    said = iter([AIMessage(ANSWER, usage_metadata=spent) for _ in range(9)])
+    answer_text = iter([AIMessage(ANSWER, usage_metadata=spent) for _ in range(9)])
     prompt = ChatPromptTemplate.from_template("{context}\nQuestion: {question}")
     given = {"context": Shelf() | joined, "question": RunnablePassthrough()}
-    return given | prompt | GenericFakeChatModel(messages=said) | StrOutputParser()
+    return given | prompt | GenericFakeChatModel(messages=answer_text) | StrOutputParser()
 
 
 @pytest.fixture
@@ -180,12 +184,12 @@ def langchain_traced(collector):
     module = pytest.importorskip(
         "openinference.instrumentation.langchain", reason="its OpenInference instrumentor is not installed"
     )
-    with instrumented(module.LangChainInstrumentor(), collector.url) as made:
-        yield made
+    with instrumented(module.LangChainInstrumentor(), collector.url) as tracer_provider:
+        yield tracer_provider
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_langchain_arrives_whole(collector, langchain_traced):
+def test_langchain_spans_make_a_complete_trace(collector, langchain_traced):
     """Each question to an instrumented LangChain application is a trace with its passages, answer and tokens."""
     from openinference.instrumentation import using_attributes
 
@@ -194,16 +198,16 @@ def test_langchain_arrives_whole(collector, langchain_traced):
         for _ in range(3):
             assert chain.invoke(QUERY) == ANSWER
     langchain_traced.force_flush()
-    found = collector.traces()
-    assert len(found) == 3
-    for trace in found:
+    contents = collector.traces()
+    assert len(contents) == 3
+    for trace in contents:
         assert (trace.query, trace.answer, trace.route) == (QUERY, ANSWER, "RunnableSequence")
         assert [chunk.text for chunk in trace.chunks] == [*TEXTS]
         first, second = trace.chunks
         assert (first.id, first.document, first.start) == ("p0", "times.md", 12)
         assert (second.id[:2], second.document) == ("t-", "fares.md")
         assert (trace.tokens, trace.conversation) == (TokenCounts(prompt=60, completion=9), "visit-7")
-        assert trace.metadata == {"release": "v3", "user": "u1", "tags": ["ferry"], "service": "desk"}
+        assert trace.metadata == {"release": "v3", "user": "u1", "tags": ["ferry"], "service": "service"}
         names = [step.name for step in trace.steps]
         assert [names.count(name) for name in ("Shelf", "GenericFakeChatModel", "StrOutputParser")] == [
             1,
@@ -216,7 +220,7 @@ def test_langchain_arrives_whole(collector, langchain_traced):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_failure_in_langchain_is_told(collector, langchain_traced):
+def test_a_failure_in_langchain_is_the_error_of_the_trace(collector, langchain_traced):
     """A retriever that raises is the error of the trace, which has no chunks and no answer."""
     with pytest.raises(RuntimeError):
         langchain(fail=True).invoke(QUERY)
@@ -235,12 +239,12 @@ def llamaindex_traced(collector):
     module = pytest.importorskip(
         "openinference.instrumentation.llama_index", reason="its OpenInference instrumentor is not installed"
     )
-    with instrumented(module.LlamaIndexInstrumentor(), collector.url) as made:
-        yield made
+    with instrumented(module.LlamaIndexInstrumentor(), collector.url) as tracer_provider:
+        yield tracer_provider
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_llamaindex_arrives_whole(collector, llamaindex_traced):
+def test_llamaindex_spans_make_a_complete_trace(collector, llamaindex_traced):
     """A question to an instrumented LlamaIndex engine is a trace; what it records twice is there once."""
     from llama_index.core import VectorStoreIndex
     from llama_index.core.embeddings import MockEmbedding

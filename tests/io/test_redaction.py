@@ -32,7 +32,7 @@ SECRET = {
     "pem": "-----BEGIN " + "RSA PRIVATE KEY-----\n" + f"{W}{W}\n" * 4 + "-----END " + "RSA PRIVATE KEY-----",
 }
 
-HELD = [
+SENSITIVE_SAMPLES = [
     ("email", "ann.lee@example.org"), ("email", "a+b_c@mail.example.co.uk"), ("email", "INFO@EXAMPLE.COM"),
     ("email", "jörg@müller.example"), ("email", "o'neil@example.ie"), ("email", "x@163.com"),
     ("email", "first.last%40example.com"), ("email", "me@xn--bcher-kva.example"), ("email", "a-b@c-d.museum"),
@@ -92,24 +92,24 @@ ALIKE = [
 # --- what goes, what stays ---------------------------------------------------------------------------
 
 
-def test_what_is_of_a_kind_is_found_whole():
+def test_values_of_each_kind_are_detected_completely():
     """Of the values on the list every one is found in a sentence, by its kind, from its first sign to its last."""
     missed = []
     for kind, value, text in (
-        *((kind, value, f"Ask about {value}, they said") for kind, value in HELD),
-        *((kind, value, value) for kind, value in HELD),
+        *((kind, value, f"Ask about {value}, they said") for kind, value in SENSITIVE_SAMPLES),
+        *((kind, value, value) for kind, value in SENSITIVE_SAMPLES),
         *((kind, value, text.format(value)) for kind, text, value in CUED),
     ):
-        found = [(each.kind, text[each.start : each.end]) for each in detect_sensitive(text)]
-        missed += [] if found == [(kind, value)] else [(text, found)]
+        matches = [(match.kind, text[match.start : match.end]) for match in detect_sensitive(text)]
+        missed += [] if matches == [(kind, value)] else [(text, matches)]
     assert missed == []
-    assert len(HELD) + len(CUED) >= 60
+    assert len(SENSITIVE_SAMPLES) + len(CUED) >= 60
 
 
 @pytest.mark.parametrize(
     "between", [",", ", ", " ", "\n", ";", "|", "\t", " or ", "/ ", ":: ", '","', "<br>"]
 )
-def test_values_that_stand_beside_each_other_are_all_found(between: str):
+def test_adjacent_values_are_all_detected(between: str):
     """In tables, lists and lines of CSV the one does not hide the other."""
     values = ["+49 171 1234567", "+1-415-555-2671", "415-555-2671", "4111 1111 1111 1111", "5555555555554444"]
     values += [
@@ -119,13 +119,13 @@ def test_values_that_stand_beside_each_other_are_all_found(between: str):
         "bob@example.org",
         "(415) 555-2671",
     ]
-    for one, other in zip(values, values[1:] + values[:1], strict=True):
-        for pair in ((one, other), (one, one)):
+    for value, other in zip(values, values[1:] + values[:1], strict=True):
+        for pair in ((value, other), (value, value)):
             text = between.join(pair)
-            assert [text[each.start : each.end] for each in detect_sensitive(text)] == list(pair), text
+            assert [text[match.start : match.end] for match in detect_sensitive(text)] == list(pair), text
 
 
-def test_what_only_looks_alike_stays():
+def test_lookalikes_stay():
     """Dates, addresses of machines, orders, books, amounts and the like are left alone."""
     assert [
         (text, detect_sensitive(f"See {text}, please."))
@@ -138,13 +138,13 @@ def test_what_only_looks_alike_stays():
 
 def test_the_same_value_is_known_however_it_is_written():
     """Case, gaps and brackets do not make another value."""
-    for one, other in (
+    for spelling, other in (
         ("Ann@Example.org", "ann@example.org"),
         ("+1 (415) 555-2671", "415.555.2671"),
         ("0049 171 1234567", "+49 171 1234567"),
         ("4111 1111 1111 1111", "4111-1111-1111-1111"),
     ):
-        assert detect_sensitive(one)[0].value == detect_sensitive(other)[0].value
+        assert detect_sensitive(spelling)[0].value == detect_sensitive(other)[0].value
 
 
 def test_kinds_are_named():
@@ -222,43 +222,43 @@ TRACE = Trace(
 
 def test_every_text_of_a_trace_is_redacted_and_equal_stays_equal():
     """Placeholders are numbered as they are met; what was the same is the same, wherever in the trace it stands."""
-    made, counts = Redactor("all").redact_trace(TRACE)
-    assert made.query == "Who is [email 1], and may I call [phone 1]?"
-    assert [chunk.text for chunk in made.chunks] == [
+    redacted, counts = Redactor("all").redact_trace(TRACE)
+    assert redacted.query == "Who is [email 1], and may I call [phone 1]?"
+    assert [chunk.text for chunk in redacted.chunks] == [
         "Mail [email 2] or [email 1].",
         "The number is [phone 1].",
     ]
-    assert made.answer == "Write to [email 1] (not [email 2]) or call [phone 1]."
-    assert made.citations[0].quote in made.chunks[0].text
-    assert made.citations[0].claim in made.answer.replace("(", " ")
-    assert (made.reference, made.facts) == ("[email 2]", ("Bob has [email 2].",))
-    assert made.history[0].text == "I am [email 1]"
-    step = made.steps[0]
+    assert redacted.answer == "Write to [email 1] (not [email 2]) or call [phone 1]."
+    assert redacted.citations[0].quote in redacted.chunks[0].text
+    assert redacted.citations[0].claim in redacted.answer.replace("(", " ")
+    assert (redacted.reference, redacted.facts) == ("[email 2]", ("Bob has [email 2].",))
+    assert redacted.history[0].text == "I am [email 1]"
+    step = redacted.steps[0]
     assert (step.name, step.agent, step.input) == ("ask [email 1]", "[email 2]", "find [email 1]")
     assert (step.output, step.error) == ("[phone 1]", "[email 2] is away")
-    assert made.error == "no route to [email 1]"
-    assert made.metadata == {"[email 1]": 1, "card": "[card 1]", "id": "[email 1]"}
-    assert made.chunks[1].metadata == {"owner": {"mail": ["[email 2]"]}}
-    assert (made.time, made.chunks[0].start, made.chunks[0].end) == (TRACE.time, 3, 43)
+    assert redacted.error == "no route to [email 1]"
+    assert redacted.metadata == {"[email 1]": 1, "card": "[card 1]", "id": "[email 1]"}
+    assert redacted.chunks[1].metadata == {"owner": {"mail": ["[email 2]"]}}
+    assert (redacted.time, redacted.chunks[0].start, redacted.chunks[0].end) == (TRACE.time, 3, 43)
     assert counts["phone"] == 5
-    assert not re.search(r"@|4155552671|4111111111111111", repr(made))
+    assert not re.search(r"@|4155552671|4111111111111111", repr(redacted))
 
 
 def test_ids_stay_different_and_still_meet():
     """An id that is an address becomes a mask: the same everywhere it is meant, another for another address."""
     redactor = Redactor("all")
-    made = redactor.redact_trace(TRACE).trace
-    assert made.chunks[0].id == made.citations[0].chunk == next(iter(made.gold.chunks))
-    assert made.steps[0].chunks == (made.chunks[0].id, "c2")
-    assert made.steps[0].id == made.steps[1].parent == made.chunks[0].id
+    redacted = redactor.redact_trace(TRACE).trace
+    assert redacted.chunks[0].id == redacted.citations[0].chunk == next(iter(redacted.gold.chunks))
+    assert redacted.steps[0].chunks == (redacted.chunks[0].id, "c2")
+    assert redacted.steps[0].id == redacted.steps[1].parent == redacted.chunks[0].id
     ids = {
         redactor.redact_trace(Trace(id=name, query="q")).trace.id
         for name in ("a@b.org", "b@b.org", "a@b.org")
     }
     assert len(ids) == 2
-    assert made.conversation.startswith("whatsapp:[phone~")
+    assert redacted.conversation.startswith("whatsapp:[phone~")
     assert Redactor("all", "s").redact_trace(TRACE) == Redactor("all", "s").redact_trace(TRACE)
-    assert Redactor("all", "s").redact_trace(TRACE).trace.conversation != made.conversation
+    assert Redactor("all", "s").redact_trace(TRACE).trace.conversation != redacted.conversation
 
 
 def test_what_is_redacted_stays_as_it_is():
@@ -271,8 +271,8 @@ def test_what_is_redacted_stays_as_it_is():
 
 def test_only_the_kinds_that_were_asked_for_go():
     """What is of another kind stays; a trace without any is the same object."""
-    made, counts = Redactor("card").redact_trace(TRACE)
-    assert made.query == TRACE.query
+    trace, counts = Redactor("card").redact_trace(TRACE)
+    assert trace.query == TRACE.query
     assert counts == {"card": 1}
     plain = Trace(id="p", query="When does the office open?")
     assert Redactor("all").redact_trace(plain).trace is plain
@@ -283,8 +283,8 @@ def test_deep_metadata_is_redacted_to_its_end():
     deep: object = "deep@example.org"
     for _ in range(300):
         deep = [deep]
-    made = Redactor("all").redact_trace(Trace(id="d", query="q", metadata={"deep": deep})).trace
-    assert "@" not in repr(made)
+    trace = Redactor("all").redact_trace(Trace(id="d", query="q", metadata={"deep": deep})).trace
+    assert "@" not in repr(trace)
 
 
 def test_numbers_of_metadata_are_redacted_and_fields_stay_numbers():
@@ -301,11 +301,11 @@ def test_numbers_of_metadata_are_redacted_and_fields_stay_numbers():
             "part": 4111111111111111.5,
         },
     )
-    made = Redactor("all").redact_trace(given).trace
-    assert made.tokens == given.tokens
-    assert made.chunks[0].start == given.chunks[0].start
-    assert made.chunks[0].metadata == {"n": "[card 1]"}
-    assert made.metadata == {**given.metadata, "card": "[card 1]"}
+    trace = Redactor("all").redact_trace(given).trace
+    assert trace.tokens == given.tokens
+    assert trace.chunks[0].start == given.chunks[0].start
+    assert trace.chunks[0].metadata == {"n": "[card 1]"}
+    assert trace.metadata == {**given.metadata, "card": "[card 1]"}
 
 
 # --- spans -------------------------------------------------------------------------------------------
@@ -326,18 +326,18 @@ def test_spans_that_come_apart_agree_when_they_are_joined():
         resource={"service.name": "mail-of-bob@example.org"},
         events=(SpanEvent(name="said", attributes={"text": "bob@example.org"}),),
     )
-    held = {
+    contents = {
         "openinference.span.kind": "RETRIEVER",
         "retrieval.documents.0.document.content": "Bob: bob@example.org",
     }
-    found = OtelSpan(trace="a" * 32, id="2" * 16, parent="1" * 16, name="find", attributes=held)
-    parts = [redactor.mask_spans([chain]), redactor.mask_spans([found])]
+    masked = OtelSpan(trace="a" * 32, id="2" * 16, parent="1" * 16, name="find", attributes=contents)
+    parts = [redactor.mask_spans([chain]), redactor.mask_spans([masked])]
     assert not any("@" in repr(part) or "4111" in repr(part) for part in parts)
-    trace = build_trace([one for part in parts for one in part.spans])
-    made = redactor.redact_trace(trace).trace
-    assert made.query == "ring\n[email 1]"
-    assert [chunk.text for chunk in made.chunks] == ["Bob: [email 2]"]
-    assert made.answer == "It is [email 1], not [email 2]."
+    trace = build_trace([span_text for part in parts for span_text in part.spans])
+    redacted = redactor.redact_trace(trace).trace
+    assert redacted.query == "ring\n[email 1]"
+    assert [chunk.text for chunk in redacted.chunks] == ["Bob: [email 2]"]
+    assert redacted.answer == "It is [email 1], not [email 2]."
     assert parts[0].counts["email"] == 6
 
 

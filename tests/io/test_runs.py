@@ -22,10 +22,10 @@ METRIC = MetricInfo("error", "operation", "lower", 0.0, 1.0)
 
 
 def plan(**changes: object) -> RunPlan:
-    whole = RunPlan(
+    base = RunPlan(
         ragfault="0", judge="j/1", metrics=(METRIC,), fingerprint="f", traces=5, source=("t.jsonl",), batch=2
     )
-    return msgspec.structs.replace(whole, **changes)
+    return msgspec.structs.replace(base, **changes)
 
 
 def fill(partial: PartialRun) -> None:
@@ -73,7 +73,7 @@ def test_the_files_are_the_same_whatever_the_parts(tmp_path: Path):
         assert len({(run.path / f"{name}.parquet").read_bytes() for run in runs}) == 1
 
 
-def test_an_unfinished_run_is_taken_up_again(tmp_path: Path):
+def test_an_unfinished_run_resumes(tmp_path: Path):
     """Parts that are there stay; the plan's batch size holds; only the same plan may go on."""
     begun = PartialRun.begin(tmp_path / "run", plan())
     begun.write_part(0, [Trace(id="0", query="q")], [Verdicts(trace="0")], [])
@@ -93,7 +93,7 @@ def test_an_unfinished_run_is_taken_up_again(tmp_path: Path):
     )
 
 
-def test_a_run_of_which_nothing_is_done_gives_way(tmp_path: Path):
+def test_a_run_without_finished_parts_is_replaced(tmp_path: Path):
     """What was begun by mistake, and stopped before its first part, is in nobody's way."""
     PartialRun.begin(tmp_path / "run", plan())
     begun = PartialRun.begin(tmp_path / "run", plan(judge="k/2"))
@@ -115,14 +115,14 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path):
     assert (tmp_path / "folder" / "thesis.txt").exists()
 
 
-def test_an_unwritable_place_says_so(tmp_path: Path):
+def test_an_unwritable_place_is_named(tmp_path: Path):
     """A parent that is a file cannot hold a run, and the message names the place."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="cannot write to"):
         PartialRun.begin(tmp_path / "file" / "run", plan())
 
 
-def test_what_is_no_run_says_what_there_is(tmp_path: Path):
+def test_a_missing_or_damaged_run_is_described(tmp_path: Path):
     """Missing, empty, damaged, half-copied and future runs each say what is wrong and what to do."""
     finished(tmp_path / "good")
     with pytest.raises(RunError, match=r"no run at .*nope\. There is: good\. Make one with"):
@@ -134,11 +134,11 @@ def test_what_is_no_run_says_what_there_is(tmp_path: Path):
     with pytest.raises(RunError, match="is a file, not a run"):
         Run.open(tmp_path / "traces.jsonl")
     manifest = tmp_path / "good" / "manifest.json"
-    whole = manifest.read_text()
-    manifest.write_text(whole.replace('"format": 2', '"format": 99'))
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"format": 2', '"format": 99'))
     with pytest.raises(RunError, match="Upgrade ragfault"):
         Run.open(tmp_path / "good")
-    manifest.write_text(whole.replace('"format": 2', '"format": 1'))
+    manifest.write_text(text.replace('"format": 2', '"format": 1'))
     with pytest.raises(
         RunError, match=r"Make it anew with: ragfault evaluate t\.jsonl -o .*good -m error --force"
     ):
@@ -146,7 +146,7 @@ def test_what_is_no_run_says_what_there_is(tmp_path: Path):
     manifest.write_text("{")
     with pytest.raises(RunError, match="is not the manifest of a run"):
         Run.open(tmp_path / "good")
-    manifest.write_text(whole)
+    manifest.write_text(text)
     (tmp_path / "good" / "scores.parquet").unlink()
     with pytest.raises(RunError, match=r"scores\.parquet is missing"):
         Run.open(tmp_path / "good")
@@ -166,7 +166,7 @@ def test_the_manifest_holds_the_checksum_of_each_file(tmp_path: Path):
         run.verify_checksums()
 
 
-def test_a_damaged_run_says_so(tmp_path: Path):
+def test_a_damaged_table_is_named(tmp_path: Path):
     """A table cut short is named, not a traceback."""
     run = finished(tmp_path / "run")
     for name, read in (("scores", run.to_arrow), ("traces", lambda: list(run.traces()))):

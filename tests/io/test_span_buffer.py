@@ -23,7 +23,7 @@ def spans_of(count: int):
 
 
 def traces_of(joined):
-    return {one.trace: build_trace(one.spans, one.events) for one in joined}
+    return {collected.trace: build_trace(collected.spans, collected.events) for collected in joined}
 
 
 # --- the window ------------------------------------------------------------------------------------
@@ -43,8 +43,8 @@ def test_any_order_and_any_batching_give_the_same_traces(data):
         window.add(shuffled[begin:end], now)
         assert window.pop_finished(now) == []
         now += 1
-    found = window.pop_finished(now + 100)
-    assert traces_of(found) == {group[0].trace: build_trace(group) for group in groups}
+    released = window.pop_finished(now + 100)
+    assert traces_of(released) == {group[0].trace: build_trace(group) for group in groups}
     assert (window.counts.accepted, window.counts.duplicates, window.counts.settled) == (
         len(sent),
         len(doubled),
@@ -55,7 +55,7 @@ def test_any_order_and_any_batching_give_the_same_traces(data):
 
 @QUICK
 @given(st.permutations([0, 1, 2]), st.lists(st.integers(0, 2), max_size=4))
-def test_of_two_records_of_a_span_the_fuller_is_kept(order, more):
+def test_of_two_records_of_a_span_the_fuller_stays(order, more):
     """A span that is sent before it ended and again after counts as it was in the end, in whatever order they come."""
     [group] = spans_of(1)
     early = msgspec.structs.replace(group[0], end=0, attributes={})
@@ -74,7 +74,7 @@ def test_a_trace_waits_for_its_root_and_then_for_the_rest():
     window.add(group[1:], now=0)
     assert window.pop_finished(now=49) == []
     window.add(group[:1], now=49.5)
-    assert [one.reason for one in window.pop_finished(now=50)] == ["expired"]
+    assert [span.reason for span in window.pop_finished(now=50)] == ["expired"]
     window = SpanBuffer(settle_time=5, max_wait=50)
     window.add(group[:1], now=0)
     window.add(group[1:2], now=4)
@@ -105,8 +105,8 @@ def test_memory_is_bounded_and_what_is_pushed_out_is_counted():
         window.add(group, now=number / 100)
         out += window.pop_finished(now=number / 100)
         assert window.size <= 40_000
-    assert [one.trace for one in out] == [group[0].trace for group in groups[1 : len(out) + 1]]
-    assert {one.reason for one in out} == {"crowded"}
+    assert [span.trace for span in out] == [group[0].trace for group in groups[1 : len(out) + 1]]
+    assert {span.reason for span in out} == {"crowded"}
     assert window.counts.crowded == len(out) > 5
     left = list(window.flush())
     assert left[0].trace == groups[0][0].trace
@@ -114,7 +114,7 @@ def test_memory_is_bounded_and_what_is_pushed_out_is_counted():
 
 
 @pytest.mark.parametrize(
-    "held",
+    "attributes",
     [
         {"name": "x" * 10_000},
         {"message": "x" * 10_000},
@@ -124,10 +124,10 @@ def test_memory_is_bounded_and_what_is_pushed_out_is_counted():
         {"events": (SpanEvent(name="x" * 10_000),)},
     ],
 )
-def test_no_text_of_a_span_is_without_weight(held):
+def test_no_text_of_a_span_is_without_weight(attributes):
     """Wherever a long text stands, it counts towards the room."""
     window = SpanBuffer()
-    window.add([OtelSpan(trace=ids(1, 32), id=ids(1, 16), **held)], now=0)
+    window.add([OtelSpan(trace=ids(1, 32), id=ids(1, 16), **attributes)], now=0)
     assert window.size > 10_000
 
 
@@ -140,7 +140,7 @@ def test_one_trace_cannot_take_all():
     assert (len(joined.spans), joined.has_root, window.counts.over_limit) == (11, True, 39)
 
 
-def test_names_of_what_went_out_are_kept_for_a_while():
+def test_ids_of_released_traces_are_remembered_for_a_while():
     """The last traces that went out are known as late, and no more than those."""
     window = SpanBuffer(settle_time=0, max_released=2)
     for group in spans_of(3):
@@ -172,7 +172,7 @@ def test_records_of_a_log_join_the_trace_that_they_name():
     ]
 
 
-def test_what_is_due_is_not_kept_twice():
+def test_deadlines_do_not_grow_with_released_traces():
     """The list of deadlines does not grow with the traces that went out."""
     window = SpanBuffer(settle_time=0, max_wait=1e9)
     for group in spans_of(3000):
@@ -185,7 +185,7 @@ def test_what_is_due_is_not_kept_twice():
 
 
 def lines(path, groups, size=2):
-    """A file as the collector writes it: each line a request of a few spans."""
+    """Write a file as the collector does: each line is a request of a few spans."""
     sent = list(chain(*groups))
     bodies = [json_body(sent[place : place + size]) for place in range(0, len(sent), size)]
     path.write_bytes(b"\n".join(bodies) + b"\n")
@@ -194,13 +194,13 @@ def lines(path, groups, size=2):
 
 def test_a_file_of_the_collector_is_read_as_traces(tmp_path):
     """Lines of OTLP JSON are recognised, and spans of a trace on several lines are joined."""
-    told = []
+    notices = []
     path = lines(tmp_path / "spans.jsonl", spans_of(5))
     places = {}
-    found = list(read_traces(path, notice=told.append, locations=places))
-    assert found == [build_trace(group) for group in spans_of(5)]
-    assert told == ["read as OpenTelemetry spans"]
-    assert places[found[1].id] == (str(path), 2)
+    results = list(read_traces(path, notice=notices.append, locations=places))
+    assert results == [build_trace(group) for group in spans_of(5)]
+    assert notices == ["read as OpenTelemetry spans"]
+    assert places[results[1].id] == (str(path), 2)
 
 
 def test_spans_of_a_trace_may_stand_in_several_files(tmp_path):
@@ -222,13 +222,13 @@ def test_a_document_of_otlp_is_read(tmp_path):
 
 
 def nested(attributes):
-    made = {}
+    trace = {}
     for name, value in attributes.items():
-        place, steps = made, name.split(".")
+        place, steps = trace, name.split(".")
         for step in steps[:-1]:
             place = place.setdefault(step, {})
         place[steps[-1]] = value
-    return listed(made)
+    return listed(trace)
 
 
 def listed(value):
@@ -245,26 +245,26 @@ def iso(nanoseconds):
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat()
 
 
-def exported(one, flat):
-    """A span as Phoenix has it in JSON, or as the console exporter of the SDK writes it."""
+def exported(source, flat):
+    """Return a span as Phoenix has it in JSON, or as the console exporter of the SDK writes it."""
     record = {
-        "name": one.name,
+        "name": source.name,
         "context": {
-            "trace_id": ("0x" if flat else "") + one.trace,
-            "span_id": ("0x" if flat else "") + one.id,
+            "trace_id": ("0x" if flat else "") + source.trace,
+            "span_id": ("0x" if flat else "") + source.id,
         },
-        "parent_id": one.parent,
-        "start_time": iso(one.start),
-        "end_time": iso(one.end),
-        "attributes": one.attributes if flat else nested(one.attributes),
+        "parent_id": source.parent,
+        "start_time": iso(source.start),
+        "end_time": iso(source.end),
+        "attributes": source.attributes if flat else nested(source.attributes),
         "events": [],
     }
     if flat:
-        return record | {"status": {"status_code": "UNSET"}, "resource": {"attributes": one.resource}}
+        return record | {"status": {"status_code": "UNSET"}, "resource": {"attributes": source.resource}}
     return record | {
         "status_code": "OK",
         "status_message": "",
-        "span_kind": one.attributes["openinference.span.kind"],
+        "span_kind": source.attributes["openinference.span.kind"],
     }
 
 
@@ -273,35 +273,37 @@ def test_spans_one_by_one_are_read(flat, tmp_path):
     """Exports with a span on each line, with attributes flat or nested, make the same traces."""
     path = tmp_path / "spans.jsonl"
     groups = spans_of(2)
-    path.write_text("\n".join(json.dumps(exported(one, flat)) for one in chain(*groups)))
-    for found, group in zip(read_traces(path), groups, strict=True):
+    path.write_text("\n".join(json.dumps(exported(span, flat)) for span in chain(*groups)))
+    for results, group in zip(read_traces(path), groups, strict=True):
         expected = build_trace(group)
-        known = msgspec.structs.replace(found, metadata=expected.metadata)
+        known = msgspec.structs.replace(results, metadata=expected.metadata)
         assert known == expected
-        assert found.metadata.items() >= {"release": "v3", "user": "u1"}.items()
+        assert results.metadata.items() >= {"release": "v3", "user": "u1"}.items()
 
 
 def test_a_table_of_spans_is_read(tmp_path):
     """Parquet with a column for each attribute, as Phoenix saves a frame of spans, makes the same traces."""
     rows = []
-    for one in spans_of(1)[0]:
+    for recorded in spans_of(1)[0]:
         attributes = {
-            f"attributes.{name}": part for name, part in one.attributes.items() if "retrieval" not in name
+            f"attributes.{name}": part
+            for name, part in recorded.attributes.items()
+            if "retrieval" not in name
         }
-        if one.name == "search":
+        if recorded.name == "search":
             attributes["attributes.retrieval.documents"] = [
                 {"document.id": f"p{place}", "document.content": text, "document.score": 0.9 - place / 10}
                 for place, text in enumerate(TEXTS)
             ]
         rows.append(
             {
-                "name": one.name,
-                "span_kind": one.attributes["openinference.span.kind"],
-                "context.trace_id": one.trace,
-                "context.span_id": one.id,
-                "parent_id": one.parent,
-                "start_time": one.start,
-                "end_time": one.end,
+                "name": recorded.name,
+                "span_kind": recorded.attributes["openinference.span.kind"],
+                "context.trace_id": recorded.trace,
+                "context.span_id": recorded.id,
+                "parent_id": recorded.parent,
+                "start_time": recorded.start,
+                "end_time": recorded.end,
                 "status_code": "OK",
                 **attributes,
             }
@@ -313,12 +315,12 @@ def test_a_table_of_spans_is_read(tmp_path):
         table = table.set_column(place, name, table[name].cast(pa.timestamp("ns", "UTC")))
     path = tmp_path / "spans.parquet"
     pq.write_table(table, path)
-    [found] = read_traces(path)
+    [results] = read_traces(path)
     expected = build_trace(spans_of(1)[0])
-    assert msgspec.structs.replace(found, metadata=expected.metadata) == expected
+    assert msgspec.structs.replace(results, metadata=expected.metadata) == expected
 
 
-def test_faults_are_told_with_their_lines(tmp_path):
+def test_faults_are_reported_with_their_lines(tmp_path):
     """Lines that are no spans, spans without ids, and traces without a query are faults of their lines."""
     path = lines(tmp_path / "spans.jsonl", spans_of(1), size=3)
     bad = request([span(0, 0, 1, "chat", trace=7, held={"gen_ai.operation.name": "chat"})])
@@ -328,17 +330,17 @@ def test_faults_are_told_with_their_lines(tmp_path):
         + b"\n".join([b"{no", json.dumps(bad).encode(), json.dumps(worse).encode(), b'{"a": 1}'])
     )
     faults = []
-    [found] = read_traces(path, on_bad=faults.append)
-    assert found.answer == ANSWER
-    said = {fault.line: fault.problem for fault in faults}
-    assert sorted(said) == [2, 3, 4, 5]
-    assert said[2].startswith("malformed JSON")
+    [results] = read_traces(path, on_bad=faults.append)
+    assert results.answer == ANSWER
+    message = {fault.line: fault.problem for fault in faults}
+    assert sorted(message) == [2, 3, 4, 5]
+    assert message[2].startswith("malformed JSON")
     assert (
-        said[3]
+        message[3]
         == f"no span of the trace {ids(7, 32)} holds a query: is the recording of inputs switched off?"
     )
-    assert said[4] == "1 rejected: no span id (1)"
-    assert said[5] == "a span with no trace id"
+    assert message[4] == "1 rejected: no span id (1)"
+    assert message[5] == "a span with no trace id"
     with pytest.raises(BadTraces, match="4 of 5 traces cannot be read"):
         list(read_traces(path))
 

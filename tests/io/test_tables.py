@@ -23,7 +23,7 @@ ROWS = [
     },
     {"question": "Who pays?", "contexts": ["Dogs pay."], "answer": "Dogs.", "shop": None},
 ]
-WHOLE = [
+TRACES = [
     Trace(
         id="1",
         query="When?",
@@ -77,15 +77,15 @@ def make(request: pytest.FixtureRequest) -> Callable[[list[dict[str, Any]]], Any
 
 def test_a_frame_is_read_as_a_file_of_its_rows(make):
     """The shape is recognised by the columns, and what no field takes is metadata."""
-    told: list[str] = []
-    first, second = read_traces(make(ROWS), notice=told.append)
+    notices: list[str] = []
+    first, second = read_traces(make(ROWS), notice=notices.append)
     assert (first.query, first.answer, [chunk.text for chunk in first.chunks]) == (
         "When does it open?",
         "At ten.",
         ["It opens at ten.", "Dogs pay."],
     )
     assert (first.metadata, second.metadata) == ({"shop": 3}, {})
-    assert told[0].startswith("read as Ragas")
+    assert notices[0].startswith("read as Ragas")
 
 
 def test_a_map_names_columns_of_a_frame(make):
@@ -97,7 +97,7 @@ def test_a_map_names_columns_of_a_frame(make):
         list(read_traces(make(rows), map={"query": "q", "chunks": "dox"}))
 
 
-def test_a_bad_row_is_told_with_its_number(make):
+def test_a_bad_row_is_reported_with_its_number(make):
     """And the good ones are read."""
     rows = [*ROWS, {"question": None, "contexts": [], "answer": "?", "shop": 1}]
     with pytest.raises(BadTraces, match="in memory:3: field `query` is missing"):
@@ -119,25 +119,25 @@ def test_a_frame_is_evaluated(make, tmp_path: Path):
 def test_traces_go_into_a_frame_and_come_back(back: str):
     """Through Arrow, and nothing of them is lost."""
     package = pytest.importorskip(back, reason=f"{back} is not installed")
-    table = traces_to_table(WHOLE)
-    made = {
+    table = traces_to_table(TRACES)
+    converted = {
         "pandas": table.to_pandas,
         "polars": lambda: package.from_arrow(table),
         "datasets": lambda: package.Dataset(table),
     }[back]()
-    assert list(read_traces(made)) == WHOLE, version(back)
+    assert list(read_traces(converted)) == TRACES, version(back)
 
 
 def test_a_run_becomes_a_frame(tmp_path: Path):
     """Each of its tables, in pandas, polars and Hugging Face's datasets."""
     for name in ("pandas", "polars", "datasets"):
         pytest.importorskip(name, reason=f"{name} is not installed")
-    run = evaluate(WHOLE, tmp_path / "run", judge="lexical", metrics=["latency", "error"])
+    run = evaluate(TRACES, tmp_path / "run", judge="lexical", metrics=["latency", "error"])
     for table in (run.to_pandas(), run.to_polars().to_pandas(), run.to_dataset().to_pandas()):
         assert len(table) == 6
         assert list(table["metric"][:2]) == ["latency", "error"]
-    assert list(read_traces(run.to_polars("traces"))) == WHOLE
-    assert list(read_traces(run.to_dataset("traces").select([1]))) == WHOLE[1:2]
+    assert list(read_traces(run.to_polars("traces"))) == TRACES
+    assert list(read_traces(run.to_dataset("traces").select([1]))) == TRACES[1:2]
 
 
 def test_what_is_no_single_table_is_refused():
@@ -178,9 +178,9 @@ def test_spans_in_a_frame_are_joined():
             "attributes.retrieval.documents": [{"document.id": "p", "document.content": "It opens at ten."}],
         },
     ]
-    frame = pandas.DataFrame(rows, index=pandas.Index(["1" * 16, "2" * 16], name="context.span_id"))
-    told: list[str] = []
-    [trace] = read_traces(frame, notice=told.append)
-    assert told == ["read as OpenTelemetry spans"]
+    table = pandas.DataFrame(rows, index=pandas.Index(["1" * 16, "2" * 16], name="context.span_id"))
+    notices: list[str] = []
+    [trace] = read_traces(table, notice=notices.append)
+    assert notices == ["read as OpenTelemetry spans"]
     assert (trace.query, trace.answer, trace.latency.total) == ("When?", "At ten.", 2000.0)
     assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("p", "It opens at ten.")]

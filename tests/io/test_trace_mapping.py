@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanBuffer, SpanEvent, build_trace, decode_request
+from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanEvent, build_trace, decode_request
 from ragfault.records import TokenCounts
 from spanning import (
     ANSWER,
@@ -58,9 +58,9 @@ values = st.recursive(
     max_leaves=6,
 )
 names = texts.filter(lambda name: not name.endswith(".vector"))
-held = st.dictionaries(names, values, max_size=4)
+attribute_sets = st.dictionaries(names, values, max_size=4)
 moments = st.integers(0, 2**63 - 1)
-events = st.builds(SpanEvent, name=texts, time=moments, attributes=held)
+events = st.builds(SpanEvent, name=texts, time=moments, attributes=attribute_sets)
 operations = st.builds(
     OtelSpan,
     trace=st.integers(0, 2**60).map(lambda number: ids(number, 32)),
@@ -72,9 +72,9 @@ operations = st.builds(
     end=moments,
     status=st.sampled_from(["unset", "ok", "error"]),
     message=texts,
-    attributes=held,
+    attributes=attribute_sets,
     events=st.lists(events, max_size=2).map(tuple),
-    resource=held,
+    resource=attribute_sets,
 )
 
 
@@ -83,45 +83,52 @@ operations = st.builds(
 
 @forms
 @QUICK
-@given(made=st.lists(operations, max_size=3), packed=st.booleans())
-def test_what_is_sent_is_what_is_held(form, made, packed):
+@given(request_spans=st.lists(operations, max_size=3), packed=st.booleans())
+@pytest.mark.long
+def test_decoded_spans_equal_sent_spans(form, request_spans, packed):
     """Every field of a span comes through protobuf and JSON, packed or not, as it was."""
-    body, content = form(made)
+    body, content = form(request_spans)
     sent = gzip.compress(body) if packed else body
-    found = decode_request(sent, content_type=content, encoding="gzip" if packed else None)
-    assert sorted(found.spans, key=repr) == sorted(made, key=repr)
-    assert (found.rejected, found.cut_count, found.message) == ({}, 0, "")
+    decoded = decode_request(sent, content_type=content, encoding="gzip" if packed else None)
+    assert sorted(decoded.spans, key=repr) == sorted(request_spans, key=repr)
+    assert (decoded.rejected, decoded.cut_count, decoded.message) == ({}, 0, "")
 
 
 def test_names_of_enums_and_base64_ids_are_taken():
     """In JSON an enum may be its name, an id base64 or of capitals, and a 64-bit number a number or a text."""
-    one = message(span(1, 5, 9, "search", held={}))
-    one |= {"kind": "SPAN_KIND_CLIENT", "status": {"code": "STATUS_CODE_ERROR"}, "traceId": "A" * 32}
-    one |= {
+    record = message(span(1, 5, 9, "search", held={}))
+    record |= {"kind": "SPAN_KIND_CLIENT", "status": {"code": "STATUS_CODE_ERROR"}, "traceId": "A" * 32}
+    record |= {
         "spanId": "AAAAAAAAAAE=",
         "startTimeUnixNano": 5,
         "attributes": [{"key": "n", "value": {"intValue": 3}}],
     }
-    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode()
-    [found] = decode_request(body, content_type=JSON).spans
-    assert (found.kind, found.status, found.start, found.attributes) == ("client", "error", 5, {"n": 3})
-    assert (found.trace, found.id) == ("a" * 32, "0000000000000001")
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [record]}]}]}).encode()
+    [results] = decode_request(body, content_type=JSON).spans
+    assert (results.kind, results.status, results.start, results.attributes) == (
+        "client",
+        "error",
+        5,
+        {"n": 3},
+    )
+    assert (results.trace, results.id) == ("a" * 32, "0000000000000001")
 
 
 @pytest.mark.parametrize("given", [2**63, -(2**70), str(2**64 - 1), str(10**40), "1_0", "x"])
 def test_numbers_beyond_64_bits_are_texts(given):
-    """A whole number that protobuf could not hold is kept as its text, and a window with it can be kept."""
-    one = message(span(0, 5, 9, "ask", held={}))
-    one |= {"attributes": [{"key": "n", "value": {"intValue": given}}], "endTimeUnixNano": given}
-    found = decode_request(
-        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}).encode(), content_type=JSON
+    """A whole number that protobuf could not hold is read as its text, and the span can be encoded."""
+    record = message(span(0, 5, 9, "ask", held={}))
+    record |= {"attributes": [{"key": "n", "value": {"intValue": given}}], "endTimeUnixNano": given}
+    results = decode_request(
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [record]}]}]}).encode(), content_type=JSON
     )
-    for kept in found.spans:
-        assert kept.attributes["n"] in (str(given), 10)
-        assert kept.end in (0, 10)
-    window = SpanBuffer()
-    window.add(found.spans, now=0)
-    assert len(SpanBuffer.load(window.dump())) == len(found.spans)
+    for decoded in results.spans:
+        assert decoded.attributes["n"] in (str(given), 10)
+        assert decoded.end in (0, 10)
+    assert (
+        msgspec.msgpack.decode(msgspec.msgpack.encode(results.spans), type=tuple[OtelSpan, ...])
+        == results.spans
+    )
 
 
 @forms
@@ -131,23 +138,23 @@ def test_spans_without_ids_are_counted_and_the_rest_is_taken(form):
     bad = msgspec.structs.replace(good, trace="0" * 32)
     worse = msgspec.structs.replace(good, id="0" * 16)
     body, content = form([good, bad, worse, good])
-    found = decode_request(body, content_type=content)
-    assert found.spans == (good, good)
-    assert (found.rejected, found.rejected_count) == ({"no trace id": 1, "no span id": 1}, 2)
-    assert found.message == "2 rejected: no trace id (1), no span id (1)"
+    results = decode_request(body, content_type=content)
+    assert results.spans == (good, good)
+    assert (results.rejected, results.rejected_count) == ({"no trace id": 1, "no span id": 1}, 2)
+    assert results.message == "2 rejected: no trace id (1), no span id (1)"
 
 
 def test_a_malformed_span_is_one_span_lost():
     """A span of wrong types is rejected with the place of the fault, and the others are taken."""
     sent = request([span(0, 0, 1, "a", held={}), span(1, 0, 1, "b", held={})])
     sent["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["name"] = ["no", "name"]
-    found = decode_request(json.dumps(sent).encode(), content_type=JSON)
-    assert [one.name for one in found.spans] == ["b"]
-    assert found.rejected == {"malformed: Expected `str`, got `array` - at `$.name`": 1}
+    results = decode_request(json.dumps(sent).encode(), content_type=JSON)
+    assert [decoded.name for decoded in results.spans] == ["b"]
+    assert results.rejected == {"malformed: Expected `str`, got `array` - at `$.name`": 1}
 
 
 @forms
-def test_a_packed_bomb_is_refused(form):
+def test_a_compression_bomb_is_refused(form):
     """No more is unpacked than a request may hold, however small it was on its way."""
     _, content = form([])
     bomb = gzip.compress(bytes(40 * 2**20))
@@ -169,7 +176,7 @@ def test_a_packed_bomb_is_refused(form):
         (b"\x1f\x8b", None),
     ],
 )
-def test_broken_packing_is_said(body, encoding):
+def test_broken_compression_is_reported(body, encoding):
     """A body that is not what its encoding says is an error of the request."""
     with pytest.raises(InputError, match=r"encoding|breaks off"):
         decode_request(body, content_type=JSON, encoding=encoding)
@@ -182,18 +189,18 @@ def test_what_is_too_much_is_cut_and_counted(form):
     for _ in range(10):
         deep = [deep]
     attributes = {"text": "x" * 50, "many": list(range(20)), "deep": deep}
-    one = span(0, 0, 1, "a", held=attributes, events=tuple(SpanEvent(name="e") for _ in range(9)))
-    body, content = form([one])
+    record = span(0, 0, 1, "a", held=attributes, events=tuple(SpanEvent(name="e") for _ in range(9)))
+    body, content = form([record])
     limits = DEFAULT_LIMITS._replace(text=10, items=5, events=3, depth=4)
-    found = decode_request(body, content_type=content, limits=limits)
-    [kept] = found.spans
-    assert (kept.attributes["text"], kept.attributes["many"], len(kept.events)) == (
+    results = decode_request(body, content_type=content, limits=limits)
+    [cut] = results.spans
+    assert (cut.attributes["text"], cut.attributes["many"], len(cut.events)) == (
         "x" * 10,
         [0, 1, 2, 3, 4],
         3,
     )
-    assert kept.attributes["deep"] == [[[[None]]]]
-    assert (found.cut_count, found.message) == (4, "4 values cut for their size")
+    assert cut.attributes["deep"] == [[[[None]]]]
+    assert (results.cut_count, results.message) == (4, "4 values cut for their size")
     assert (
         len(
             decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(attributes=2))
@@ -208,10 +215,10 @@ def test_what_is_too_much_is_cut_and_counted(form):
 def test_spans_beyond_the_count_or_too_long_are_rejected(form):
     """Spans beyond the number of one request, and those that are too long by themselves, are counted out."""
     body, content = form([span(place, 0, 1, "a", held={"x": "y" * 999 * (place == 3)}) for place in range(4)])
-    found = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(spans=2))
-    assert (len(found.spans), found.rejected) == (2, {"more than 2 in one request": 2})
-    found = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=900))
-    assert (len(found.spans), found.rejected) == (3, {"longer than 900 bytes": 1})
+    results = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(spans=2))
+    assert (len(results.spans), results.rejected) == (2, {"more than 2 in one request": 2})
+    results = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=900))
+    assert (len(results.spans), results.rejected) == (3, {"longer than 900 bytes": 1})
 
 
 def test_json_that_opens_too_much_is_refused():
@@ -223,17 +230,17 @@ def test_json_that_opens_too_much_is_refused():
     with pytest.raises(InputError, match=r"no OTLP message|nested"):
         decode_request(b'{"resourceSpans":' + b"[" * 100_000, content_type=JSON)
     value = b'{"arrayValue":{"values":[' * 5_000 + b"]}}" * 5_000
-    one = b'{"traceId":"%s","spanId":"%s","attributes":[{"key":"a","value":%s}]}' % (
+    span = b'{"traceId":"%s","spanId":"%s","attributes":[{"key":"a","value":%s}]}' % (
         b"a" * 32,
         b"b" * 16,
         value,
     )
     with pytest.raises(InputError, match="nested too deeply"):
-        decode_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}' % one, content_type=JSON)
+        decode_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}' % span, content_type=JSON)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"\x0a\x00" * 3_000_000, "more than 2,000,000 objects"),
         (b"\x0a\x80\x80\x80\x02" + b"\x12\x00" * 2**21, "more than 2,000,000 objects"),
@@ -243,19 +250,20 @@ def test_json_that_opens_too_much_is_refused():
     ids=["resources", "scopes", "members", "length"],
 )
 @needs_proto
-def test_protobuf_that_opens_too_much_is_refused(body, said):
+@pytest.mark.long
+def test_protobuf_that_opens_too_much_is_refused(body, message):
     """Parts without number in few bytes are an error of the request, before they take memory."""
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         decode_request(body)
 
 
 @needs_proto
 def test_a_resource_that_is_too_long_is_cut():
     """A resource longer than a span may be is left out and counted, and its spans are taken."""
-    one = span(0, 0, 1, "a", held={}, resource={"service.name": "x" * 999})
-    for body, content in (json_named([one]), proto_named([one])):
-        found = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=800))
-        assert ([kept.resource for kept in found.spans], found.cut_count) == ([{}], 1)
+    record = span(0, 0, 1, "a", held={}, resource={"service.name": "x" * 999})
+    for body, content in (json_named([record]), proto_named([record])):
+        results = decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(span=800))
+        assert ([decoded.resource for decoded in results.spans], results.cut_count) == ([{}], 1)
 
 
 @needs_proto
@@ -300,9 +308,9 @@ def test_embedding_vectors_are_dropped(form):
         name="db.query.result", attributes={"db.query.result.vector": [0.5], "db.query.result.id": "x"}
     )
     body, content = form([span(0, 0, 1, "a", held=attributes, events=(hit,))])
-    [one] = decode_request(body, content_type=content).spans
-    assert one.attributes == {"embedding.embeddings.0.embedding.text": "a"}
-    assert one.events[0].attributes == {"db.query.result.id": "x"}
+    [decoded] = decode_request(body, content_type=content).spans
+    assert decoded.attributes == {"embedding.embeddings.0.embedding.text": "a"}
+    assert decoded.events[0].attributes == {"db.query.result.id": "x"}
 
 
 def test_records_of_a_log_are_events():
@@ -316,16 +324,16 @@ def test_records_of_a_log_are_events():
         "body": {"stringValue": "so-so"},
     }
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record, 3]}]}]}).encode()
-    found = decode_request(body, "logs", content_type=JSON)
-    [event] = found.events
+    results = decode_request(body, "logs", content_type=JSON)
+    [event] = results.events
     assert (event.trace, event.span, event.name, event.time) == (
         ids(0, 32),
         ids(2, 16),
         record["eventName"],
         5,
     )
-    assert (found.rejected_count, event.attributes["body"]) == (1, "so-so")
-    trace = build_trace(openinference(), found.events)
+    assert (results.rejected_count, event.attributes["body"]) == (1, "so-so")
+    trace = build_trace(openinference(), results.events)
     assert trace.metadata["evaluations"] == [{"name": "relevance", "score": 0.5}]
 
 
@@ -348,12 +356,14 @@ def test_records_of_a_log_in_protobuf_are_the_same():
 
 
 def gen_ai() -> list[OtelSpan]:
-    told = [
+    prompt = [
         {"id": "p0", "score": 0.9, "content": TEXTS[0]},
         {"id": "p1", "score": 0.8, "content": TEXTS[1]},
     ]
     asked = [{"role": "user", "parts": [{"type": "text", "content": QUERY}]}]
-    said = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
+    completion = [
+        {"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}
+    ]
     return [
         span(
             0,
@@ -371,7 +381,7 @@ def gen_ai() -> list[OtelSpan]:
             held={
                 "gen_ai.operation.name": "retrieval",
                 "gen_ai.retrieval.query.text": QUERY,
-                "gen_ai.retrieval.documents": json.dumps(told),
+                "gen_ai.retrieval.documents": json.dumps(prompt),
             },
         ),
         span(
@@ -384,7 +394,7 @@ def gen_ai() -> list[OtelSpan]:
                 "gen_ai.request.model": "small",
                 "gen_ai.response.model": "small-1",
                 "gen_ai.input.messages": json.dumps(asked),
-                "gen_ai.output.messages": json.dumps(said),
+                "gen_ai.output.messages": json.dumps(completion),
                 "gen_ai.usage.input_tokens": 60,
                 "gen_ai.usage.output_tokens": 9,
             },
@@ -393,7 +403,7 @@ def gen_ai() -> list[OtelSpan]:
 
 
 def events_of_gen_ai() -> list[OtelSpan]:
-    """The older form: each message of a call is an event."""
+    """Return spans of the older form: each message of a call is an event."""
     root, search, _ = gen_ai()
     events = (
         SpanEvent(name="gen_ai.system.message", attributes={"content": "Be brief."}),
@@ -419,7 +429,7 @@ def events_of_gen_ai() -> list[OtelSpan]:
 
 
 def langfuse() -> list[OtelSpan]:
-    found = [{"id": "p0", "page_content": TEXTS[0]}, {"id": "p1", "page_content": TEXTS[1]}]
+    results = [{"id": "p0", "page_content": TEXTS[0]}, {"id": "p1", "page_content": TEXTS[1]}]
     return [
         span(
             0,
@@ -444,7 +454,7 @@ def langfuse() -> list[OtelSpan]:
             held={
                 "langfuse.observation.type": "retriever",
                 "langfuse.observation.input": QUERY,
-                "langfuse.observation.output": json.dumps(found),
+                "langfuse.observation.output": json.dumps(results),
             },
         ),
         span(
@@ -458,7 +468,7 @@ def langfuse() -> list[OtelSpan]:
                 "langfuse.observation.input": json.dumps([{"role": "user", "content": QUERY}]),
                 "langfuse.observation.output": json.dumps({"role": "assistant", "content": ANSWER}),
                 "langfuse.observation.usage_details": '{"input": 60, "output": 9, "total": 69}',
-                "langfuse.observation.prompt.name": "desk",
+                "langfuse.observation.prompt.name": "service",
                 "langfuse.observation.prompt.version": 4,
             },
         ),
@@ -526,37 +536,37 @@ def test_every_vocabulary_makes_the_same_trace(spans):
     assert trace.time.timestamp() == START / 1e9
     assert (trace.route.removesuffix(".workflow"), trace.error) == ("ask", None)
     names = [step.name for step in trace.steps]
-    assert names == [one.name for one in spans() if "http.request.method" not in one.attributes]
+    assert names == [span.name for span in spans() if "http.request.method" not in span.attributes]
     [search] = [step for step in trace.steps if step.kind == "retrieve"]
     assert (search.name, search.start, search.duration) == (spans()[1].name, 10.0, 20.0)
     outer = None if trace.steps[0] is search else trace.steps[0].id
     assert (search.chunks, search.parent) == (("p0", "p1"), outer)
 
 
-def test_metadata_says_who_and_which_release():
+def test_metadata_names_user_and_release():
     """User, tags, release, prompt version and the system's own metadata are kept."""
     assert build_trace(openinference()).metadata == {
         "release": "v3",
         "user": "u1",
         "tags": ["ferry"],
-        "service": "desk",
+        "service": "service",
     }
     assert build_trace(langfuse()).metadata == {
         "team": "north",
         "tags": ["ferry"],
         "release": "v3",
-        "prompt": "desk",
+        "prompt": "service",
         "prompt_version": 4,
     }
 
 
 def changed(place: int, spans: list[OtelSpan], **more: object) -> list[OtelSpan]:
-    made = [*spans]
-    made[place] = msgspec.structs.replace(made[place], **more)
-    return made
+    trace = [*spans]
+    trace[place] = msgspec.structs.replace(trace[place], **more)
+    return trace
 
 
-def test_a_reranker_has_the_last_word():
+def test_the_reranker_decides_the_chunks():
     """The chunks are those of the reranker before the model, in its order; the retriever's step stays."""
     attributes = {"openinference.span.kind": "RERANKER", "reranker.query": QUERY}
     attributes |= documents(TEXTS[1], prefix="reranker.output_documents")
@@ -614,7 +624,7 @@ def test_llamaindex_doubles_count_once():
     assert (trace.tokens, len(trace.chunks)) == (TokenCounts(prompt=60, completion=9), 2)
 
 
-def test_an_inner_call_lends_what_the_outer_lacks():
+def test_a_duplicate_span_completes_the_outer_one():
     """Of a call that a framework and a client both recorded, each says what it knows."""
     root, search, write = openinference()
     outer = span(3, 39, 91, "Model.invoke", held={"openinference.span.kind": "LLM"})
@@ -636,8 +646,8 @@ def test_a_span_sent_twice_counts_once():
 
 def test_a_model_without_a_name_has_none():
     """Where an instrumentation writes that the model is unknown, it is absent."""
-    held = openinference()[2].attributes | {"llm.model_name": "unknown"}
-    assert build_trace(changed(2, openinference(), attributes=held)).model is None
+    attributes = openinference()[2].attributes | {"llm.model_name": "unknown"}
+    assert build_trace(changed(2, openinference(), attributes=attributes)).model is None
 
 
 def test_several_calls_are_summed():
@@ -670,7 +680,7 @@ def test_a_judge_inside_of_the_trace_is_no_part_of_the_system():
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"status": "error", "message": "no such table"}, "no such table"),
         (
@@ -684,9 +694,9 @@ def test_a_judge_inside_of_the_trace_is_no_part_of_the_system():
         ({"status": "ok"}, None),
     ],
 )
-def test_the_error_of_the_root_is_the_error(more, said):
+def test_the_error_of_the_root_is_the_error(more, message):
     """A root that failed says why: by its status, its exception, or at least that it did."""
-    assert build_trace(changed(0, openinference(), **more)).error == said
+    assert build_trace(changed(0, openinference(), **more)).error == message
 
 
 def test_a_failed_step_tells_where_there_is_no_answer():
@@ -713,7 +723,7 @@ def test_nothing_retrieved_is_not_nothing_recorded(output, expected):
     assert build_trace(changed(1, openinference(), attributes=attributes)).chunks == expected
 
 
-def test_an_id_that_only_the_output_names_is_found():
+def test_an_id_that_only_the_output_names_is_used():
     """LangChain names the id of a passage in the output alone; the place in the document comes of its metadata."""
     attributes = {
         "openinference.span.kind": "RETRIEVER",
@@ -728,8 +738,8 @@ def test_an_id_that_only_the_output_names_is_found():
 
 def test_a_route_can_be_named():
     """`ragfault.route` on any span names the route; else it is the name of the root."""
-    held = openinference()[1].attributes | {"ragfault.route": "timetable"}
-    assert build_trace(changed(1, openinference(), attributes=held)).route == "timetable"
+    attributes = openinference()[1].attributes | {"ragfault.route": "timetable"}
+    assert build_trace(changed(1, openinference(), attributes=attributes)).route == "timetable"
 
 
 def test_traces_without_rag_are_none_and_without_a_query_wrong():
@@ -749,15 +759,15 @@ def test_parents_in_a_circle_do_no_harm():
         msgspec.structs.replace(write, parent=search.id),
     ]
     assert build_trace(circle).query == QUERY
-    assert build_trace([msgspec.structs.replace(one, parent=one.id) for one in circle]).query == QUERY
+    assert build_trace([msgspec.structs.replace(span, parent=span.id) for span in circle]).query == QUERY
 
 
 names_known = sorted(
     {
         name
         for spans in (openinference, gen_ai, langfuse, traceloop)
-        for one in spans()
-        for name in one.attributes
+        for recorded in spans()
+        for name in recorded.attributes
     }
 )
 
@@ -787,11 +797,12 @@ names_known = sorted(
         max_size=6,
     )
 )
-def test_any_attributes_make_a_trace_or_a_reason(made):
+@pytest.mark.long
+def test_any_attributes_make_a_trace_or_a_reason(recorded):
     """Attributes of any type under any known name make a trace that can be written, none, or a fault."""
     trace = None
     with contextlib.suppress(InvalidRecord):
-        trace = build_trace(made)
+        trace = build_trace(recorded)
     if trace is not None:
         assert msgspec.json.decode(msgspec.json.encode(trace), type=type(trace)) == trace
 
@@ -799,7 +810,7 @@ def test_any_attributes_make_a_trace_or_a_reason(made):
 @given(st.permutations([*openinference(), span(3, 31, 33, "x", 1, held={"input.value": "a"})]))
 def test_the_order_of_spans_says_nothing(spans):
     """The same spans in any order make the same trace."""
-    assert build_trace(spans) == build_trace(sorted(spans, key=lambda one: one.id))
+    assert build_trace(spans) == build_trace(sorted(spans, key=lambda recorded: recorded.id))
 
 
 def test_json_body_is_what_a_collector_writes():

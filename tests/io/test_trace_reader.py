@@ -24,7 +24,7 @@ QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(string.ascii_letters + string.digits + "-_'=", min_size=1, max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-whole = st.integers(-(2**63), 2**63 - 1)
+integers = st.integers(-(2**63), 2**63 - 1)
 counts = st.integers(0, 2**63 - 1)
 spent = st.floats(0, allow_infinity=False)
 values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | numbers | texts
@@ -36,12 +36,12 @@ chunks = st.builds(
     text=texts,
     score=maybe | numbers,
     document=maybe | texts,
-    start=maybe | whole,
-    end=maybe | whole,
+    start=maybe | integers,
+    end=maybe | integers,
     kind=st.sampled_from(["text", "table", "image", "record"]),
-    metadata=objects.map(lambda found: {k: v for k, v in found.items() if v is not None}),
+    metadata=objects.map(lambda fields: {k: v for k, v in fields.items() if v is not None}),
 )
-spans = st.builds(Span, document=texts, start=whole, end=whole, grade=numbers)
+spans = st.builds(Span, document=texts, start=integers, end=integers, grade=numbers)
 traces = st.builds(
     Trace,
     id=names,
@@ -64,19 +64,19 @@ traces = st.builds(
     latency=maybe | st.builds(Latency, total=maybe | spent, retrieval=maybe | spent),
     tokens=maybe | st.builds(TokenCounts, prompt=maybe | counts),
     error=maybe | texts.filter(bool),
-    metadata=objects.map(lambda found: {k: v for k, v in found.items() if v is not None}),
+    metadata=objects.map(lambda fields: {k: v for k, v in fields.items() if v is not None}),
 )
 runs = st.lists(traces, min_size=1, max_size=4, unique_by=lambda trace: trace.id)
 
 
 def put(path, *records):
-    """A file of JSON Lines."""
+    """Write a file of JSON Lines."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
     return path
 
 
-def one(path, **how):
-    """The only trace of a file."""
+def read_single(path, **how):
+    """Return the only trace of a file."""
     [trace] = read_traces(path, **how)
     return trace
 
@@ -139,12 +139,12 @@ def test_shapes_return(shape, name, tmp_path):
     trace = Trace(id="7", query="When?", chunks=chunks, answer="-1040", reference=None)
     if shape != "trulens":
         trace = msgspec.structs.replace(trace, reference="[1040]")
-    told = []
+    notices = []
     write_traces([trace], tmp_path / name, shape=shape)
-    assert one(tmp_path / name, notice=told.append) == trace
+    assert read_single(tmp_path / name, notice=notices.append) == trace
     assert {"ragas": "Ragas", "deepeval": "DeepEval", "ragchecker": "RAGChecker", "trulens": "TruLens"}[
         shape
-    ] in told[0]
+    ] in notices[0]
 
 
 def test_formula_cells(tmp_path):
@@ -155,7 +155,7 @@ def test_formula_cells(tmp_path):
     write_traces([trace], tmp_path / "t.csv")
     row = (tmp_path / "t.csv").read_text().splitlines()[1]
     assert not any(cell.strip('"')[:1] in set("=+-@") for cell in row.split(",") if cell)
-    assert one(tmp_path / "t.csv") == trace
+    assert read_single(tmp_path / "t.csv") == trace
 
 
 def test_pandas_cells(tmp_path):
@@ -163,18 +163,18 @@ def test_pandas_cells(tmp_path):
     (tmp_path / "t.csv").write_text(
         "user_input,retrieved_contexts,response,note\nWhen?,\"['In 1040.', 'no']\",1040,5\n"
     )
-    trace = one(tmp_path / "t.csv")
+    trace = read_single(tmp_path / "t.csv")
     assert [chunk.text for chunk in trace.chunks] == ["In 1040.", "no"]
     assert (trace.answer, trace.metadata) == ("1040", {"note": "5"})
     (tmp_path / "t.csv").write_text('id,query,turn,tokens,latency\n1,q,3,"{""prompt"": 4}",2.5\n')
-    trace = one(tmp_path / "t.csv")
+    trace = read_single(tmp_path / "t.csv")
     assert (trace.turn, trace.tokens, trace.latency) == (3, TokenCounts(prompt=4), Latency(total=2.5))
 
 
 # --- shapes ----------------------------------------------------------------------------------------
 
 
-def test_native_keeps_strangers(tmp_path):
+def test_native_records_keep_unknown_keys_in_metadata(tmp_path):
     """A native line with keys that a trace has not keeps them as metadata, wherever in the file it stands."""
     plain = {"id": "1", "query": "q", "chunks": [{"id": "a", "text": "x"}]}
     other = {**plain, "id": 2, "label": 1, "chunks": [{"doc_id": 9, "content": "y", "lang": "en"}, "z"]}
@@ -198,13 +198,13 @@ def test_ragas(tmp_path):
         "reference": "g",
         "rubrics": {"score1": "bad"},
     }
-    trace = one(put(tmp_path / "t.jsonl", row))
+    trace = read_single(put(tmp_path / "t.jsonl", row))
     assert trace.id == make_content_id("When?", "q-")
     assert trace.chunks == (Chunk(id="1", text="a"), Chunk(id="2", text="b"))
     assert trace.gold == Gold(chunks={"2": 1.0})
     assert (trace.answer, trace.reference, trace.metadata) == ("r", "g", {"rubrics": {"score1": "bad"}})
     old = {"question": "When?", "contexts": ["a"], "answer": "r", "ground_truths": ["g", "h"]}
-    trace = one(put(tmp_path / "t.jsonl", old))
+    trace = read_single(put(tmp_path / "t.jsonl", old))
     assert (trace.query, trace.answer, trace.reference) == ("When?", "r", ("g", "h"))
 
 
@@ -213,7 +213,7 @@ def test_ragchecker(tmp_path):
     passages = [{"doc_id": "d", "text": "a"}, {"doc_id": "d", "text": "b"}, {"doc_id": "d", "text": "a"}]
     row = {"query_id": "000", "query": "q", "gt_answer": "g", "response": "r", "retrieved_context": passages}
     (tmp_path / "t.json").write_text(json.dumps({"results": [row]}, indent=2))
-    trace = one(tmp_path / "t.json")
+    trace = read_single(tmp_path / "t.json")
     assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("d", "a"), ("d#2", "b"), ("d", "a")]
     assert (trace.id, trace.reference, trace.answer) == ("000", "g", "r")
 
@@ -232,7 +232,7 @@ def test_trulens(tmp_path):
         "ts": "2026-01-01 10:00:00",
         "latency": 2,
     }
-    trace = one(put(tmp_path / "t.jsonl", row))
+    trace = read_single(put(tmp_path / "t.jsonl", row))
     assert [chunk.text for chunk in trace.chunks] == ["a", "b"]
     assert (trace.query, trace.answer, trace.route) == ("q", "o", "app")
     assert (trace.tokens, trace.latency) == (TokenCounts(prompt=5, completion=2), Latency(total=2000.0))
@@ -258,7 +258,7 @@ def test_ragtruth(tmp_path):
         {
             "source_id": "3",
             "task_type": "Data2txt",
-            "source_info": {"name": "Bar"},
+            "source_info": {"name": "Cafe"},
             "prompt": "Tell.\nStructured data:\n",
         },
     )
@@ -270,7 +270,11 @@ def test_ragtruth(tmp_path):
         news, asked, data = read_traces(where)
         assert (news.query, [c.text for c in news.chunks]) == ("Sum:", ["News."])
         assert (asked.query, [c.text for c in asked.chunks]) == ("Q?", ["A", "B"])
-        assert (data.query, data.chunks[0].text, data.chunks[0].kind) == ("Tell.", '{"name":"Bar"}', "record")
+        assert (data.query, data.chunks[0].text, data.chunks[0].kind) == (
+            "Tell.",
+            '{"name":"Cafe"}',
+            "record",
+        )
         assert news.metadata["spans"] == [{"start": 0}]
         assert news.metadata["task"] == "Summary"
     (tmp_path / "source_info.jsonl").unlink()
@@ -298,7 +302,7 @@ def test_column_map(tmp_path):
         "metadata.task": "task",
         "latency.total": "ms",
     }
-    trace = one(path, map=how)
+    trace = read_single(path, map=how)
     assert trace == Trace(
         id="5",
         query="q",
@@ -312,10 +316,10 @@ def test_column_map(tmp_path):
         'id = "qid"\nquery = "question"\nchunks = "retrieved.docs"\nanswer = "choices.0.text"\n'
         '[metadata]\ntask = "task"\n[latency]\ntotal = "ms"\n'
     )
-    assert one(path, map=toml) == trace
-    assert one(path, map=str(toml)) == trace
+    assert read_single(path, map=toml) == trace
+    assert read_single(path, map=str(toml)) == trace
     parts = {"query": "question", "metadata": {"task": "task"}, "latency": {"total": "ms"}}
-    assert one(path, map=parts).latency == trace.latency
+    assert read_single(path, map=parts).latency == trace.latency
 
 
 def test_unknown_names(tmp_path):
@@ -332,17 +336,17 @@ def test_unknown_names(tmp_path):
 def test_passages_beside_a_query_are_chunks(columns, tmp_path):
     """Texts under `contexts` or `passage` beside a query are its chunks; other columns stay as metadata."""
     (tmp_path / "t.jsonl").write_text(json.dumps({"query": "When?", **columns, "label": 1}))
-    found = one(tmp_path / "t.jsonl")
-    assert [chunk.text for chunk in found.chunks] == ["In 1040."]
-    assert found.metadata == {"label": 1}
+    results = read_single(tmp_path / "t.jsonl")
+    assert [chunk.text for chunk in results.chunks] == ["In 1040."]
+    assert results.metadata == {"label": 1}
 
 
-def test_the_rest_is_kept_on_request_and_places_are_told(tmp_path):
+def test_the_rest_goes_to_metadata_and_locations_are_filled_on_request(tmp_path):
     """With a map other columns are kept only where the rest is wanted; places hold file and line of each trace."""
     path, places = tmp_path / "t.jsonl", {}
     path.write_text('{"q": "When?", "id": "a", "tag": 3}\n\n{"q": "Who?", "id": "b", "tag": 4}\n')
-    found = list(read_traces(path, map={"query": "q"}, rest=True, locations=places))
-    assert [trace.metadata for trace in found] == [{"tag": 3}, {"tag": 4}]
+    results = list(read_traces(path, map={"query": "q"}, rest=True, locations=places))
+    assert [trace.metadata for trace in results] == [{"tag": 3}, {"tag": 4}]
     assert places == {"a": (str(path), 1), "b": (str(path), 3)}
     assert [trace.metadata for trace in read_traces(path, map={"query": "q"})] == [{}, {}]
 
@@ -350,8 +354,8 @@ def test_the_rest_is_kept_on_request_and_places_are_told(tmp_path):
 def test_forced_shape(tmp_path):
     """A shape that is asked for is taken even where another would be recognised."""
     row = {"input": "in", "query": "q", "actual_output": "o", "id": "1"}
-    assert one(put(tmp_path / "t.jsonl", row)).query == "in"
-    assert one(tmp_path / "t.jsonl", shape="ragfault").query == "q"
+    assert read_single(put(tmp_path / "t.jsonl", row)).query == "in"
+    assert read_single(tmp_path / "t.jsonl", shape="ragfault").query == "q"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +370,7 @@ def test_forced_shape(tmp_path):
 )
 def test_gold(gold, expected, tmp_path):
     """Gold may be ids, grades by id, spans, or the native record."""
-    assert one(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "gold": gold})).gold == expected
+    assert read_single(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "gold": gold})).gold == expected
 
 
 def test_tolerant_parts(tmp_path):
@@ -382,7 +386,7 @@ def test_tolerant_parts(tmp_path):
             {"chunk_id": "c", "doc_id": "d", "text": "u"},
         ],
     }
-    trace = one(put(tmp_path / "t.jsonl", row))
+    trace = read_single(put(tmp_path / "t.jsonl", row))
     assert trace.citations == (Citation(chunk="3"), Citation(chunk="a", quote="x"))
     assert trace.facts == ("f", "g")
     assert trace.chunks == (
@@ -395,7 +399,7 @@ def test_tolerant_parts(tmp_path):
 def test_citations_keep_everything(tmp_path):
     """The quote of a citation may be called text or content; what no field takes is kept in the metadata."""
     cited = [{"chunk": "x", "text": "a"}, {"doc_id": 4, "content": "b", "start": 7}, "y"]
-    trace = one(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "citations": cited}))
+    trace = read_single(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "citations": cited}))
     assert trace.citations == (
         Citation(chunk="x", quote="a"),
         Citation(chunk="4", quote="b"),
@@ -410,16 +414,16 @@ def test_times(name, tmp_path):
     for text in ("2024-04-03T05:06:52Z", "1712120812", "1712120812.0", "1712120812000", "1.712120812e9"):
         (tmp_path / "t.jsonl").write_text(json.dumps({"id": "1", "query": "q", "time": text}))
         (tmp_path / "t.csv").write_text(f"id,query,time\n1,q,{text}\n")
-        assert one(tmp_path / name).time == datetime(2024, 4, 3, 5, 6, 52, tzinfo=UTC)
+        assert read_single(tmp_path / name).time == datetime(2024, 4, 3, 5, 6, 52, tzinfo=UTC)
     (tmp_path / "t.csv").write_text("id,query,time\n1,q,20240403\n")
-    assert one(tmp_path / "t.csv").time == datetime(2024, 4, 3, tzinfo=UTC)
+    assert read_single(tmp_path / "t.csv").time == datetime(2024, 4, 3, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.parquet"])
 def test_empty_error(name, tmp_path):
     """An error that says nothing is no error."""
     write_traces([Trace(id="1", query="q", error="")], tmp_path / name)
-    assert one(tmp_path / name).error is None
+    assert read_single(tmp_path / name).error is None
 
 
 def test_missing_ids(tmp_path):
@@ -449,7 +453,7 @@ def test_run_directory(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     write_traces([Trace(id="1", query="q")], tmp_path / "traces.parquet")
     (tmp_path / "scores.parquet").write_bytes(b"no Parquet")
-    assert one(tmp_path) == Trace(id="1", query="q")
+    assert read_single(tmp_path) == Trace(id="1", query="q")
 
 
 def test_folder_of_runs(tmp_path):
@@ -463,7 +467,7 @@ def test_folder_of_runs(tmp_path):
             write_traces([Trace(id="1", query="q")], place / "traces.parquet")
     (tmp_path / "runs/v1/manifest.json").write_text("{}")
     assert [trace.id for trace in read_traces(tmp_path)] == ["a"]
-    assert one(tmp_path / "runs/v1") == Trace(id="1", query="q")
+    assert read_single(tmp_path / "runs/v1") == Trace(id="1", query="q")
     with pytest.raises(InputError, match="a run below it has to be named itself"):
         read_traces(tmp_path / "runs")
 
@@ -476,7 +480,7 @@ def test_sniffing(tmp_path):
     (tmp_path / "table.txt").write_text("id,query\n1,q\n")
     (tmp_path / "list.txt").write_text('[{"id": "1", "query": "q"}]')
     for name in ("plain", "table.txt", "list.txt"):
-        assert one(tmp_path / name) == Trace(id="1", query="q")
+        assert read_single(tmp_path / name) == Trace(id="1", query="q")
     assert [trace.id for trace in read_traces(tmp_path / "packed")] == ["1", "2"]
 
 
@@ -496,10 +500,10 @@ def test_trec(tmp_path):
     chunks = (Chunk(id="d1", score=2.0), Chunk(id="d2", score=1.0))
     trace = Trace(id="q1", query="q1", chunks=chunks, gold=Gold(chunks={"d2": 1.0}))
     assert write_traces([trace], tmp_path / "a.run", qrels=tmp_path / "a.qrels") == 1
-    assert one(tmp_path / "a.run", qrels=tmp_path / "a.qrels") == trace
+    assert read_single(tmp_path / "a.run", qrels=tmp_path / "a.qrels") == trace
 
 
-def test_survey(tmp_path):
+def test_summary(tmp_path):
     """A survey's fingerprint is of the traces, not of their file, and moves with any change or swap."""
     first, second = (
         Trace(id="1", query="q", metadata={"a": 1, "b": 2}),
@@ -508,40 +512,40 @@ def test_survey(tmp_path):
     write_traces([first, second], tmp_path / "t.jsonl")
     write_traces([first, second], tmp_path / "t.parquet")
     write_traces([second, first], tmp_path / "u.jsonl")
-    found = summarize_input(tmp_path / "t.jsonl")
-    assert found.count == 2
-    assert found.shape.startswith("read as ragfault")
-    assert found.fingerprint == summarize_input(tmp_path / "t.parquet").fingerprint
-    assert found.fingerprint != summarize_input(tmp_path / "u.jsonl").fingerprint
+    summary = summarize_input(tmp_path / "t.jsonl")
+    assert summary.count == 2
+    assert summary.shape.startswith("read as ragfault")
+    assert summary.fingerprint == summarize_input(tmp_path / "t.parquet").fingerprint
+    assert summary.fingerprint != summarize_input(tmp_path / "u.jsonl").fingerprint
 
 
 @QUICK
 @given(run=runs)
 def test_fingerprint(run, tmp_path):
     """The fingerprint is the same in every format."""
-    found = set()
+    fingerprints = set()
     for name in ("t.jsonl", "t.parquet", "t.csv"):
         write_traces(run, tmp_path / name, force=True)
-        found.add(summarize_input(tmp_path / name).fingerprint)
+        fingerprints.add(summarize_input(tmp_path / name).fingerprint)
     spelt = [json.loads(msgspec.json.encode(trace)) for trace in run]
     for chunk in (chunk for trace in spelt for chunk in trace.get("chunks") or ()):
         chunk.setdefault("kind", "text")
-    found.add(summarize_input(put(tmp_path / "u.jsonl", *spelt)).fingerprint)
-    assert len(found) == 1
+    fingerprints.add(summarize_input(put(tmp_path / "u.jsonl", *spelt)).fingerprint)
+    assert len(fingerprints) == 1
 
 
 def test_schema():
     """The schema describes every field that its record describes, and is JSON."""
-    found = build_trace_schema()
-    json.dumps(found)
-    assert found["$defs"]["Chunk"]["properties"]["id"]["description"].startswith("The same id")
-    assert found["$defs"]["Gold"]["description"]
-    assert os.linesep not in found["$defs"]["Trace"]["description"]
+    schema = build_trace_schema()
+    json.dumps(schema)
+    assert schema["$defs"]["Chunk"]["properties"]["id"]["description"].startswith("The same id")
+    assert schema["$defs"]["Gold"]["description"]
+    assert os.linesep not in schema["$defs"]["Trace"]["description"]
 
 
 def test_parquet_of_others(tmp_path):
     """A Parquet file of a foreign shape is read by its columns."""
     rows = [{"user_input": "q", "retrieved_contexts": ["a"], "response": None, "at": datetime(2026, 1, 1)}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    trace = one(tmp_path / "t.parquet")
+    trace = read_single(tmp_path / "t.parquet")
     assert (trace.query, trace.answer, trace.metadata) == ("q", None, {"at": "2026-01-01T00:00:00"})

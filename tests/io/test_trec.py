@@ -55,7 +55,7 @@ def rows(table):
         RUN.rstrip("\n"),
     ],
 )
-def test_white_space_does_not_matter(write, content):
+def test_white_space_is_insignificant(write, content):
     """Any white space between the fields, empty lines and an absent tag all read the same."""
     assert rows(read_run(write(content))) == ROWS
 
@@ -236,7 +236,7 @@ def test_there_and_back(tmp_path_factory, traces):
         ]
 
 
-def test_scores_are_kept(tmp_path):
+def test_scores_survive(tmp_path):
     """Scores that agree with the order are written as they are, in every digit."""
     trace = Trace(id="q", query="q", chunks=(Chunk(id="a", score=0.1 + 0.2), Chunk(id="b", score=-1e-300)))
     write_trec([trace], tmp_path / "a.run.gz")

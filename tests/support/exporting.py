@@ -18,26 +18,26 @@ NOT = "not"
 
 
 def vocabulary() -> list[str]:
-    """The words that the models know."""
+    """Return the words that the models know."""
     return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *dict.fromkeys(TEXT.split())]
 
 
 def save(folder: Path, model: Any, config: dict[str, Any]) -> Path:
-    """A model, its configuration and its tokenizer, in a folder."""
+    """Save a model, its configuration and its tokenizer to a folder."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     words = {word: place for place, word in enumerate(vocabulary())}
-    made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    made.normalizer = normalizers.Lowercase()
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    made.enable_padding(length=64)
+    tokenizer.enable_padding(length=64)
     folder.mkdir(parents=True, exist_ok=True)
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return folder
@@ -48,7 +48,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
-        self.held: list[Any] = []
+        self.constants: list[Any] = []
         self.mark("second", "token_type_ids", 1)
         self.mark("first", "token_type_ids", 0)
         self.mark("read", "attention_mask", 1)
@@ -73,8 +73,8 @@ class Graph:
     def constant(self, value: Any) -> str:
         from onnx import numpy_helper
 
-        name = f"constant {len(self.held)}"
-        self.held.append(numpy_helper.from_array(np.asarray(value), name))
+        name = f"constant {len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def apply(self, kind: str, taken: str, value: Any, given: str) -> str:
@@ -84,7 +84,7 @@ class Graph:
         self.node("Cast", [self.apply("Equal", taken, np.int64(value), f"{given} so")], given, to=1)
 
     def share(self) -> str:
-        """The share of the second text's words that the first holds: one number a row."""
+        """Compute the share of the second text's words that the first holds, one number per row."""
         axis = self.constant(np.array([1]))
         self.node("Mul", ["found", "later"], "kept")
         self.node("ReduceSum", ["kept", axis], "hits", keepdims=1)
@@ -93,7 +93,7 @@ class Graph:
         return self.node("Div", ["hits", "counted"], "share")
 
     def denied(self) -> str:
-        """Whether one text says "not" and the other does not: one number a row."""
+        """Compute per row whether exactly one text says "not"."""
         axis = self.constant(np.array([1]))
         self.mark("nots", "input_ids", vocabulary().index(NOT))
         for side in ("early", "later"):
@@ -111,14 +111,16 @@ class Graph:
 
         self.node("Identity", [out], "logits")
         names = ("input_ids", "attention_mask", "token_type_ids")
-        taken = [helper.make_tensor_value_info(one, TensorProto.INT64, ["rows", "length"]) for one in names]
+        taken = [
+            helper.make_tensor_value_info(value, TensorProto.INT64, ["rows", "length"]) for value in names
+        ]
         given = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, list(shape))]
-        graph = helper.make_graph(self.nodes, "tiny", taken, given, self.held)
+        graph = helper.make_graph(self.nodes, "tiny", taken, given, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
 def classifier(folder: Path, labels: Sequence[str], **config: Any) -> Path:
-    """Entailment, neutral and contradiction, or two of them, in any order; names may say it otherwise."""
+    """Build a classifier with entailment, neutral and contradiction labels in any order."""
     graph = Graph()
     graph.share()
     graph.line("share", 20.0, -16.0, "yes")
@@ -127,15 +129,15 @@ def classifier(folder: Path, labels: Sequence[str], **config: Any) -> Path:
     graph.apply("Mul", "denied", np.float32(40), "penalty")
     graph.node("Sub", ["yes", "penalty"], "holds")
     parts = {"e": "holds", "n": "open", "c": "no"}
-    order = [parts["e" if one[0] in "eEsS" else "c" if one[0] in "cC" else "n"] for one in labels]
+    order = [parts["e" if name[0] in "eEsS" else "c" if name[0] in "cC" else "n"] for name in labels]
     graph.node("Concat", order, "all", axis=1)
     names = {str(place): label for place, label in enumerate(labels)}
-    told = {"architectures": ["TinyForSequenceClassification"], "id2label": names, **config}
-    return save(folder, graph.model("all", ["rows", len(labels)]), told)
+    settings = {"architectures": ["TinyForSequenceClassification"], "id2label": names, **config}
+    return save(folder, graph.model("all", ["rows", len(labels)]), settings)
 
 
 def reranker(folder: Path) -> Path:
-    """One number: the share of the passage's words that the query holds."""
+    """Build a model that returns the share of the passage's words that the query holds."""
     graph = Graph()
     graph.line(graph.share(), 20.0, -6.0, "score")
     config = {"architectures": ["TinyForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
@@ -143,12 +145,12 @@ def reranker(folder: Path) -> Path:
 
 
 def marker(folder: Path, **config: Any) -> Path:
-    """Two numbers for each token: a word of the second text that the first lacks is hallucinated."""
+    """Build a token classifier that marks words of the second text which the first lacks."""
     graph = Graph()
     graph.line("found", 10.0, -5.0, "known")
     graph.line("found", -10.0, 5.0, "strange")
-    for one in ("known", "strange"):
-        graph.node("Unsqueeze", [one, graph.constant(np.array([2]))], f"{one} deep")
+    for ones in ("known", "strange"):
+        graph.node("Unsqueeze", [ones, graph.constant(np.array([2]))], f"{ones} deep")
     graph.node("Concat", ["known deep", "strange deep"], "each", axis=2)
-    told = {"architectures": ["TinyForTokenClassification"], "num_labels": 2, **config}
-    return save(folder, graph.model("each", ["rows", "length", 2]), told)
+    score = {"architectures": ["TinyForTokenClassification"], "num_labels": 2, **config}
+    return save(folder, graph.model("each", ["rows", "length", 2]), score)

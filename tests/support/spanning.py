@@ -23,7 +23,7 @@ def ids(number: int, digits: int) -> str:
 
 
 def span(place: int, start: int, end: int, name: str, parent: int | None = 0, **more: Any) -> OtelSpan:
-    """A span of the trace 0 by its place, its begin and end in milliseconds, and its attributes."""
+    """Build span number `place` of trace 0 from start and end in milliseconds and its attributes."""
     trace = more.pop("trace", 0)
     known = {key: more.pop(key) for key in ("status", "message", "events", "resource", "kind") if key in more}
     return OtelSpan(
@@ -47,7 +47,7 @@ def documents(*texts: str, prefix: str = "retrieval.documents") -> dict[str, Any
 
 
 def openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> list[OtelSpan]:
-    """The spans of one question in the words of OpenInference: a chain around a retriever and a model."""
+    """Return the spans of one question in OpenInference: a chain around a retriever and a model."""
     prompt = f"{' '.join(TEXTS)} {query}"
     return [
         span(
@@ -65,7 +65,7 @@ def openinference(trace: int = 0, query: str = QUERY, answer: str = ANSWER) -> l
                 "metadata": '{"release": "v3"}',
                 "tag.tags": ["ferry"],
             },
-            resource={"service.name": "desk"},
+            resource={"service.name": "service"},
         ),
         span(
             1,
@@ -126,35 +126,35 @@ def event(given: SpanEvent) -> dict[str, Any]:
     }
 
 
-def message(one: OtelSpan) -> dict[str, Any]:
-    """A span as OTLP has it in JSON."""
+def message(recorded: OtelSpan) -> dict[str, Any]:
+    """Return a span as OTLP has it in JSON."""
     kinds = ("unspecified", "internal", "server", "client", "producer", "consumer")
     return {
-        "traceId": one.trace,
-        "spanId": one.id,
-        **({"parentSpanId": one.parent} if one.parent else {}),
-        "name": one.name,
-        "kind": kinds.index(one.kind),
-        "startTimeUnixNano": str(one.start),
-        "endTimeUnixNano": str(one.end),
-        "attributes": pairs(one.attributes),
-        "events": [event(part) for part in one.events],
-        "status": {"code": ("unset", "ok", "error").index(one.status), "message": one.message},
+        "traceId": recorded.trace,
+        "spanId": recorded.id,
+        **({"parentSpanId": recorded.parent} if recorded.parent else {}),
+        "name": recorded.name,
+        "kind": kinds.index(recorded.kind),
+        "startTimeUnixNano": str(recorded.start),
+        "endTimeUnixNano": str(recorded.end),
+        "attributes": pairs(recorded.attributes),
+        "events": [event(part) for part in recorded.events],
+        "status": {"code": ("unset", "ok", "error").index(recorded.status), "message": recorded.message},
     }
 
 
 def request(operations: Iterable[OtelSpan]) -> dict[str, Any]:
-    """An export request in JSON, one resource for each that there is."""
-    found: list[tuple[dict[str, Any], list[Any]]] = []
-    for one in operations:
-        mine = next((spans for resource, spans in found if resource == one.resource), None)
+    """Return an export request in JSON, one group per resource."""
+    groups: list[tuple[dict[str, Any], list[Any]]] = []
+    for item in operations:
+        mine = next((spans for resource, spans in groups if resource == item.resource), None)
         if mine is None:
-            found.append((one.resource, mine := []))
-        mine.append(message(one))
+            groups.append((item.resource, mine := []))
+        mine.append(message(item))
     return {
         "resourceSpans": [
             {"resource": {"attributes": pairs(resource)}, "scopeSpans": [{"spans": spans}]}
-            for resource, spans in found
+            for resource, spans in groups
         ]
     }
 
@@ -164,7 +164,7 @@ def json_body(operations: Iterable[OtelSpan]) -> bytes:
 
 
 def proto_body(operations: Iterable[OtelSpan]) -> bytes:
-    """The same request in protobuf; ids there are bytes, and not the base64 that protobuf's own JSON has."""
+    """Return the same request in protobuf; ids there are bytes, not base64."""
     from base64 import b64encode
 
     from google.protobuf.json_format import ParseDict
@@ -172,10 +172,10 @@ def proto_body(operations: Iterable[OtelSpan]) -> bytes:
 
     sent = request(operations)
     for part in sent["resourceSpans"]:
-        for one in part["scopeSpans"][0]["spans"]:
+        for item in part["scopeSpans"][0]["spans"]:
             for key in ("traceId", "spanId", "parentSpanId"):
-                if key in one:
-                    one[key] = b64encode(bytes.fromhex(one[key])).decode()
+                if key in item:
+                    item[key] = b64encode(bytes.fromhex(item[key])).decode()
     return ParseDict(sent, ExportTraceServiceRequest()).SerializeToString()
 
 
