@@ -558,10 +558,10 @@ def sample(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def same(item: JudgeMeasurement, two: JudgeMeasurement) -> bool:
+def same(first: JudgeMeasurement, second: JudgeMeasurement) -> bool:
     """Compare two measurements in all but source and speed."""
-    alike = [msgspec.to_builtins(replace(item, source=(), speed=item.speed)) for item in (item, two)]
-    return alike[0] == alike[1]
+    plain = [msgspec.to_builtins(replace(result, source=(), speed=first.speed)) for result in (first, second)]
+    return plain[0] == plain[1]
 
 
 @pytest.mark.long
