@@ -359,7 +359,7 @@ def test_every_page_has_a_json_view(server: Server):
     page = server.ask(f"/traces/{TRACES[0].id}.json").json
     assert page["trace"]["query"] == TRACES[0].query
     assert {score["metric"] for score in page["scores"]} == set(METRICS.split(","))
-    assert server.ask("/alerts.json").json["alarms"] == []
+    assert server.ask("/alerts.json").json["alerts"] == []
     assert server.ask("/runs.json").json == []
     for path in ("/traces/nobody.json", "/metrics/nothing.json", "/nowhere"):
         answer = server.ask(path)

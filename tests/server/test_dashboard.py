@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import html
-import http.client
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
 import pytest
 
@@ -22,7 +20,7 @@ from ragfault.evaluation.agreement.human_labels import fingerprint_answer
 from ragfault.server import issue_token
 from ragfault.server.dashboard.page_renderer import local_path, trace_url
 from ragfault.server.security import CONTENT_POLICY
-from watched import Watched
+from watched import Client, Watched
 
 PAGES = (
     "/",
@@ -48,38 +46,6 @@ ALONE = ("/help", "/sign-in", "/compare", "/drift")
 """Pages without a JSON view, or that have none before something is chosen."""
 
 SCRIPTS = {'<script src="/static/dashboard.js">', '<script src="/static/auto-refresh.js" defer>'}
-
-
-class Client:
-    """A browser of a few lines: one cookie, no redirects."""
-
-    def __init__(self, url: str, cookie: str = "") -> None:
-        self.url, self.cookie = url, cookie
-
-    def ask(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> Any:
-        """Request a page; return its `status`, `headers` and `text`."""
-        place = urlsplit(self.url)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
-        headers = {**({"Cookie": self.cookie} if self.cookie else {}), **headers}
-        try:
-            if fields is None:
-                connection.request("GET", path, headers=headers)
-            else:
-                headers |= {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.url}
-                connection.request("POST", path, urlencode(fields), headers)
-            answer = connection.getresponse()
-            answer.text = answer.read().decode("utf-8", "replace")  # type: ignore[attr-defined]
-            return answer
-        finally:
-            connection.close()
-
-    def stamp(self) -> str:
-        """Return the CSRF token of the forms."""
-        return re.search(r'name="csrf_token" value="(\w+)"', self.ask("/sign-in").text)[1]  # type: ignore[index]
-
-    def send(self, path: str, **fields: str) -> Any:
-        """Send a form as a page would."""
-        return self.ask(path, {"csrf_token": self.stamp(), **fields})
 
 
 @pytest.fixture(scope="module")

@@ -259,7 +259,7 @@ def test_a_stopped_server_is_reported(chromium: Any, served: tuple[Watched, str]
         page.route("**/alerts", lambda route: route.fulfill(status=503, body=""))
         page.clock.run_for(10_500)
         page.wait_for_selector("text=This page could not be refreshed.")
-        assert page.locator(".alarms .card").count()
+        assert page.locator(".alerts .card").count()
         page.unroute("**/alerts")
         page.clock.run_for(10_500)
         page.wait_for_selector("#refresh-status:empty", state="attached")

@@ -111,12 +111,16 @@ def test_a_line_over_time_loses_no_value():
 def test_the_gravest_alert_stands_first():
     """What fires stands before what may come to fire, and the severe before the less severe."""
 
-    def alarm(status: str, severity: str) -> Alert:
+    def make_alert(status: str, severity: str) -> Alert:
         rule = AlertRule(name=severity, metric="m", severity=severity)  # type: ignore[arg-type]
         return Alert(rule=rule, metric="m", route=None, status=status, since=0.0)  # type: ignore[arg-type]
 
-    alerts = [alarm("resolved", "critical"), alarm("pending", "high"), alarm("firing", "warning")]
-    alerts.append(alarm("firing", "high"))
+    alerts = [
+        make_alert("resolved", "critical"),
+        make_alert("pending", "high"),
+        make_alert("firing", "warning"),
+    ]
+    alerts.append(make_alert("firing", "high"))
     statuses = [(entry.status, entry.rule.name) for entry in seen.sort_alerts(alerts)]
     assert statuses == [
         ("firing", "high"),

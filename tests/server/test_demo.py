@@ -84,7 +84,7 @@ def test_from_the_fault_to_the_evaluation_set(chromium: Any, demo: Demo, tmp_pat
         seen("overview")
         page.click("nav >> text=Alerts")
         card = page.locator(
-            f".alarms .card:has-text('DROP'):has-text('on {FAULTY_ROUTE}'):has-text('Retrieval:')"
+            f".alerts .card:has-text('DROP'):has-text('on {FAULTY_ROUTE}'):has-text('Retrieval:')"
         ).first
         assert "firing" in card.inner_text()
         seen("alerts")

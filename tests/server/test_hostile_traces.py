@@ -160,13 +160,13 @@ def _attack(server: Watched, time: datetime) -> None:
 
 def _alert(server: Watched, time: datetime) -> None:
     """Build an alert of each state with its notification."""
-    alarm = attacked(Alert, time)
-    alarms = tuple(replace(alarm, status=entry) for entry in ("firing", "pending", "resolved"))
-    state = replace(attacked(AlertState, time), alerts=alarms)
+    alert = attacked(Alert, time)
+    alerts = tuple(replace(alert, status=entry) for entry in ("firing", "pending", "resolved"))
+    state = replace(attacked(AlertState, time), alerts=alerts)
     body = msgspec.to_builtins(replace(attacked(AlertNotification, time), kind="firing"))
-    key = f"{alarm.rule.name}/{alarm.metric}/{alarm.route}"
+    key = f"{alert.rule.name}/{alert.metric}/{alert.route}"
     events = [AlertEvent(alert=key, time=server.now, kind=kind, body=body) for kind in ("firing", HOSTILE)]
-    server.store.add_events(events, {"alarms": msgspec.to_builtins(state)}).result()
+    server.store.add_events(events, {"alerts": msgspec.to_builtins(state)}).result()
 
 
 def test_hostile_texts_are_inert(chromium: Any, served: str):

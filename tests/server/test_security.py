@@ -17,13 +17,12 @@ pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 pytest.importorskip("jinja2", reason="the pages need the extra `server`")
 
 from fastapi.routing import iter_route_contexts
-from test_dashboard import Client
 
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.server import RequestLimits, ServerSettings, create_app, issue_token
 from ragfault.server.security import CONTENT_POLICY, TOKEN_COOKIE, AccessControl
-from watched import Watched, listening
+from watched import Client, Watched, listening
 
 OWN = "rf_the-servers-own"
 ROLES = ("nobody", "wrong", "read", "ingest", "admin")

@@ -44,10 +44,10 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     Raises MissingExtra without the packages of the extra `server`, and what opening a store raises.
 
     >>> import tempfile
-    >>> made = create_app(ServerSettings(store=tempfile.mkdtemp(), workers=0))
-    >>> made.title
+    >>> app = create_app(ServerSettings(store=tempfile.mkdtemp(), workers=0))
+    >>> app.title
     'ragfault'
-    >>> made.state.server.store.close()
+    >>> app.state.server.store.close()
     """
     if clock is None:
         clock = DemoClock(settings.speed) if settings.demo else time.time

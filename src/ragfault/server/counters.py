@@ -53,11 +53,11 @@ RECENT_COUNT = 1000
 class LatencyHistogram:
     """Histogram of delays; one thread adds, any thread reads.
 
-    >>> found = LatencyHistogram()
-    >>> for seconds in (0.05, 0.3, 0.4, 7.0): found.add(seconds)
-    >>> found.count, found.quantile(0.5), found.quantile(0.95)
+    >>> latency = LatencyHistogram()
+    >>> for seconds in (0.05, 0.3, 0.4, 7.0): latency.add(seconds)
+    >>> latency.count, latency.quantile(0.5), latency.quantile(0.95)
     (4, 0.4, 7.0)
-    >>> found.below()[:4]
+    >>> latency.cumulative_counts()[:4]
     [1, 1, 3, 3]
     """
 

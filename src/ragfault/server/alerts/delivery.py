@@ -49,7 +49,7 @@ def parse_mail_server(url: str) -> MailServer:
     Raises UsageError for an invalid address, and for one with a password, which other users of the machine could read.
 
     >>> parse_mail_server("smtp://alerts%40example.org@mail.example.org")
-    MailServer(host='mail.example.org', port=587, user='alerts@example.org', wrapped=False)
+    MailServer(host='mail.example.org', port=587, user='alerts@example.org', implicit_tls=False)
     """
     try:
         parts = urlsplit(url)

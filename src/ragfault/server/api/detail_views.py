@@ -95,8 +95,8 @@ NO_ROUTE = "-"
 def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
     """Parse a selection from form fields; empty fields select everything. Raises UsageError.
 
-    >>> found = parse_selection([("route", "-"), ("text", ""), ("since", "1970-01-01T00:01"), ("low", "0.5")])
-    >>> found.route, found.text, found.since, found.low
+    >>> selection = parse_selection([("route", "-"), ("text", ""), ("since", "1970-01-01T00:01"), ("low", "0.5")])
+    >>> selection.route, selection.text, selection.since, selection.low
     ('', None, 60.0, 0.5)
     """
     selected: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Describe the fields of an event that its row does not show, as names and texts.
 
     >>> describe_event({"rule": "DROP", "value": 0.25, "since": 60.0, "layer": "retrieval", "remedies": []})
-    [('value', '0.25'), ('since', '1970-01-01 00:01 UTC'), ('layer', 'retrieval')]
+    [('value', '0.250'), ('since', '1970-01-01 00:01 UTC'), ('layer', 'retrieval')]
     """
     described = []
     for name, value in body.items():

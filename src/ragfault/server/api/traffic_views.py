@@ -123,7 +123,7 @@ class AlertsView(Struct, frozen=True, kw_only=True):
     """Alerts, silences and their history."""
 
     now: float
-    alarms: tuple[Alert, ...]
+    alerts: tuple[Alert, ...]
     """Open and recently resolved alerts."""
     silences: tuple[AlertSilence, ...]
     events: tuple[AlertEvent, ...]
@@ -155,7 +155,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
             )
         ),
         routes=store.list_routes(),
-        alerts=tuple(alarm for alarm in server.load_alert_state().alerts if alarm.status != "resolved"),
+        alerts=tuple(alert for alert in server.load_alert_state().alerts if alert.status != "resolved"),
         marks=store.read_marks(now - DAY_MINUTES * 60),
         counts=_sum_counts(store.read_counts(until - DAY_MINUTES)),
         scoring=server.summarize_scoring(),
@@ -217,7 +217,7 @@ def load_alerts(server: ServerState) -> AlertsView:
     """Load the alerts and their history."""
     state = server.load_alert_state()
     return AlertsView(
-        now=server.now(), alarms=state.alerts, silences=state.silences, events=server.store.read_events()
+        now=server.now(), alerts=state.alerts, silences=state.silences, events=server.store.read_events()
     )
 
 

@@ -176,7 +176,7 @@ def show_alerts(request: Request) -> Response:
         "alerts",
         refresh_seconds=10,
         view=view,
-        alarms=detail_views.sort_alerts(view.alarms),
+        alerts=detail_views.sort_alerts(view.alerts),
         describe_event=detail_views.describe_event,
         last_messages=detail_views.collect_messages(view.events),
         layer={measure.name: LAYER_QUESTIONS[measure.layer][0] for measure in known},

@@ -84,9 +84,9 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
     Raises InputError for an empty body and for one with too many traces.
 
     >>> body = b'{"id": "a", "query": "When?"}\\n{"id": "b"}'
-    >>> found = read_traces(body, RequestLimits())
-    >>> found.traces[0].id, found.refused
-    ('a', (Refused(place=2, problem='field `query` is missing'),))
+    >>> parsed = read_traces(body, RequestLimits())
+    >>> parsed.traces[0].id, parsed.rejected
+    ('a', (RejectedRecord(place=2, problem='field `query` is missing'),))
     """
     decoder = TraceDecoder("the body", ReadOptions({}, NATIVE_SHAPE, None, limits.body))
     traces, rejected = [], []
