@@ -13,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.judge import held, rows, trace
+from benchmarks.judge import is_held_out, rows, trace
 
 from ragfault.judges import load_judge
 from ragfault.judges.domain.identifiers import explain_query_conflict
@@ -24,13 +24,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     folder = parser.parse_args().data
-    retained = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    retained = [row for row in rows(folder, "ragtruth_train") if is_held_out(row)]
     traces = [trace(row) for row in retained]
     start = time.process_time()
     plain = load_judge("lexical").observe(traces)
     once = time.process_time() - start
     pairs = rows(folder, "wikiqa")
-    print(f"{len(retained)} answers, {sum(len(item.claim or ()) for item in plain)} claims; {len(pairs)} sentences")
+    print(
+        f"{len(retained)} answers, {sum(len(item.claim or ()) for item in plain)} claims; {len(pairs)} sentences"
+    )
     for name in PROFILES:
         profile = load_profile(name)
         start = time.process_time()

@@ -36,25 +36,25 @@ Row = dict[str, Any]
 
 
 def rows(folder: Path, name: str) -> list[Row]:
-    """The records of one file."""
+    """Return the records of one file."""
     with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def held(row: Row) -> bool:
-    """Whether a source is kept for measuring; one in five is."""
+def is_held_out(row: Row) -> bool:
+    """Return whether a source is kept for measuring; one in five is."""
     return zlib.crc32(row["source_id"].encode()) % 5 == 0
 
 
 def trace(row: Row) -> Trace:
-    """A record as a trace."""
+    """Return a record as a trace."""
     texts = row["contexts"] if "contexts" in row else [row["passage"]]
     chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
     return Trace(id=row.get("id", ""), query=row.get("query") or "", chunks=chunks, answer=row.get("answer"))
 
 
 def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
-    """How doubtful each answer is, by its worst claim and on average."""
+    """Return how doubtful each answer is, by its worst claim and on average."""
     item = [[1.0 - (claim.p or 0.0) for claim in verdict.claim or ()] for verdict in verdicts]
     return {
         "worst": [max(p, default=0.0) for p in item],
@@ -63,8 +63,8 @@ def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
 
 
 def ragtruth(folder: Path) -> None:
-    """The main measure: answers of six models, labelled by people."""
-    retained = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    """Measure the answers of six models with human labels."""
+    retained = [row for row in rows(folder, "ragtruth_train") if is_held_out(row)]
     judge = load_judge("lexical")
     traces = [trace(row) for row in retained]
     judge.observe(traces[:5])
@@ -89,7 +89,7 @@ def ragtruth(folder: Path) -> None:
 
 
 def words(retained: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
-    """How often people marked a claim, by the judge's word for it."""
+    """Count how often people marked a claim, by the label of the judge."""
     seen: Counter[str] = Counter()
     marked: Counter[str] = Counter()
     for row, first in zip(retained, verdicts, strict=True):
@@ -105,7 +105,7 @@ def words(retained: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
 
 
 def others(folder: Path) -> None:
-    """Claims and replies of other sets; the weights have not seen them."""
+    """Measure claims and replies of sets that were not used in training."""
     judge = load_judge("lexical")
     for name in ("attributionbench_dev", "wice_dev", "begin_dev"):
         retained = rows(folder, name)
@@ -118,7 +118,7 @@ def others(folder: Path) -> None:
 
 
 def relevance(folder: Path) -> None:
-    """Relevance against graded labels; within a query where it has both kinds."""
+    """Measure relevance against graded labels, within queries that have both kinds."""
     judge = load_judge("lexical")
     for name, threshold in (("wikiqa", 1), ("trec_dl19", 2)):
         retained = rows(folder, name)
@@ -132,11 +132,11 @@ def relevance(folder: Path) -> None:
         )
 
 
-def kept_to(folder: Path) -> None:
-    """The share of their words with which answers to questions keep to the query, by length."""
+def measure_answer_focus(folder: Path) -> None:
+    """Measure the focus of answers to questions, by length."""
     shares: defaultdict[str, list[float]] = defaultdict(list)
     for first in map(
-        trace, (row for row in rows(folder, "ragtruth_train") if held(row) and row["task"] == "QA")
+        trace, (row for row in rows(folder, "ragtruth_train") if is_held_out(row) and row["task"] == "QA")
     ):
         reading = LexicalJudge().open_session()
         chunks = [Passage(chunk.id, chunk.text) for chunk in first.chunks or ()]
@@ -152,7 +152,7 @@ def kept_to(folder: Path) -> None:
 
 
 def spoken(folder: Path) -> None:
-    """The judge's word for the small talk and for the inventions of the fault bench."""
+    """Count the labels of small talk and of the inventions of the fault bench."""
     for fault, phrases in (("wandering-preamble", WANDERINGS), ("invented-claims", INVENTIONS)):
         parts = [max(phrase.split("{0}"), key=len) for phrase in phrases]
         seen: Counter[str] = Counter()
@@ -173,7 +173,7 @@ def main() -> None:
     ragtruth(data)
     others(data)
     relevance(data)
-    kept_to(data)
+    measure_answer_focus(data)
     spoken(data)
 
 

@@ -56,7 +56,7 @@ class Spent(NamedTuple):
 
 
 def demo(count: int) -> list[Trace]:
-    """Traces of the demo, in which no two chunks share a sentence."""
+    """Return traces of the demo, in which no two chunks share a sentence."""
     from msgspec.structs import replace
 
     from ragfault.io.datasets import load_handbook
@@ -76,13 +76,13 @@ def demo(count: int) -> list[Trace]:
 
 
 def own(text: str, number: int) -> str:
-    """A text each of whose lines and sentences begins with a word that only this trace has."""
+    """Return a text each of whose lines and sentences begins with a word that only this trace has."""
     word = "Q" + "".join("abcdefghij"[int(digit)] for digit in str(number))
     return re.sub(r"(^[^\w\n]*(?=\w)|(?<=[.!?]) (?=[A-Z]))", rf"\1{word} ", text, flags=re.MULTILINE)
 
 
 def ragtruth(folder: Path, count: int) -> list[Trace]:
-    """Answers of RAGTruth, each of another source."""
+    """Return answers of RAGTruth, each of another source."""
     from benchmarks.judge import rows, trace
 
     content = rows(folder, "ragtruth_train")
@@ -92,13 +92,13 @@ def ragtruth(folder: Path, count: int) -> list[Trace]:
 
 
 def spread(traces: Sequence[Trace], count: int) -> list[Trace]:
-    """So many traces, at equal steps."""
+    """Return so many traces, at equal steps."""
     count = min(count, len(traces))
     return [traces[place * len(traces) // count] for place in range(count)]
 
 
 def described(traces: Sequence[Trace]) -> str:
-    """How much there is to read in a trace, on average."""
+    """Return how much there is to read in a trace, on average."""
     from ragfault.judges.checks.claims import extract_claims
 
     chunks = [trace.chunks or () for trace in traces]
@@ -110,7 +110,7 @@ def described(traces: Sequence[Trace]) -> str:
 
 
 def model() -> Callable[[Trace], object]:
-    """Each claim with its evidence, through the model alone."""
+    """Return each claim with its evidence, through the model alone."""
     from ragfault.judges.checks.claims import extract_claims, strip_marks
     from ragfault.judges.checks.lexicon import load_rarity
     from ragfault.judges.checks.passages import Passage, SentenceIndex
@@ -147,7 +147,7 @@ def model() -> Callable[[Trace], object]:
 
 
 def judged(name: str) -> Callable[[Trace], object]:
-    """What a judge does with a trace."""
+    """Return what a judge does with a trace."""
     judge = load_judge(name)
 
     def run(trace: Trace) -> object:
@@ -160,7 +160,7 @@ def judged(name: str) -> Callable[[Trace], object]:
 
 
 def child(name: str, path: Path) -> None:
-    """In a process of its own: judge the traces of a file, and print what that took."""
+    """Judge the traces of a file in a process of its own, and print the time and memory."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     traces = msgspec.json.decode(path.read_bytes(), type=list[Trace])
@@ -174,7 +174,7 @@ def child(name: str, path: Path) -> None:
 
 
 def memory() -> float:
-    """MiB that this process had at the most."""
+    """Return MiB that this process had at the most."""
     status = Path("/proc/self/status")
     if status.is_file():  # what is told otherwise holds the parent's memory too
         result = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii"))
@@ -185,14 +185,14 @@ def memory() -> float:
 
 
 def spent(name: str, path: Path) -> Spent:
-    """What a fresh process needs."""
+    """Return what a fresh process needs."""
     command = [sys.executable, "-m", "benchmarks.judge_speed", "--child", name, str(path)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **ALONE})
     return msgspec.json.decode(done.stdout, type=Spent)
 
 
 def installed() -> list[str]:
-    """The judges that can be made here; it says which cannot, and why."""
+    """Return the judges that can be made here; it says which cannot, and why."""
     result = []
     for name in JUDGES:
         try:
@@ -206,7 +206,7 @@ def installed() -> list[str]:
 
 
 def measured(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, bool], list[Spent]]:
-    """By judge, and whether on the few traces: what each round took."""
+    """Return by judge, and whether on the few traces: what each round took."""
     tasks = [(name, name in SLOW) for name in names]
     if any(few for _, few in tasks):
         tasks.append((MEASURE, True))
@@ -230,7 +230,7 @@ def table(result: dict[tuple[str, bool], list[Spent]]) -> None:
 
 
 def figure(value: float) -> str:
-    """A number with three digits that count.
+    """Return a number with three digits that count.
 
     >>> figure(1234567.0), figure(4.0123), figure(0.01321)
     ('1,230,000', '4.01', '0.0132')

@@ -23,7 +23,7 @@ TEXTS = [
 
 
 def plain(background: BackgroundScorer) -> tuple[Callable, Callable]:
-    """A function, and the same measured."""
+    """Return a function, and the same measured."""
 
     def search(query: str) -> list[str]:  # noqa: ARG001 - the shape of a retriever
         return list(TEXTS)
@@ -32,7 +32,7 @@ def plain(background: BackgroundScorer) -> tuple[Callable, Callable]:
 
 
 def langchain(background: BackgroundScorer) -> tuple[Callable, Callable]:
-    """A retriever of LangChain, and the same measured."""
+    """Return a retriever of LangChain, and the same measured."""
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 
@@ -46,7 +46,7 @@ def langchain(background: BackgroundScorer) -> tuple[Callable, Callable]:
 
 
 def llamaindex(background: BackgroundScorer) -> tuple[Callable, Callable]:
-    """A retriever of LlamaIndex, and the same measured."""
+    """Return a retriever of LlamaIndex, and the same measured."""
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import NodeWithScore, TextNode
 
@@ -62,7 +62,7 @@ def llamaindex(background: BackgroundScorer) -> tuple[Callable, Callable]:
 
 
 def times(retriever: Callable, calls: int, pause: float) -> list[float]:
-    """Milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
+    """Return milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
     taken = []
     for number in range(calls):
         begin = time.perf_counter()

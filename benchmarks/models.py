@@ -40,7 +40,7 @@ Answers = dict[str, dict[str, Trace]]
 
 
 def load(path: Path) -> dict[str, Answers]:
-    """Task → model → source → trace, named by its source so that models pair."""
+    """Return task → model → source → trace, named by its source so that models pair."""
     result: dict[str, Answers] = defaultdict(lambda: defaultdict(dict))
     for trace in read_traces(path, map=MAP):
         source = trace.metadata["source"]
@@ -49,7 +49,7 @@ def load(path: Path) -> dict[str, Answers]:
 
 
 def marked(answers: dict[str, Trace]) -> float:
-    """The share of answers that people marked."""
+    """Return the share of answers that people marked."""
     return sum(trace.metadata["label"] for trace in answers.values()) / len(answers)
 
 

@@ -19,7 +19,7 @@ HANDBOOK = [
 ]
 
 
-class Desk(dspy.Module):
+class Program(dspy.Module):
     """Retrieves and answers; put your own program in its place."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         dspy.context(lm=model, callbacks=[DSPyTraceCallback(background, route="counter")]),
     ):
         for _ in text:
-            Desk()(question="When does the last ferry leave?")
+            Program()(question="When does the last ferry leave?")
     for scored in result:
         print(f"{scored.trace.query} → {scored.trace.answer}")
         print(f"  {len(scored.trace.chunks or ())} chunks by {scored.trace.model}")

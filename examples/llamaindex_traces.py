@@ -44,7 +44,7 @@ class Parrot(CustomLLM):
 
 
 def engine(answer: str) -> BaseQueryEngine:
-    """An index of the handbook and a model; put your own engine in its place."""
+    """Return an index of the handbook and a model; put your own engine in its place."""
     nodes = [TextNode(id_=name, text=text) for name, text in HANDBOOK.items()]
     index = VectorStoreIndex(nodes, embed_model=MockEmbedding(embed_dim=8))
     return index.as_query_engine(llm=Parrot(answer=answer), similarity_top_k=2)

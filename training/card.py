@@ -57,19 +57,19 @@ class Labelled(NamedTuple):
     note: str = ""
 
 
-def held(row: Row) -> bool:
-    """Whether a source of RAGTruth is kept for measuring; one in five is."""
+def is_held_out(row: Row) -> bool:
+    """Return whether a source of RAGTruth is kept for measuring; one in five is."""
     return zlib.crc32(row["source_id"].encode()) % 5 == 0
 
 
 def of_task(task: str) -> Callable[[Row], bool]:
-    """The held-out rows of a task."""
-    return lambda row: held(row) and row["task"] == task
+    """Return the held-out rows of a task."""
+    return lambda row: is_held_out(row) and row["task"] == task
 
 
 RAGTRUTH = "one source in five of the training file, never fitted on"
 SETS = (
-    Labelled("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, keep=held, within=("task", "model"),
+    Labelled("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, keep=is_held_out, within=("task", "model"),
              note="An answer is bad where people marked a stretch of it, a claim where it touches one."),
     Labelled("RAGTruth QA", "ragtruth_train", "ragtruth", "long answer", RAGTRUTH, keep=of_task("QA"),
              within=("model",), corrects=(("claim", "claim"),)),
@@ -94,13 +94,13 @@ SETS = (
 
 
 def rows(folder: Path, file: str) -> Iterator[Row]:
-    """The records of one file."""
+    """Yield the records of one file."""
     with gzip.open(folder / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
 def traces(folder: Path, source: Labelled, place: Path) -> Path:
-    """The set as a file of traces, each with its labels beside it."""
+    """Return the set as a file of traces, each with its labels beside it."""
     path = place / f"{source.name}.jsonl"
     with path.open("w", encoding="utf-8") as out:
         for at, row in enumerate(rows(folder, source.file)):
@@ -127,14 +127,14 @@ def traces(folder: Path, source: Labelled, place: Path) -> Path:
 
 
 def entries(source: Labelled, result: JudgeMeasurement, fitted: bool, command: str) -> Iterator[CardEntry]:
-    """What the card says of a set: an entry for each kind of unit but sentences."""
+    """Yield what the card says of a set: an entry for each kind of unit but sentences."""
     for view in result.views:
         if view.unit != "sentence" and 0 < view.positives < view.n:
             yield entry(source, view, fitted, command)
 
 
 def entry(source: Labelled, view: UnitAgreement, fitted: bool, command: str) -> CardEntry:
-    """The figures of one kind of unit. Of chunks what people call relevant is positive there, and good here."""
+    """Return the figures of one kind of unit. Of chunks what people call relevant is positive there, and good here."""
     chunk = view.unit == "chunk"
     share = view.positives / view.n
     return CardEntry(
@@ -163,7 +163,7 @@ def entry(source: Labelled, view: UnitAgreement, fitted: bool, command: str) -> 
 
 
 def _estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
-    """A figure with its interval, to four digits."""
+    """Return a figure with its interval, to four digits."""
     result = view.figure(name)
     if result is None or result.value is None:
         return None
@@ -172,23 +172,27 @@ def _estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
 
 
 def _interval(view: UnitAgreement, name: str) -> Interval | None:
-    """A share with its interval over groups, to four digits."""
+    """Return a share with its interval over groups, to four digits."""
     result = view.figure(name)
     if result is None or result.value is None or result.low is None or result.high is None:
         return None
     return Interval(
-        round(result.value, 4), round(result.low, 4), round(result.high, 4), result.n, min(result.n, view.groups)
+        round(result.value, 4),
+        round(result.low, 4),
+        round(result.high, 4),
+        result.n,
+        min(result.n, view.groups),
     )
 
 
 def size(files: list[str]) -> str:
-    """What the judge's files weigh in the package."""
+    """Return what the judge's files weigh in the package."""
     total = sum((PACKAGE / name).stat().st_size for name in files)
     return f"{total / 1e6:.1f} MB" if total >= 1e6 else f"{total / 1e3:.0f} kB"
 
 
 def narrowed(source: Labelled, judge: str) -> Labelled:
-    """The set without the sources that the model of minilm was trained on."""
+    """Return the set without the sources that the model of minilm was trained on."""
     if judge != "minilm" or source.keep is not bool or source.key == "trec_dl19":
         return source
     folds = (0,) if source.task == "relevance" else (0, 1)
@@ -197,7 +201,7 @@ def narrowed(source: Labelled, judge: str) -> Labelled:
 
 
 def of_folds(row: Row, folds: tuple[int, ...]) -> bool:
-    """Whether the source of a row is in some folds."""
+    """Return whether the source of a row is in some folds."""
     return zlib.crc32(row["source_id"].encode()) % 5 in folds
 
 

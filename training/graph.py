@@ -31,7 +31,7 @@ class Graph:
         self.held: list[TensorProto] = []
 
     def weight(self, name: str, *shape: int) -> str:
-        """A weight that is named here and given at load."""
+        """Return a weight that is named here and given at load."""
         tensor = TensorProto()
         tensor.name, tensor.data_type, tensor.data_location = name, TensorProto.FLOAT, TensorProto.EXTERNAL
         tensor.dims.extend(shape)
@@ -42,28 +42,28 @@ class Graph:
         return name
 
     def constant(self, name: str, value: Any) -> str:
-        """A number that is part of the graph."""
+        """Return a number that is part of the graph."""
         self.held.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def node(self, kind: str, taken: list[str], *given: str, **settings: Any) -> str:
-        """An operator; the name of its first output."""
+        """Return an operator; the name of its first output."""
         self.nodes.append(helper.make_node(kind, taken, list(given), **settings))
         return given[0]
 
     def linear(self, taken: str, name: str, rows: int, columns: int) -> str:
-        """A matrix and a bias."""
+        """Return a matrix and a bias."""
         self.node("MatMul", [taken, self.weight(f"{name}.w", rows, columns)], f"{name}.product")
         return self.node("Add", [f"{name}.product", self.weight(f"{name}.b", columns)], f"{name}.out")
 
     def norm(self, taken: str, name: str) -> str:
-        """A layer norm."""
+        """Return a layer norm."""
         weights = [self.weight(f"{name}.w", WIDTH), self.weight(f"{name}.b", WIDTH)]
         return self.node("LayerNormalization", [taken, *weights], f"{name}.out", axis=-1, epsilon=EPSILON)
 
 
 def embeddings(graph: Graph) -> str:
-    """Words, places and kinds, added up; and the bias that keeps attention off the padding."""
+    """Return words, places and kinds, added up; and the bias that keeps attention off the padding."""
     for name, value in (("axis0", [0]), ("axis1", [1]), ("axis2", [2]), ("axes", [1, 2])):
         graph.constant(name, np.array(value, np.int64))
     graph.constant("one", np.float32(1))
@@ -81,7 +81,7 @@ def embeddings(graph: Graph) -> str:
 
 
 def layer(graph: Graph, taken: str, number: int) -> str:
-    """One layer: attention, then two matrices, each with a way round it."""
+    """Return one layer: attention, then two matrices, each with a way round it."""
     at = f"{number}."
     graph.node("Reshape", [graph.linear(taken, at + "qkv", WIDTH, 3 * WIDTH), "heads"], at + "apart")
     graph.node("Transpose", [at + "apart"], at + "turned", perm=[2, 0, 3, 1, 4])
@@ -103,7 +103,7 @@ def layer(graph: Graph, taken: str, number: int) -> str:
 
 
 def heads(graph: Graph, taken: str) -> None:
-    """The mean of the first text, the two logits, and a logit for each token."""
+    """Add the mean of the first text, the two logits, and a logit for each token."""
     graph.node("Cast", ["kinds"], "second", to=TensorProto.FLOAT)
     graph.node("Sub", ["one", "second"], "first")
     graph.node("Mul", ["first", "seen"], "own")
@@ -119,7 +119,7 @@ def heads(graph: Graph, taken: str) -> None:
 
 
 def model() -> ModelProto:
-    """The whole graph."""
+    """Return the whole graph."""
     graph = Graph()
     graph.constant("heads", np.array([0, 0, 3, HEADS, WIDTH // HEADS], np.int64))
     graph.constant("flat", np.array([0, 0, WIDTH], np.int64))
@@ -129,7 +129,9 @@ def model() -> ModelProto:
         at = layer(graph, at, number)
     heads(graph, at)
     full = ("batch", "length")
-    taken = [helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")]
+    taken = [
+        helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")
+    ]
     given = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("logits", ("batch", 2)), ("tokens", full), ("mean", ("batch", WIDTH)))

@@ -46,7 +46,7 @@ VERSIONS = (
 
 
 def locate(documents: dict[str, str], source: str) -> Span:
-    """The span of a quote given as "document: quote" or "2* document: quote"."""
+    """Return the span of a quote given as "document: quote" or "2* document: quote"."""
     grade = 2.0 if source.startswith("2* ") else 1.0
     stem, _, quote = source.removeprefix("2* ").partition(": ")
     text = documents[f"{stem}.md"]
@@ -57,7 +57,7 @@ def locate(documents: dict[str, str], source: str) -> Span:
 
 
 def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
-    """The questions as traces that nobody has answered yet."""
+    """Return the questions as traces that nobody has answered yet."""
     asked = []
     turns: Counter[str] = Counter()
     for question in questions:
@@ -83,7 +83,7 @@ def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
 def finish(
     version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], message: list[Said]
 ) -> Trace:
-    """The trace with its answer and what it took."""
+    """Return the trace with its answer and what it took."""
     error = version.errors.get(trace.id)
     if error:
         message = []
@@ -94,7 +94,9 @@ def finish(
     lost = bool(error) and str(error).startswith("retrieval")
     if error:
         retrieval, generation = (2000.0, 0.0) if lost else (retrieval, 30000.0)
-    citations = tuple(Citation(chunk=c, quote=q, claim=item.text) for item in message for c, q in item.sources)
+    citations = tuple(
+        Citation(chunk=c, quote=q, claim=item.text) for item in message for c, q in item.sources
+    )
     return msgspec.structs.replace(
         trace,
         chunks=None if lost else chunks,
@@ -112,7 +114,7 @@ def finish(
 
 
 def schedule(traces: list[Trace], first: datetime) -> dict[str, datetime]:
-    """When each question came in: over three weeks, the turns of a conversation close together."""
+    """Return when each question came in: over three weeks, the turns of a conversation close together."""
     keys = sorted({trace.conversation or trace.id for trace in traces}, key=lambda key: chance(key, "time"))
     step = timedelta(days=21) / len(keys)
     begins = {key: first + i * step + chance(key, "minute") * step / 2 for i, key in enumerate(keys)}
@@ -125,7 +127,7 @@ def schedule(traces: list[Trace], first: datetime) -> dict[str, datetime]:
 
 
 def play(version: Version, documents: dict[str, str], authored: dict[str, Any]) -> list[Trace]:
-    """All questions put to one version, in the order of time."""
+    """Return all questions put to one version, in the order of time."""
     index = Index([chunk for name, text in documents.items() for chunk in version.cut(name, text)])
     asked = ask(documents, authored["question"])
     times = schedule(asked, version.first)
@@ -143,7 +145,7 @@ def play(version: Version, documents: dict[str, str], authored: dict[str, Any]) 
 
 
 def grade(gold: Gold | None, chunks: list[Chunk]) -> Gold | None:
-    """The gold with the chunks of this version that overlap its spans."""
+    """Return the gold with the chunks of this version that overlap its spans."""
     if gold is None:
         return None
     grades: dict[str, float] = {}
@@ -156,7 +158,7 @@ def grade(gold: Gold | None, chunks: list[Chunk]) -> Gold | None:
 
 
 def record() -> dict[str, bytes]:
-    """The files of the demo data, by name."""
+    """Return the files of the demo data, by name."""
     documents = {path.name: path.read_text(encoding="utf-8") for path in sorted(HANDBOOK.glob("*.md"))}
     authored = tomllib.loads((HERE / "handbook.toml").read_text(encoding="utf-8"))
     files = {"questions.jsonl": ask(documents, authored["question"])}

@@ -17,7 +17,7 @@ from ragfault.records import Chunk
 
 
 def chance(*parts: object) -> float:
-    """A number in [0, 1) that depends on the parts alone."""
+    """Return a number in [0, 1) that depends on the parts alone."""
     digest = hashlib.sha256("|".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
@@ -55,7 +55,7 @@ def sections(text: str) -> Iterator[tuple[int, int, int, str]]:
 
 
 def circumstances(text: str, start: int, end: int) -> dict[str, Any]:
-    """When the document was revised and, for a tariff, how long the section is valid."""
+    """Return when the document was revised and, for a tariff, how long the section is valid."""
     revised = re.search(r"^Last revised: (\S+)\.$", text, re.MULTILINE)
     valid = re.search(r"Valid: (\S+) to (\S+)\.", text[start:end])
     dates = {"valid_from": valid[1], "valid_to": valid[2]} if valid else {}
@@ -63,7 +63,7 @@ def circumstances(text: str, start: int, end: int) -> dict[str, Any]:
 
 
 def by_section(document: str, text: str) -> Iterator[Chunk]:
-    """One chunk for each section, with its heading."""
+    """Yield one chunk for each section, with its heading."""
     stem = document.removesuffix(".md")
     for start, end, number, title in sections(text):
         metadata = {"section": number, "title": title} | circumstances(text, start, end)
@@ -78,7 +78,7 @@ def by_section(document: str, text: str) -> Iterator[Chunk]:
 
 
 def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the sentences and table lines of a stretch of text begin and end; its heading and rules are left out."""
+    """Yield the spans of sentences and table lines of a text, without its heading and rules."""
     at = start = text.index("\n", start) + 1 if text.startswith("## ", start) else start
     for gap in [*SENTENCE.finditer(text, start, end), None]:
         stop = gap.start() if gap else end
@@ -88,7 +88,7 @@ def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def by_sentence(document: str, text: str) -> Iterator[Chunk]:
-    """One chunk for each sentence or table line; headings are dropped, long sentences cut in two."""
+    """Yield one chunk for each sentence or table line; headings are dropped, long sentences cut in two."""
     stem = document.removesuffix(".md")
     for begin, finish, _, _ in sections(text):
         metadata = circumstances(text, begin, finish)
@@ -107,7 +107,7 @@ def by_sentence(document: str, text: str) -> Iterator[Chunk]:
 
 
 def halves(text: str, start: int, end: int, most: int = 100) -> list[tuple[int, int]]:
-    """A stretch of text, cut at the blank before its middle where it is too long."""
+    """Return a stretch of text, cut at the blank before its middle where it is too long."""
     if end - start <= most:
         return [(start, end)]
     middle = text.rindex(" ", start, (start + end) // 2 + 1)
@@ -134,7 +134,7 @@ class Index:
         return sum(idf * n * 2.2 / (n + norm) for n, idf in hits)
 
     def search(self, query: str, keep: int, floor: float) -> tuple[Chunk, ...]:
-        """The best chunks, those below the floor (a share of the best score) left out."""
+        """Return the best chunks, those below the floor (a share of the best score) left out."""
         asked = sorted(set(words(query)))
         scores = [round(self.score(asked, i), 3) for i in range(len(self.chunks))]
         ranked = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:keep]

@@ -81,8 +81,8 @@ FRAGMENTS = [
 ]
 
 
-def held(chunks: tuple[Chunk, ...], span: Span) -> tuple[Chunk, str] | None:
-    """The chunk that holds most of a span, and the words of the span that stand in it."""
+def get_content(chunks: tuple[Chunk, ...], span: Span) -> tuple[Chunk, str] | None:
+    """Return the chunk that holds most of a span, and the words of the span that stand in it."""
     shared = [
         (min(c.end or 0, span.end) - max(c.start or 0, span.start), -i)
         for i, c in enumerate(chunks)
@@ -96,8 +96,8 @@ def held(chunks: tuple[Chunk, ...], span: Span) -> tuple[Chunk, str] | None:
     return chunk, chunk.text[max(0, span.start - at) : span.end - at].strip()
 
 
-def whole(chunks: tuple[Chunk, ...], span: Span) -> bool:
-    """Whether the chunks together hold nearly all of a span."""
+def is_complete(chunks: tuple[Chunk, ...], span: Span) -> bool:
+    """Return whether the chunks together hold nearly all of a span."""
     inside: set[int] = set()
     for chunk in chunks:
         if chunk.document == span.document:
@@ -106,20 +106,20 @@ def whole(chunks: tuple[Chunk, ...], span: Span) -> bool:
 
 
 def by_hand(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[Said]:
-    """An answer that a person wrote, its marks turned into sources."""
+    """Return an answer that a person wrote, its marks turned into sources."""
     message = []
     for part in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", script):
         text = re.sub(r" \[\d+\]", "", part).strip()
         sources = []
         for mark in re.findall(r"\[(\d+)\]", part):
-            chunk, quote = held(chunks, spans[int(mark) - 1]) or (chunks[0], lead(chunks[0]))
+            chunk, quote = get_content(chunks, spans[int(mark) - 1]) or (chunks[0], lead(chunks[0]))
             sources.append((chunk.id, quote))
         message.append(Said(text, tuple(sources)))
     return message
 
 
 def lead(chunk: Chunk) -> str:
-    """The first sentence of a chunk."""
+    """Return the first sentence of a chunk."""
     start, end = next(sentences(chunk.text, 0, len(chunk.text)))
     return chunk.text[start:end]
 
@@ -127,8 +127,8 @@ def lead(chunk: Chunk) -> str:
 def by_machine(
     version: Version, question: Question, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]
 ) -> list[Said]:
-    """The sentences of the chunks that answer best, rephrased; or a refusal."""
-    result = [hit for span in spans if (hit := held(chunks, span))]
+    """Return the sentences of the chunks that answer best, rephrased; or a refusal."""
+    result = [hit for span in spans if (hit := get_content(chunks, span))]
     if not result and chance(version.name, question["id"], "decline") < version.refuses:
         return [Said(pick(REFUSALS, version.name, question["id"], "refusal"))]
     taken = [(chunk, surrounding(chunk, quote)) for chunk, quote in result] or closest(question, chunks)
@@ -143,13 +143,13 @@ def by_machine(
 
 
 def surrounding(chunk: Chunk, quote: str) -> str:
-    """The whole sentence or table line of a chunk in which a quote begins."""
+    """Return the whole sentence or table line of a chunk in which a quote begins."""
     at = chunk.text.index(quote)
     return next(chunk.text[a:b] for a, b in sentences(chunk.text, 0, len(chunk.text)) if a <= at < b)
 
 
 def closest(question: Question, chunks: tuple[Chunk, ...]) -> list[tuple[Chunk, str]]:
-    """The sentence that shares most words with the query."""
+    """Return the sentence that shares most words with the query."""
     asked = set(words(question["query"]))
     options = [
         (len(asked & set(words(chunk.text[a:b]))), -i, chunk, chunk.text[a:b])
@@ -162,7 +162,7 @@ def closest(question: Question, chunks: tuple[Chunk, ...]) -> list[tuple[Chunk, 
 
 
 def phrase(version: Version, question: Question, place: int, chunk: Chunk, text: str) -> str:
-    """A sentence of an answer that says what a sentence of a chunk says."""
+    """Return a sentence of an answer that says what a sentence of a chunk says."""
     if text.startswith("|"):
         return verbalise(chunk, text)
     if not text[0].isupper() or text[-1] not in ".!?":
@@ -178,7 +178,7 @@ def phrase(version: Version, question: Question, place: int, chunk: Chunk, text:
 
 
 def verbalise(chunk: Chunk, line: str) -> str:
-    """A table line as a sentence; without the head of the table the figures stay bare."""
+    """Return a table line as a sentence; without the head of the table the figures stay bare."""
     name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
     name = name if name.startswith("MV") else name[0].lower() + name[1:]
     lines = [row for row in chunk.text.splitlines() if row.startswith("|")]
@@ -193,7 +193,7 @@ def verbalise(chunk: Chunk, line: str) -> str:
 
 
 def slip(version: Version, question: Question, message: list[Said], elaborations: list[str]) -> list[Said]:
-    """What the writer said, with the slips of its version."""
+    """Return what the writer said, with the slips of its version."""
     name = question["id"]
     if chance(version.name, name, "number") < version.alters:
         message = [message[0]._replace(text=alter(message[0].text)), *message[1:]]
@@ -212,7 +212,7 @@ def slip(version: Version, question: Question, message: list[Said], elaborations
 
 
 def alter(text: str) -> str:
-    """The text with its last number changed."""
+    """Return the text with its last number changed."""
     numbers = list(re.finditer(r"(?<![\w.,:-])\d+(?![\d:])", text))
     if not numbers:
         return text
@@ -223,7 +223,7 @@ def alter(text: str) -> str:
 
 
 def misquote(quote: str, *parts: object) -> str:
-    """The first half of a quote, ended in words of its own."""
+    """Return the first half of a quote, ended in words of its own."""
     half = quote.split(" ")[: max(3, len(quote.split(" ")) // 2)]
     return f"{' '.join(half)} {pick(TAILS, *parts)}"
 
@@ -231,10 +231,10 @@ def misquote(quote: str, *parts: object) -> str:
 def answer(
     version: Version, question: Question, trace: Trace, chunks: tuple[Chunk, ...], extra: list[str]
 ) -> list[Said]:
-    """What the version answers."""
+    """Return what the version answers."""
     spans = trace.gold.spans if trace.gold else ()
     best = max((span.grade for span in spans), default=0.0)
-    complete = bool(spans) and all(whole(chunks, span) for span in spans if span.grade == best)
+    complete = bool(spans) and all(is_complete(chunks, span) for span in spans if span.grade == best)
     script = question.get("v1") if complete else None
     eager = question.get("v2") if version.name == "v2" else None
     if eager and chunks and not (complete and chance(trace.id, "luck") < 0.5):

@@ -82,7 +82,7 @@ class State(pickle.Unpickler):
 
 
 def state_of(path: Path) -> dict[str, Array]:
-    """A checkpoint under the names of the graph."""
+    """Return a checkpoint under the names of the graph."""
     with zipfile.ZipFile(path) as archive:
         content = State(archive).load()
     result = map_tensor_names({name[2:]: tensor for name, tensor in content.items() if name.startswith("m.")})
@@ -93,7 +93,7 @@ def state_of(path: Path) -> dict[str, Array]:
 
 
 def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[str, Array]:
-    """What training changed; what it left alone is left out."""
+    """Return what training changed; what it left alone is left out."""
     return {
         name: tensor - published[name] if name in published else tensor
         for name, tensor in reached.items()
@@ -102,7 +102,7 @@ def differences(reached: dict[str, Array], published: dict[str, Array]) -> dict[
 
 
 def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -> dict[str, Array]:
-    """Matrices as whole steps, vectors as short floats, heads as they are."""
+    """Return matrices as whole steps, vectors as short floats, heads as they are."""
 
     def first(name: str, tensor: Array) -> Array:
         if name not in published:
@@ -115,7 +115,7 @@ def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -
 
 
 def packed(tensors: dict[str, Array], said_of: dict[str, str]) -> bytes:
-    """The safetensors layout, compressed."""
+    """Return the safetensors layout, compressed."""
     head: dict[str, Any] = {"__metadata__": said_of}
     at = 0
     for name, tensor in tensors.items():
@@ -129,7 +129,7 @@ def packed(tensors: dict[str, Array], said_of: dict[str, str]) -> bytes:
 
 
 def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
-    """Pairs to measure on."""
+    """Return pairs to measure on."""
     split = load_tokenizer(folder)
     if path is None:
         return demo(count, folder)
@@ -138,14 +138,16 @@ def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
     result = []
     for first in read[:: max(1, len(read) // count)]:
         if "claim" in first:
-            result.append(encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
+            result.append(
+                encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
+            )
         else:
             result.append(encode_pair(split, first["q"], [first["p"]], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
     return result
 
 
 def demo(count: int, folder: Path) -> list[TokenPair]:
-    """Claims and their evidence, queries and their chunks, from the traces of the demo."""
+    """Return claims and their evidence, queries and their chunks, from the traces of the demo."""
     split, table = load_tokenizer(folder), load_rarity()
     result = []
     for traces in load_handbook().traces.values():

@@ -28,7 +28,7 @@ STEP = 8
 
 
 def texts(folder: Path) -> Iterator[str]:
-    """Every text of the folder that a retriever could have returned, once."""
+    """Yield every text of the folder that a retriever could have returned, once."""
     seen: set[int] = set()
     for path in sorted(folder.rglob("*")):
         for text in read(path):
@@ -40,7 +40,7 @@ def texts(folder: Path) -> Iterator[str]:
 
 
 def read(path: Path) -> Iterator[str]:
-    """The texts of one file."""
+    """Yield the texts of one file."""
     if path.suffix == ".gz":
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
@@ -50,7 +50,7 @@ def read(path: Path) -> Iterator[str]:
 
 
 def passages(record: dict[str, Any]) -> Iterator[str]:
-    """The passages of one record, whatever the file calls them."""
+    """Yield the passages of one record, whatever the file calls them."""
     yield from record.get("contexts") or ()
     yield from (record[name] for name in ("passage", "text") if isinstance(record.get(name), str))
 

@@ -51,7 +51,7 @@ class Told(NamedTuple):
 
 
 def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The answers that are looked at."""
+    """Yield the answers that are looked at."""
     for name in SETS:
         for first in FOLDS:
             content = [row for row in rows(folder, name) if fold(row["source_id"]) == first]
@@ -60,7 +60,7 @@ def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
-    """What both say of each answer."""
+    """Yield what both say of each answer."""
     with np.load(retained) as packed:
         place = {name: at for at, name in enumerate(packed["ids"].tolist())}
         start, odds, full = packed["start"], packed["odds"], packed["answers"]
@@ -98,7 +98,7 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
 
 
 def plain(values: Array, labels: Array, weights: Array, ridge: float) -> tuple[float, ...]:
-    """A logistic regression on scaled values, as weights of the values themselves, the intercept last."""
+    """Return a logistic regression on scaled values, as weights of the values themselves, the intercept last."""
     mean, deviation = values.mean(0), values.std(0) + 1e-9
     model = LogisticRegression(C=ridge, max_iter=2000).fit(
         (values - mean) / deviation, labels, sample_weight=weights
@@ -108,7 +108,7 @@ def plain(values: Array, labels: Array, weights: Array, ridge: float) -> tuple[f
 
 
 def put(values: Array, weights: tuple[float, ...]) -> Array:
-    """The log-odds by such weights."""
+    """Return the log-odds by such weights."""
     reported: Array = values @ np.array(weights[:-1]) + weights[-1]
     return reported
 
@@ -122,7 +122,10 @@ class Fitted(NamedTuple):
 
 def fit(reported: list[Told]) -> Fitted:
     """Fit claims, then answers."""
-    values, marks = np.concatenate([item.sides for item in reported]), np.concatenate([item.marks for item in reported])
+    values, marks = (
+        np.concatenate([item.sides for item in reported]),
+        np.concatenate([item.marks for item in reported]),
+    )
     counts = np.array([1.0 if item.set == "ragtruth" else OTHERS for item in reported])
     sizes = [len(item.marks) for item in reported]
     known = marks >= 0
@@ -133,7 +136,7 @@ def fit(reported: list[Told]) -> Fitted:
 
 
 def answers(reported: list[Told], of_claims: tuple[float, ...]) -> Array:
-    """What is weighed of each answer."""
+    """Return what is weighed of each answer."""
     return np.array([[item.whole, *summarize_odds(put(item.sides, of_claims))] for item in reported])
 
 
@@ -161,7 +164,7 @@ def report(reported: list[Told]) -> tuple[Array, Array]:
 
 
 def lines(reported: list[Told], of_claims: Array, of_answers: Array) -> dict[str, list[tuple[float, float]]]:
-    """The calibration of each shape."""
+    """Return the calibration of each shape."""
     shapes, bad = np.array([item.shape for item in reported]), np.array([item.bad for item in reported])
     marks = np.concatenate([item.marks for item in reported])
     owner = np.repeat(shapes, [len(item.marks) for item in reported])
@@ -216,7 +219,9 @@ def main() -> None:
     reported = list(tell(options.data, options.kept, options.answers))
     of_claims, of_answers = report(reported)
     created = fit(reported)
-    stack = StackedCalibration(created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
+    stack = StackedCalibration(
+        created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers)
+    )  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")
     print(TARGET.read_text(encoding="utf-8"))
 

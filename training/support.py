@@ -32,7 +32,7 @@ EVERY = 2
 
 
 def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Features and labels of claims."""
+    """Return features and labels of claims."""
     rows: list[tuple[float, ...]] = []
     labels: list[int] = []
     with gzip.open(folder / "ragtruth_train.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -48,12 +48,14 @@ def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
                 if seen is not None:
                     rows.append(measure_claim(seen, index))
                     spans = record["spans"]
-                    labels.append(any(claim.start < span["end"] and span["start"] < claim.end for span in spans))
+                    labels.append(
+                        any(claim.start < span["end"] and span["start"] < claim.end for span in spans)
+                    )
     return np.array(rows), np.array(labels, float)
 
 
 def fit(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Ridge logistic regression by Newton's steps; the last weight is the bias."""
+    """Return ridge logistic regression by Newton's steps; the last weight is the bias."""
     x = np.c_[rows, np.ones(len(rows))]
     counts = np.where(labels == 1, BALANCE, 1.0)
     ridge = np.full(x.shape[1], RIDGE)

@@ -25,7 +25,7 @@ __all__ = ["Unseen", "unseen"]
 
 
 def unseen(name: str, retained: Path, key: str) -> Judge:
-    """The judge of a name, on answers of one set."""
+    """Return the judge of a name, on answers of one set."""
     return Unseen(name, retained, key.split("_", maxsplit=1)[0])
 
 
@@ -45,24 +45,24 @@ class Unseen:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """As the judge."""
+        """That of the judge."""
         return self._judge.offers  # type: ignore[no-any-return]
 
     @property
     def fingerprint(self) -> str:
-        """As the judge."""
+        """That of the judge."""
         return str(self._judge.fingerprint)
 
-    def read(self, query: str = "") -> Any:
-        """Begin the reading of the trace at hand."""
-        reading = self._judge.open_session(query)
+    def open_session(self, query: str = "") -> Any:
+        """Open a session for the current trace."""
+        session = self._judge.open_session(query)
         known = self._known.get(self._trace)
         if known is not None:
-            swap(reading if isinstance(reading, EmbeddedSession) else reading.words, *known)
-        return reading
+            swap(session if isinstance(session, EmbeddedSession) else session.embedded, *known)
+        return session
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """The verdicts on each trace."""
+        """Return the verdicts on each trace."""
         result = []
         for trace in traces:
             self._trace = trace.id
@@ -71,7 +71,7 @@ class Unseen:
 
 
 def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], full: float) -> None:
-    """Let a reading take the odds of all claims of an answer, and of the answer, from elsewhere."""
+    """Let a session take the odds of all claims of an answer, and of the answer, from elsewhere."""
     weigh = words.weigh_claims
 
     def other(

@@ -23,7 +23,7 @@ ANSWER = "The last ferry leaves at 22:40."
 TEXTS = ("The last ferry leaves at 22:40 from the north pier.", "Dogs travel free on every ferry.")
 
 
-def whole(trace: Trace, *, tokens: TokenCounts | None = None) -> None:
+def assert_complete(trace: Trace, *, tokens: TokenCounts | None = None) -> None:
     assert (trace.query, trace.answer, trace.error) == (QUERY, ANSWER, None)
     assert {chunk.text for chunk in trace.chunks} == set(TEXTS)
     assert trace.tokens == tokens
@@ -118,7 +118,7 @@ def test_runs_of_langchain_become_traces():
     assert "".join(created.stream(QUERY, config=asked)) == ANSWER
     assert len(result) == 6, version("langchain-core")
     for trace in result[:5]:
-        whole(trace, tokens=TokenCounts(prompt=60, completion=9))
+        assert_complete(trace, tokens=TokenCounts(prompt=60, completion=9))
     assert (result[5].query, result[5].answer) == (QUERY, ANSWER)
     for trace in result:
         assert [chunk.id for chunk in trace.chunks] == ["p0", "p1"]
@@ -149,7 +149,7 @@ def test_collected_runs_and_their_export_are_the_same_trace(tmp_path: Path):
     created.invoke(QUERY, config={"callbacks": [collector]})
     [run] = collector.traced_runs
     trace = to_trace(run)
-    whole(trace, tokens=TokenCounts(prompt=60, completion=9))
+    assert_complete(trace, tokens=TokenCounts(prompt=60, completion=9))
 
     def flat(record: dict[str, Any], parent: str | None) -> list[dict[str, Any]]:
         inner = record.pop("child_runs")
@@ -271,7 +271,7 @@ def test_runs_of_a_haystack_pipeline_become_traces():
         tracing.disable_tracing()
     *good, bad = result
     for trace in good:
-        whole(trace, tokens=TokenCounts(prompt=9))
+        assert_complete(trace, tokens=TokenCounts(prompt=9))
         assert (trace.model, [step.name for step in trace.steps][1:]) == (
             "small-1",
             ["search", "join", "model"],
@@ -308,7 +308,7 @@ def test_calls_of_a_dspy_program_become_traces():
 
     from ragfault.integrations.dspy import DSPyTraceCallback
 
-    class Desk(dspy.Module):
+    class Program(dspy.Module):
         def __init__(self) -> None:
             super().__init__()
             self.respond = dspy.ChainOfThought("context, question -> answer")
@@ -322,8 +322,8 @@ def test_calls_of_a_dspy_program_become_traces():
     result: list[Trace] = []
     model = DummyLM([{"reasoning": "It says so.", "answer": ANSWER}] * 2)
     with dspy.context(lm=model, callbacks=[DSPyTraceCallback(result.append)]):
-        assert Desk()(question=QUERY).answer == ANSWER
-        assert asyncio.run(Desk().acall(question=QUERY)).answer == ANSWER
+        assert Program()(question=QUERY).answer == ANSWER
+        assert asyncio.run(Program().acall(question=QUERY)).answer == ANSWER
     assert len(result) == 2, version("dspy")
     for trace in result:
         assert (trace.query, trace.answer, trace.model, trace.error) == (QUERY, ANSWER, "dummy", None)

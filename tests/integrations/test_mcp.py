@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def talked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], list[Any]]:
-    """The tools that a server of its own process lists, and its answers to calls."""
+    """Return the tools that a server of its own process lists, and its answers to calls."""
     from mcp import ClientSession, StdioServerParameters, stdio_client
 
     async def talk() -> tuple[list[Any], list[Any]]:

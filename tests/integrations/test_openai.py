@@ -34,11 +34,11 @@ class ModelHandler(Server):
         self.bodies.append(asked)
         if asked["model"] == "no-such-model":
             return await self._error(writer, 404, "The model no-such-model does not exist")
-        whole = line.split()[1].endswith("/responses")
+        is_response = line.split()[1].endswith("/responses")
         if not asked.get("stream"):
-            await self._send(writer, 200, response() if whole else completion())
+            await self._send(writer, 200, response() if is_response else completion())
             return True
-        events = [f"data: {json.dumps(item)}\n\n" for item in (pieces() if whole else chunks())]
+        events = [f"data: {json.dumps(item)}\n\n" for item in (pieces() if is_response else chunks())]
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
         writer.write((head + "".join(events) + "data: [DONE]\n\n").encode())
         await writer.drain()
@@ -76,7 +76,13 @@ def response() -> dict[str, Any]:
         "output": [message],
         "usage": usage,
     }
-    return {**created, "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "status": "completed"}
+    return {
+        **created,
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+        "status": "completed",
+    }
 
 
 def pieces() -> Iterator[dict[str, Any]]:
@@ -105,7 +111,7 @@ def client(model_server: Server) -> Iterator[Any]:
         yield created
 
 
-def whole(trace: Trace) -> None:
+def assert_complete(trace: Trace) -> None:
     assert (trace.query, trace.answer, trace.model, trace.error) == (QUERY, ANSWER, "small-1", None), version(
         "openai"
     )
@@ -121,7 +127,7 @@ def test_a_completion_is_scored_with_its_contexts(model_server, client):
         created = measure_client(client, background, route="support")
         text = created.chat.completions.create(model="small-1", messages=MESSAGES, contexts=CONTEXTS)
         assert text.choices[0].message.content == ANSWER
-    whole(result[0].trace)
+    assert_complete(result[0].trace)
     assert (result[0].trace.route, result[0].values) == ("support", {"groundedness": 1.0})
     assert model_server.bodies == [{"model": "small-1", "messages": MESSAGES}]
 
@@ -131,7 +137,7 @@ def test_a_response_is_scored_with_its_contexts(client):
     result: list[Trace] = []
     created = measure_client(client, result.append)
     assert created.responses.create(model="small-1", input=QUERY, contexts=CONTEXTS).output_text == ANSWER
-    whole(result[0])
+    assert_complete(result[0])
 
 
 def test_a_stream_comes_through_piece_by_piece(client):
@@ -146,14 +152,16 @@ def test_a_stream_comes_through_piece_by_piece(client):
     assert kinds == ["response.output_text.delta"] * 2 + ["response.completed"]
     assert len(result) == 2
     for trace in result:
-        whole(trace)
+        assert_complete(trace)
 
 
 def test_a_stream_that_is_left_is_a_trace_of_what_came(client):
     """Closing it early hands on what the caller has seen."""
     result: list[Trace] = []
     created = measure_client(client, result.append)
-    stream = created.chat.completions.create(model="small-1", messages=MESSAGES, stream=True, contexts=CONTEXTS)
+    stream = created.chat.completions.create(
+        model="small-1", messages=MESSAGES, stream=True, contexts=CONTEXTS
+    )
     next(stream)
     stream.close()
     assert [trace.answer for trace in result] == [ANSWER[:9]]
@@ -178,7 +186,7 @@ def test_awaited_calls_are_scored_alike(model_server):
     asyncio.run(ask())
     assert len(result) == 4
     for trace in result:
-        whole(trace)
+        assert_complete(trace)
 
 
 def test_an_error_is_raised_and_put_down(client):
@@ -191,7 +199,7 @@ def test_an_error_is_raised_and_put_down(client):
     assert result[0].error.startswith("NotFoundError")
 
 
-def test_the_client_it_was_made_of_is_as_it_was(client):
+def test_the_original_client_is_unchanged(client):
     """Only the copy is measured."""
     result: list[Trace] = []
     measure_client(client, result.append)
@@ -199,12 +207,12 @@ def test_the_client_it_was_made_of_is_as_it_was(client):
     assert not result
 
 
-def test_contexts_are_found_where_none_are_named(client):
+def test_contexts_are_retrieved_for_calls_without_any(client):
     """A function finds them by the query; one that fails harms nobody."""
     result: list[Trace] = []
     created = measure_client(client, result.append, contexts=lambda query: CONTEXTS if query == QUERY else [])
     created.chat.completions.create(model="small-1", messages=[{"role": "user", "content": "…"}], query=QUERY)
-    whole(result[0])
+    assert_complete(result[0])
     broken = measure_client(client, result.append, contexts=lambda query: 1 / 0)
     with pytest.warns(RuntimeWarning, match="division by zero"):
         assert broken.chat.completions.create(model="small-1", messages=MESSAGES).choices

@@ -50,7 +50,7 @@ def _installed() -> bool:
 
 
 def properties(path: Path) -> dict[str, dict[str, str]]:
-    """The properties of each test of a JUnit file."""
+    """Return the properties of each test of a JUnit file."""
     cases = ElementTree.parse(path).iter("testcase")
     return {
         case.get("name"): {item.get("name"): item.get("value") for item in case.iter("property")}
@@ -131,7 +131,9 @@ def test_a_drop_fails_with_the_change_and_the_traces(session, runs, pytester):
     retained = properties(pytester.path / "junit.xml")
     assert retained["test_worse"]["ragfault result"] == "fail"
     assert retained["test_worse"]["ragfault baseline"] == "good"
-    assert retained["test_within"]["ragfault groundedness>=baseline-0.2"].startswith("pass: mean 1.000 → 0.850")
+    assert retained["test_within"]["ragfault groundedness>=baseline-0.2"].startswith(
+        "pass: mean 1.000 → 0.850"
+    )
     assert retained["test_unsure"]["ragfault result"] == "cannot tell"
 
 
@@ -212,7 +214,7 @@ def test_a_passing_test_carries_its_report(session):
     result.stdout.fnmatch_lines(["*Captured ragfault call*", "pass *groundedness>=0.85"])
 
 
-EACH = """
+TRACE_TESTS = """
 @pytest.mark.ragfault_traces("traces.jsonl", metrics=["groundedness", "error"])
 def test_answer(scored):
     assert scored.values["groundedness"] >= 0.9
@@ -233,7 +235,7 @@ def test_every_trace_is_a_test(session, runs, pytester):
     asked = "When does the harbour office open?"
     created = [Trace(id=name, query=asked, chunks=(chunk,), answer=text) for name, text in answers.items()]
     write_traces(created, pytester.path / "traces.jsonl")
-    result = session(EACH, "--junitxml=junit.xml", "-rP")
+    result = session(TRACE_TESTS, "--junitxml=junit.xml", "-rP")
     result.assert_outcomes(passed=1, failed=1, errors=1)
     retained = properties(pytester.path / "junit.xml")
     assert retained["test_answer[good]"]["ragfault groundedness"] == "1"

@@ -32,7 +32,7 @@ from ragfault.records import Chunk, Trace, Verdicts
 
 DOMAINS = [name for name in PROFILES if name != "general"]
 
-ABOUT = {
+QUERY_CASES = {
     "legal": [
         ("What does Section 12 say?", "Section 9 covers leave.", False),
         ("What does Section 12 say?", "Sections 9 and 12 cover leave.", True),
@@ -97,7 +97,7 @@ ABOUT = {
         ("Is it in versions 2.3 and 2.4?", "It is in version 2.4.", True),
     ],
 }
-SAID = {
+CLAIM_CASES = {
     "legal": [
         ("Section 12 covers leave.", "Section 9 covers leave.", False),
         ("Section 12 covers leave.", "§ 12(b) covers leave.", True),
@@ -152,15 +152,15 @@ def cases(table: dict[str, list[tuple[str, str, bool]]]) -> list[tuple[str, str,
 # --- what agrees -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("profile", "query", "text", "agrees"), cases(ABOUT))
-def test_about(profile: str, query: str, text: str, agrees: bool) -> None:
+@pytest.mark.parametrize(("profile", "query", "text", "agrees"), cases(QUERY_CASES))
+def test_query_conflicts(profile: str, query: str, text: str, agrees: bool) -> None:
     """A passage is refused where it speaks about another thing than the query names, and only there."""
     reason = explain_query_conflict(load_profile(profile), query, text)
     assert (reason is None) == agrees, reason
 
 
-@pytest.mark.parametrize(("profile", "claim", "text", "agrees"), cases(SAID))
-def test_said(profile: str, claim: str, text: str, agrees: bool) -> None:
+@pytest.mark.parametrize(("profile", "claim", "text", "agrees"), cases(CLAIM_CASES))
+def test_claim_conflicts(profile: str, claim: str, text: str, agrees: bool) -> None:
     """A claim is refused where it names another thing than the passage, and only there."""
     reason = explain_claim_conflict(load_profile(profile), claim, text)
     assert (reason is None) == agrees, reason
@@ -207,7 +207,7 @@ NAMED = {
 
 
 @given(data=st.data(), profile=st.sampled_from(DOMAINS))
-def test_all_held(data: st.DataObject, profile: str) -> None:
+def test_texts_with_all_identifiers_agree(data: st.DataObject, profile: str) -> None:
     """A passage that holds all identifiers of a query or claim is never refused, whatever else it holds."""
     values = st.sampled_from(NAMED[profile])
     asked = data.draw(st.lists(values, min_size=1, max_size=4, unique=True))
@@ -220,7 +220,7 @@ def test_all_held(data: st.DataObject, profile: str) -> None:
 
 @pytest.mark.parametrize("profile", DOMAINS)
 @pytest.mark.parametrize("at", range(7))
-def test_found(profile: str, at: int) -> None:
+def test_mentions_are_extracted(profile: str, at: int) -> None:
     """Each of these identifiers is found, and agrees with itself."""
     text = f"It is about {NAMED[profile][at]}."
     assert extract_mentions(load_profile(profile), text)
@@ -231,7 +231,7 @@ def test_found(profile: str, at: int) -> None:
 
 
 def seen(profile: str | Path, query: str, chunk: str, answer: str) -> Verdicts:
-    """What the lexical judge sees through a profile."""
+    """Return what the lexical judge sees through a profile."""
     judge = load_judge("lexical", profile=profile)
     trace = Trace(id="1", query=query, chunks=(Chunk(id="a", text=chunk),), answer=answer)
     verdicts = judge.observe([trace])[0]
@@ -283,7 +283,7 @@ def test_chunk() -> None:
 
 
 def test_claim() -> None:
-    """A dose in another unit contradicts; what no chunk gives is unsupported; both have p below the bar."""
+    """A dose in another unit contradicts; what no chunk gives is unsupported; both have p below the threshold."""
     chunk = "The starting dose of digoxin is 125 mcg once daily. Take it with water."
     wrong = seen(
         "medical", "What is the dose of digoxin?", chunk, "The starting dose of digoxin is 125 mg once daily."
@@ -355,7 +355,7 @@ def test_given_by_the_query() -> None:
 
 
 def test_levels(tmp_path: Path) -> None:
-    """The levels of relevance and the bars of support are those of the profile."""
+    """The levels of relevance and the thresholds of support are those of the profile."""
     assert grade_relevance(0.6, RelevanceLevels(high=0.55)) == "high"
     path = tmp_path / "strict.toml"
     path.write_text(
@@ -416,7 +416,10 @@ def test_prompts(tmp_path: Path) -> None:
     path = tmp_path / "told.toml"
     path.write_text('[prompts]\nguidance = "Mind the part numbers."\nretrieval = "Grade the chunks."\n')
     profile = load_profile(path)
-    assert (profile.prompts.guidance, profile.prompts.retrieval) == ("Mind the part numbers.", "Grade the chunks.")
+    assert (profile.prompts.guidance, profile.prompts.retrieval) == (
+        "Mind the part numbers.",
+        "Grade the chunks.",
+    )
     assert profile.prompts.generation == ""
     assert not profile.is_empty
 

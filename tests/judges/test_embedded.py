@@ -36,7 +36,7 @@ def seen(answer: str, query: str = "When does the ferry to Vell leave?", chunks=
 
 
 def walk(packed: dict[str, np.ndarray], row: np.ndarray) -> float:
-    """The sum of the leaves of one row, node by node."""
+    """Return the sum of the leaves of one row, node by node."""
     feature, threshold, left, right, value = (
         packed[f"claims.{name}"] for name in ("feature", "bar", "left", "right", "value")
     )
@@ -117,7 +117,7 @@ def test_the_sum_of_an_answer_knows_no_length():
     )
 
 
-def test_vectors_are_whole_numbers():
+def test_vectors_are_integers():
     """What is computed from the table is exact, and so the same on every machine."""
     table = load_vectors().table
     assert np.array_equal(table, table.round())
@@ -149,7 +149,7 @@ def test_shapes(query, claims, records, expected):
         ("640", False),
     ],
 )
-def test_other_languages_are_told(text, expected):
+def test_other_languages_are_detected(text, expected):
     """Many words that the table does not know and few stop words: another language than English."""
     table = load_vectors()
     assert detect_foreign(table.get_rows(split_words(text)), table).tolist() == [expected]
@@ -196,7 +196,7 @@ def test_an_invented_statement_is_unsupported():
         assert verdicts.answer.grounded < 0.5
 
 
-def test_the_whole_goes_with_its_claims():
+def test_groundedness_follows_the_claims():
     """The copied answer is grounded; with a wrong hour, or an invention beside it, it is less so."""
     good = seen("The ferry to Vell leaves the north quay at 07:40.").answer.grounded
     wrong = seen("The ferry to Vell leaves the north quay at 09:40.").answer.grounded
@@ -297,6 +297,8 @@ def test_asked_at_once_or_one_by_one():
     together = JUDGE.open_session(query)
     together.prefetch(groups)
     for claims, passages in groups:
-        first, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query)))
+        first, alone = (
+            reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query))
+        )
         assert [seen.p for seen in first] == pytest.approx([seen.p for seen in alone], abs=1e-6)
         assert [seen._replace(p=0.0) for seen in first] == [seen._replace(p=0.0) for seen in alone]

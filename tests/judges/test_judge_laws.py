@@ -26,7 +26,7 @@ HANDBOOK = (
 
 
 def judge(sources: str | tuple[str, ...], answer: str, query: str = "What is said?") -> Verdicts:
-    """The verdicts on one answer drawn from some sources."""
+    """Return the verdicts on one answer drawn from some sources."""
     texts = (sources,) if isinstance(sources, str) else sources
     chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
     verdicts = JUDGE.observe([Trace(id="1", query=query, chunks=chunks, answer=answer)])[0]
@@ -35,7 +35,7 @@ def judge(sources: str | tuple[str, ...], answer: str, query: str = "What is sai
 
 
 def claim(sources: str | tuple[str, ...], answer: str) -> ClaimVerdict:
-    """The verdict on the only claim of an answer."""
+    """Return the verdict on the only claim of an answer."""
     result = judge(sources, answer).claim
     assert result is not None
     assert len(result) == 1
@@ -323,7 +323,11 @@ def test_facts() -> None:
     answer = "The window is 30 days. A receipt is not required."
     seen = JUDGE.observe([Trace(id="1", query="?", answer=answer, facts=facts)])[0].fact
     assert seen is not None
-    assert [(item.present, item.contradicted) for item in seen] == [(True, False), (False, True), (False, False)]
+    assert [(item.present, item.contradicted) for item in seen] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
 
 
 def test_truth() -> None:

@@ -69,7 +69,7 @@ def test_labels_in_any_case(tmp_path: Path, labels: tuple[str, ...]):
     assert seen(classifier(tmp_path, labels), GOOD)[0].support == "supported"
 
 
-def test_labels_said(tmp_path: Path):
+def test_labels_in_the_address(tmp_path: Path):
     """Labels without names are refused with how to say them, and taken where they are said."""
     nameless = ("LABEL_0", "LABEL_1", "LABEL_2")
     folder = classifier(tmp_path, ("contradiction", "entailment", "neutral"))

@@ -182,7 +182,7 @@ NEAR = "the other name stands in the same passage, and who is meant is not seen"
 ORDER = "the same words stand in one sentence, and their order counts for little"
 BESIDE = "the other figure stands in the same passage, and what it belongs to is not seen"
 UNNAMED = "the sentence with the figure or the negation names its subject as “it” or not at all"
-ONE = "one other word counts for little among many that agree"
+SINGLE = "one other word counts for little among many that agree"
 SUM = "it does not reckon: another figure beside the same words"
 TONGUE = "it does not tell languages apart"
 GAPS = (
@@ -200,21 +200,21 @@ GAPS = (
     Gap("negated", "Lisinopril is recommended during pregnancy.", ALL, UNNAMED),
     Gap("units", "The usual starting dose of lisinopril is 10 g once daily.", ALL, UNNAMED),
     Gap("units", "The Kestrel Bridge is 640 feet long.", ALL, UNNAMED),
-    *(Gap("quotes", case.false, ALL, ONE) for case in QUOTES),
+    *(Gap("quotes", case.false, ALL, SINGLE) for case in QUOTES),
     Gap("paraphrases", "The French capital is Paris.", ALL, "“French” is no form of “France” to it"),
     *(Gap(law, case.true, ALL, SUM) for law in ("sums", "reckoned") for case in SUMS[:2]),
     Gap("reckoned", SUMS[2].true, ALL, SUM),
     *(Gap("foreign", case.true, ("lexical",), TONGUE) for case in FOREIGN),
 )  # fmt: skip
-"""What the judges are known to fail: a case that is mended must be taken from here."""
+"""What the judges are known to fail: remove a case that a judge passes now."""
 
 
-def each(law: str, cases: list[Case]) -> pytest.MarkDecorator:
-    """Every case by every judge; one that is known to fail has to."""
+def parametrize(law: str, cases: list[Case]) -> pytest.MarkDecorator:
+    """Return every case by every judge; one that is known to fail has to."""
     missing = {name: f"no judge {name} here" for name in NAMES if name not in JUDGES}
     if not READY:
         missing["minilm"] = f"needs ragfault[nli] and: {INSTALL_COMMAND}"
-    made = []
+    parameters = []
     for name in NAMES:
         for case in cases:
             claim = case.false or case.true
@@ -224,114 +224,114 @@ def each(law: str, cases: list[Case]) -> pytest.MarkDecorator:
                 for gap in GAPS
                 if (gap.law, gap.claim) == (law, claim) and name in gap.judges
             ]
-            made.append(pytest.param(name, case, marks=marks, id=f"{name}-{claim[:60]}"))
-    return pytest.mark.parametrize(("name", "case"), made)
+            parameters.append(pytest.param(name, case, marks=marks, id=f"{name}-{claim[:60]}"))
+    return pytest.mark.parametrize(("name", "case"), parameters)
 
 
 @cache
-def made(name: str) -> Judge:
+def load(name: str) -> Judge:
     return load_judge(name)
 
 
 @cache
 def seen(name: str, chunks: tuple[str, ...], answer: str) -> Verdicts:
-    """The verdicts on an answer that was drawn from a context."""
+    """Return the verdicts on an answer that was drawn from a context."""
     content = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(chunks))
     trace = Trace(id="1", query="What do the documents say?", chunks=content, answer=answer)
-    (verdicts,) = made(name).observe([trace])
+    (verdicts,) = load(name).observe([trace])
     assert not verdicts.failures
     return verdicts
 
 
-def told(name: str, case: Case, answer: str) -> ClaimVerdict:
-    """The verdict on the only claim of an answer."""
+def judge_claim(name: str, case: Case, answer: str) -> ClaimVerdict:
+    """Return the verdict on the only claim of an answer."""
     (claim,) = seen(name, case.chunks, answer).claim or ()
     return claim
 
 
 def refuse(name: str, case: Case) -> None:
-    """What was altered holds not, and is less probable than what it was made of."""
-    false, true = told(name, case, case.false), told(name, case, case.true)
+    """Assert that an altered claim is not supported, and less probable than the original."""
+    false, true = judge_claim(name, case, case.false), judge_claim(name, case, case.true)
     assert false.support not in HOLDS
     assert false.p is not None
     assert true.p is not None
     assert false.p < true.p
 
 
-@each("places", PLACES)
+@parametrize("places", PLACES)
 def test_places(name: str, case: Case):
     """What is said of one place does not hold of another of the same context."""
     refuse(name, case)
 
 
-@each("roles", ROLES)
+@parametrize("roles", ROLES)
 def test_roles(name: str, case: Case):
     """Who did what to whom does not hold the other way round."""
     refuse(name, case)
 
 
-@each("opposites", OPPOSITES)
+@parametrize("opposites", OPPOSITES)
 def test_opposites(name: str, case: Case):
     """What increases does not reduce, and what is prohibited is not permitted."""
     refuse(name, case)
 
 
-@each("years", YEARS)
+@parametrize("years", YEARS)
 def test_years(name: str, case: Case):
     """Another year does not hold, however alike its digits."""
     refuse(name, case)
 
 
-@each("alike", ALIKE)
+@parametrize("alike", ALIKE)
 def test_names_alike(name: str, case: Case):
     """A name that is spelled much like another is another."""
     refuse(name, case)
 
 
-@each("amounts", AMOUNTS)
+@parametrize("amounts", AMOUNTS)
 def test_amounts(name: str, case: Case):
     """Another amount does not hold, be it the same digits in another order or the amount of something else."""
     refuse(name, case)
 
 
-@each("negated", NEGATED)
+@parametrize("negated", NEGATED)
 def test_negated(name: str, case: Case):
     """A negation that is added or left out turns what holds into what does not."""
     refuse(name, case)
 
 
-@each("units", UNITS)
+@parametrize("units", UNITS)
 def test_units(name: str, case: Case):
     """The same number of another unit does not hold."""
     refuse(name, case)
 
 
-@each("quotes", QUOTES)
+@parametrize("quotes", QUOTES)
 def test_quotes(name: str, case: Case):
     """A quote with one other word is no quote."""
     refuse(name, case)
 
 
-@each("paraphrases", PARAPHRASES)
+@parametrize("paraphrases", PARAPHRASES)
 def test_paraphrases(name: str, case: Case):
     """What says the same in other words holds."""
-    assert told(name, case, case.true).support in HOLDS
+    assert judge_claim(name, case, case.true).support in HOLDS
 
 
-@each("sums", SUMS)
+@parametrize("sums", SUMS)
 def test_sums_are_not_contradicted(name: str, case: Case):
     """What follows from two facts by arithmetic contradicts neither."""
-    assert told(name, case, case.true).support != "contradicted"
+    assert judge_claim(name, case, case.true).support != "contradicted"
 
 
-@each("reckoned", SUMS)
+@parametrize("reckoned", SUMS)
 def test_sums_hold_or_are_doubted(name: str, case: Case):
     """What follows from two facts by arithmetic holds, or the judge says that it is unsure."""
-    claim = told(name, case, case.true)
+    claim = judge_claim(name, case, case.true)
     assert claim.support in HOLDS or claim.unsure
 
 
-@each("copied", COPIED)
+@parametrize("copied", COPIED)
 def test_copied(name: str, case: Case):
     """An answer that is copied whole from a chunk holds in every claim, with high probability."""
     result = seen(name, case.chunks, case.true).claim
@@ -340,7 +340,7 @@ def test_copied(name: str, case: Case):
     assert all(claim.p is not None and claim.p >= 0.7 for claim in result)
 
 
-@each("empty", EMPTY)
+@parametrize("empty", EMPTY)
 def test_empty(name: str, case: Case):
     """An answer that says nothing claims nothing, and what claims nothing is grounded."""
     verdicts = seen(name, case.chunks, case.true)
@@ -349,7 +349,7 @@ def test_empty(name: str, case: Case):
     assert verdicts.answer.grounded == 1.0
 
 
-@each("foreign", FOREIGN)
+@parametrize("foreign", FOREIGN)
 def test_foreign(name: str, case: Case):
     """Of an answer in another language than the chunks a judge says that it is unsure."""
     result = seen(name, case.chunks, case.true).claim

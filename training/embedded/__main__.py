@@ -40,7 +40,7 @@ PRIOR = 0.4
 
 
 def crossed(data: Data, inner: Array) -> Array:
-    """The log-odds of each claim by parts that have not seen its fold."""
+    """Return the log-odds of each claim by parts that have not seen its fold."""
     odds = np.zeros(len(data.owner))
     for fold in range(FOLDS):
         at = np.flatnonzero(data.fold == fold)
@@ -50,7 +50,7 @@ def crossed(data: Data, inner: Array) -> Array:
 
 
 def stacked(data: Data, odds: Array, chosen: Array, at: Array, *, style: bool = False) -> Array:
-    """The log-odds of some answers by trees fitted on the chosen ones."""
+    """Return the log-odds of some answers by trees fitted on the chosen ones."""
     rows = whole(data, odds, style=style)
     bad = np.array([answer.bad for answer in data.answers])
     trees = boosting.boost(
@@ -72,7 +72,7 @@ def measure(data: Data, odds: Array) -> Array:
 
 
 def transfer(data: Data, inner: Array, odds: Array) -> None:
-    """Each task and set, judged by parts that have seen nothing of it."""
+    """Judge each task and set by models that were fitted on the others."""
     kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])
     tasks = np.array([answer.task for answer in data.answers])
     for kind in np.unique(kinds[kinds != "invented"]):
@@ -90,7 +90,7 @@ def transfer(data: Data, inner: Array, odds: Array) -> None:
 
 
 def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
-    """For each shape slope and intercept of the calibration of claims and of answers."""
+    """Return for each shape slope and intercept of the calibration of claims and of answers."""
     kinds = np.array([TEXT_TYPES.index(answer.shape) for answer in data.answers])
     bad = np.array([answer.bad for answer in data.answers])
     real = np.array([answer.set != "invented" for answer in data.answers])

@@ -30,7 +30,7 @@ def boost(rows: Array, labels: Array, weights: Array | None, rounds: int, **opti
 
 
 def pack(model: lightgbm.Booster) -> dict[str, Array]:
-    """The trees as one table of nodes (see `ragfault.judges.embedded.trees`)."""
+    """Return the trees as one table of nodes (see `ragfault.judges.embedded.trees`)."""
     roots: list[int] = []
     nodes: list[list[float]] = []
 
@@ -85,7 +85,7 @@ def _matrix(owner: Array, codes: Array, known: Array, count: int) -> csr_matrix:
 
 
 def bagged(table: dict[str, Array], owner: Array, codes: Array, count: int) -> Array:
-    """What the words of each claim say together."""
+    """Return what the words of each claim say together."""
     at = np.minimum(np.searchsorted(table["codes"], codes), len(table["codes"]) - 1)
     hit = table["codes"][at] == codes
     summed = np.bincount(owner[hit], table["weights"][at[hit]].astype(float), count)

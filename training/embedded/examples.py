@@ -49,13 +49,13 @@ class Answer(NamedTuple):
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The records of one file."""
+    """Return the records of one file."""
     with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
 def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
-    """Every labelled answer of some sets."""
+    """Yield every labelled answer of some sets."""
     last: tuple[object, ...] = ()
     others: list[deque[dict[str, Any]]] = [deque(maxlen=BACK + 1) for _ in range(FOLDS)]
     for name in sets:
@@ -75,10 +75,12 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
 
 
 def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
-    """An answer with a statement of another source before or after it, which nothing here supports."""
+    """Return an answer with a statement of another source before or after it, which nothing here supports."""
     message = extract_claims(strange["answer"])
     text = (
-        message[zlib.crc32(row["id"].encode()) % len(message)].text if message else "The harbour was closed by then."
+        message[zlib.crc32(row["id"].encode()) % len(message)].text
+        if message
+        else "The harbour was closed by then."
     )
     first = zlib.crc32(text.encode()) % 2
     answer = f"{text} {row['answer']}" if first else f"{row['answer'].rstrip()} {text}"
@@ -118,14 +120,16 @@ def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
 
 
 def _within(claim: Claim, spans: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
-    """The marked stretches that touch a claim."""
+    """Return the marked stretches that touch a claim."""
     return [
-        (span["start"], span["end"]) for span in spans if claim.start < span["end"] and span["start"] < claim.end
+        (span["start"], span["end"])
+        for span in spans
+        if claim.start < span["end"] and span["start"] < claim.end
     ]
 
 
 def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
-    """Which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
+    """Return which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
     if not marked:
         return None
     reported = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)

@@ -53,7 +53,7 @@ class Data(NamedTuple):
 
 
 def arrange(retained: list[Answer]) -> Data:
-    """Answers as claims in a row."""
+    """Return answers as claims in a row."""
     seen = [item.seen for item in retained if item.seen is not None]
     sizes = np.array([len(item.features) for item in seen])
     start = np.concatenate([[0], np.cumsum(sizes)])
@@ -104,7 +104,7 @@ def fit(data: Data, chosen: Array, inner: Array) -> Parts:
 
 
 def bag_of(data: Data, known: Array) -> dict[str, Array]:
-    """A bag fitted on some claims."""
+    """Return a bag fitted on some claims."""
     content = known[data.bag[0]]
     place = np.cumsum(known) - 1
     return boosting.bag(
@@ -113,7 +113,7 @@ def bag_of(data: Data, known: Array) -> dict[str, Array]:
 
 
 def bag_out(data: Data) -> Array:
-    """What bags say of claims of folds that they have not seen."""
+    """Return what bags say of claims of folds that they have not seen."""
     reported = np.zeros(len(data.owner))
     for fold in range(FOLDS):
         table = bag_of(data, (data.fold != fold) & (data.claims.marks >= 0))
@@ -122,25 +122,25 @@ def bag_out(data: Data) -> Array:
 
 
 def apply(parts: Parts, data: Data, at: Array) -> Array:
-    """The log-odds that claims are bad: the mean of trees and network."""
+    """Return the log-odds that claims are bad: the mean of trees and network."""
     reported = boosting.bagged(parts.bag, *data.bag, len(data.owner))
     trees = parts.trees.predict(np.c_[data.features, reported][at], raw_score=True)
     return (trees + network.predict(parts.network, data.claims.pick(at))) / 2
 
 
 def whole(data: Data, odds: Array, *, style: bool = False) -> Array:
-    """What is summed up of the claims of each answer (see `summing.summed`)."""
+    """Return what is summed up of the claims of each answer (see `summing.summed`)."""
     parts = [slice(*pair) for pair in pairwise(data.start)]
     return np.array([summarize_answer(odds[part], data.features[part], style=style) for part in parts])
 
 
 def weights(data: Data) -> Array:
-    """How much each answer counts."""
+    """Return how much each answer counts."""
     return np.where([answer.set in {"ragtruth", "invented"} for answer in data.answers], 1.0, OTHERS)
 
 
 def halfway(labels: Array) -> float:
-    """A share of bad ones halfway, in log-odds, between the one that people found in a shape and one half.
+    """Return a share of bad ones halfway, in log-odds, between the one that people found in a shape and one half.
 
     At one half the judge's own threshold is the best one for balanced accuracy in each shape; at the share that was
     found the shapes keep their difference. Halfway costs little of either.
@@ -150,7 +150,7 @@ def halfway(labels: Array) -> float:
 
 
 def calibrate(odds: Array, labels: Array, prior: float) -> tuple[float, float]:
-    """Slope and intercept that turn log-odds into those of a probability, as if `prior` of all were bad."""
+    """Return slope and intercept that turn log-odds into those of a probability, as if `prior` of all were bad."""
     bad = labels.mean()
     weight = np.where(labels == 1, prior / bad, (1 - prior) / (1 - bad))
     model = LogisticRegression(C=100.0).fit(odds[:, None], labels, sample_weight=weight)

@@ -32,7 +32,7 @@ class Claims(NamedTuple):
     tokens: list[Array | None]
 
     def pick(self, at: Sequence[int]) -> Claims:
-        """Some of them."""
+        """Return some of them."""
         lists = ([part[i] for i in at] for part in (self.rows, self.rivals, self.values))
         return Claims(*lists, self.features[at], self.marks[at], [self.tokens[i] for i in at])
 
@@ -90,7 +90,7 @@ def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
 
 
 def _batches(claims: Claims, random: np.random.Generator) -> Iterator[tuple[Tensor, ...]]:
-    """Batches of claims of like length, in random order."""
+    """Yield batches of claims of like length, in random order."""
     sizes = np.array([len(rows) for rows in claims.rows])
     order = random.permutation(len(sizes))
     many = 40 * BATCH
@@ -136,7 +136,7 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
 
 
 def predict(network: Network, claims: Claims) -> Array:
-    """The log-odds that each claim is bad."""
+    """Return the log-odds that each claim is bad."""
     order = np.argsort([len(rows) for rows in claims.rows], kind="stable")
     result = np.zeros(len(order))
     with torch.inference_mode():
@@ -147,7 +147,7 @@ def predict(network: Network, claims: Claims) -> Array:
 
 
 def arrays(network: Network, known: Array) -> dict[str, Array]:
-    """The weights of a network; of the words' own vectors those of the rows that it has seen, in eight bits."""
+    """Return the weights of a network; of the words' own vectors those of the rows that it has seen, in eight bits."""
     state: dict[str, Any] = {name: part.numpy() for name, part in network.state_dict().items()}
     own = state.pop("own.weight")[known]
     del state["table"]

@@ -44,12 +44,12 @@ class Pair(NamedTuple):
 
 
 def fold(source: object) -> int:
-    """The fold of a source."""
+    """Return the fold of a source."""
     return zlib.crc32(str(source).encode()) % FOLDS
 
 
 def graded(folder: Path) -> Iterator[Pair]:
-    """Pairs that people graded."""
+    """Yield pairs that people graded."""
     chance = random.Random(1)
     for row in rows(folder, "wikiqa"):
         if row["label"] or chance.random() < 0.35:
@@ -66,7 +66,7 @@ def graded(folder: Path) -> Iterator[Pair]:
 
 
 def mined(folder: Path) -> Iterator[Pair]:
-    """Pairs of questions and the passages that they were asked of, with others that share words."""
+    """Yield pairs of questions and the passages that they were asked of, with others that share words."""
     paragraphs = rows(folder, "squad2_paragraphs")
     place = {paragraph["pid"]: at for at, paragraph in enumerate(paragraphs)}
     asked_ = [row for row in rows(folder, "squad2_questions") if row["answerable"]]
@@ -89,7 +89,7 @@ def mined(folder: Path) -> Iterator[Pair]:
 def beside(
     name: str, queries: Sequence[tuple[str, set[int], object]], texts: Sequence[str], count: int
 ) -> Iterator[Pair]:
-    """Each query with its own passages, and with some of those that are likest to it."""
+    """Yield each query with its own passages, and with some of those that are likest to it."""
     chance = random.Random(3)
     reported = TfidfVectorizer(sublinear_tf=True, stop_words="english", ngram_range=(1, 2)).fit(texts)
     known = reported.transform(texts)
@@ -101,7 +101,7 @@ def beside(
 
 
 def numbers(pairs: Sequence[Pair]) -> Array:
-    """What the judge sees of each pair."""
+    """Return what the judge sees of each pair."""
     table, result = load_vectors(), []
     for pair in pairs:
         reading = LexicalJudge().open_session(pair.query)

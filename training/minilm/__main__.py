@@ -52,7 +52,7 @@ EVERY = 50
 
 
 def rounds(result: Sequence[Example], split: Tokenizer) -> Iterator[Batch]:
-    """Batches without end, round after round."""
+    """Yield batches without end, round after round."""
     random = np.random.default_rng(SEED)
     kinds: defaultdict[str, list[Example]] = defaultdict(list)
     for first in result:
@@ -73,7 +73,7 @@ def rounds(result: Sequence[Example], split: Tokenizer) -> Iterator[Batch]:
 
 
 def losses(network: Network, first: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """How wrong the network is about pairs, and about tokens."""
+    """Return how wrong the network is about pairs, and about tokens."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits, tokens = network(first)
     pairs = loss_of(logits.gather(1, first.heads[:, None]).squeeze(1), first.labels)
@@ -110,7 +110,7 @@ def train(network: Network, batches: Iterator[Batch], share: Callable[[int], flo
 
 
 def schedule(minutes: float, pairs: int | None) -> Callable[[int], float]:
-    """The share of the training that is done, by the count of pairs where one is given, else by the clock."""
+    """Return the share of the training that is done, by the count of pairs where one is given, else by the clock."""
     if pairs is not None:
         return lambda count: count / pairs
     begin = time.monotonic()

@@ -17,7 +17,7 @@ LONGEST = 6000
 
 
 def altered(claim: str, texts: Sequence[str], chance: Random) -> str | None:
-    """A claim with one digit, name or negation changed, or with two names exchanged; None where nothing can be.
+    """Return a claim with one digit, name or negation changed, or with two names exchanged; None where nothing can be.
 
     The other name comes from the passages that the claim was drawn from. Which of the four is tried first is
     left to chance.
@@ -32,7 +32,7 @@ def altered(claim: str, texts: Sequence[str], chance: Random) -> str | None:
 
 
 def number(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
-    """One digit of one number is another."""
+    """Return one digit of one number is another."""
     result = list(NUMBER.finditer(claim))
     if not result:
         return None
@@ -43,7 +43,7 @@ def number(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # n
 
 
 def name(claim: str, texts: Sequence[str], chance: Random) -> str | None:
-    """One name is another of the passages."""
+    """Return one name is another of the passages."""
     result = list(NAME.finditer(claim))
     if not result:
         return None
@@ -54,7 +54,7 @@ def name(claim: str, texts: Sequence[str], chance: Random) -> str | None:
 
 
 def negation(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
-    """What is, is not."""
+    """Return what is, is not."""
     result = VERB.search(claim)
     if result is None or " not" in claim:
         return None
@@ -62,7 +62,7 @@ def negation(claim: str, texts: Sequence[str], chance: Random) -> str | None:  #
 
 
 def exchange(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
-    """Two names stand in each other's place."""
+    """Return two names stand in each other's place."""
     result = list(NAME.finditer(claim))
     if len(result) < 2:
         return None

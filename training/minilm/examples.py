@@ -46,7 +46,7 @@ class Example(NamedTuple):
 
 
 def examples(folder: Path) -> Iterator[Example]:
-    """All examples, in the same order every time."""
+    """Yield all examples, in the same order every time."""
     chance = Random(0)
     for name in SETS:
         last: tuple[str, ...] = ()
@@ -64,17 +64,21 @@ def examples(folder: Path) -> Iterator[Example]:
 
 
 def relevance(folder: Path) -> Iterator[Example]:
-    """Queries with passages; never those of TREC DL 2019, nor those of the development part of WikiQA."""
+    """Yield queries with passages; never those of TREC DL 2019, nor those of the development part of WikiQA."""
     retained = {row["query"] for row in rows(folder, "wikiqa") if row["split"] != "train"}
     for pairs in (graded(folder), mined(folder)):
         for pair in pairs:
-            if pair.set == "trec_dl19" or pair.fold < RELEVANCE or (pair.set == "wikiqa" and pair.query in retained):
+            if (
+                pair.set == "trec_dl19"
+                or pair.fold < RELEVANCE
+                or (pair.set == "wikiqa" and pair.query in retained)
+            ):
                 continue
             yield Example("relevance", pair.query, (pair.passage,), pair.relevant)
 
 
 def _marked(row: dict[str, Any], index: SentenceIndex, chance: Random) -> Iterator[Example]:
-    """The claims of an answer in which people marked stretches; and some of the others, altered."""
+    """Yield the claims of an answer in which people marked stretches; and some of the others, altered."""
     for claim in extract_claims(row["answer"]):
         text, spans = strip_marks(claim.text), _within(claim, row["spans"])
         # where a mark of a citation was taken out, the offsets no longer fit
@@ -89,7 +93,7 @@ def _marked(row: dict[str, Any], index: SentenceIndex, chance: Random) -> Iterat
 
 
 def _judged(row: dict[str, Any], index: SentenceIndex) -> Iterator[Example]:
-    """The claims of an answer that people judged as a whole: a bad one tells only where it has one claim."""
+    """Yield the claims of an answer that people judged as a whole: a bad one tells only where it has one claim."""
     result = extract_claims(row["answer"])
     if len(result) == 1 or not row["label"]:
         for claim in result:
@@ -105,7 +109,7 @@ def _evidence(text: str, index: SentenceIndex) -> tuple[str, ...]:
 
 
 def _within(claim: Claim, spans: list[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """The marked stretches of an answer that touch a claim, by its own offsets."""
+    """Return the marked stretches of an answer that touch a claim, by its own offsets."""
     return tuple(
         (max(0, span["start"] - claim.start), min(claim.end, span["end"]) - claim.start)
         for span in spans

@@ -65,7 +65,7 @@ class Network(nn.Module):
                 weight.requires_grad = False
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The two logits of each row, from the mean of its first text and its opening; and a logit for each token."""
+        """Return the two logits of each row, and a logit for each token."""
         seen = self.encoder(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.kinds)
         last = seen.last_hidden_state.float()
         own = (batch.mask * (1 - batch.kinds))[..., None].float()
@@ -74,7 +74,7 @@ class Network(nn.Module):
 
 
 def encoded(example: Example, split: Tokenizer) -> Row:
-    """An example in tokens, cut as at run time; of a long passage the opening is read."""
+    """Return an example in tokens, cut as at run time; of a long passage the opening is read."""
     asked = example.kind == "relevance"
     room, rest = (MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS) if asked else (MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
     created = encode_pair(split, example.one, example.others, room, rest)
@@ -88,7 +88,7 @@ def encoded(example: Example, split: Tokenizer) -> Row:
 
 
 def batch(rows: Sequence[Row]) -> Batch:
-    """Rows as tensors."""
+    """Return rows as tensors."""
     shape = len(rows), max(len(row.pair.ids) for row in rows)
     ids, mask, kinds = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
     marks = torch.full(shape, -1.0)
@@ -104,7 +104,7 @@ def batch(rows: Sequence[Row]) -> Batch:
 
 
 def state(network: Network) -> dict[str, Tensor]:
-    """The weights under the names that `training/pack.py` reads."""
+    """Return the weights under the names that `training/pack.py` reads."""
     result = {}
     for name, tensor in network.state_dict().items():
         part, _, rest = name.partition(".")
