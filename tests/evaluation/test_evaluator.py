@@ -131,18 +131,21 @@ def test_a_killed_evaluation_resumes(tmp_path: Path):
     for workers in ("1", "2"):
         process = subprocess.Popen([*command, "--batch", "20", "--workers", workers], stderr=subprocess.PIPE)
         before = len(list(parts.glob("*[0-9]"))) if parts.is_dir() else 0
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and len(list(parts.glob("*[0-9]"))) < before + 3:
+        deadline = time.monotonic() + 120
+        while len(list(parts.glob("*[0-9]"))) < before + 3:
+            assert time.monotonic() < deadline, "no parts were finished"
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(timeout=60)
         process.stderr.close()
         assert len(list(parts.glob("*[0-9]"))) >= before + 3
         assert not (tmp_path / "run").exists()
     finished_parts = inodes(parts)
     process = subprocess.Popen(command)
     seen: dict[str, int] = {}
+    deadline = time.monotonic() + 300
     while process.poll() is None:
+        assert time.monotonic() < deadline, "the resumed evaluation did not finish"
         seen |= inodes(parts)
         time.sleep(0.01)
     assert process.returncode == 0
@@ -198,10 +201,13 @@ def test_ctrl_c_keeps_finished_parts(tmp_path: Path):
     ]
     process = subprocess.Popen([*command, "--batch", "20"], stderr=subprocess.PIPE, text=True)
     parts = tmp_path / "run.partial" / "parts"
-    while process.poll() is None and len(list(parts.glob("*[0-9]"))) < 2:
+    deadline = time.monotonic() + 120
+    while len(list(parts.glob("*[0-9]"))) < 2:
+        assert process.poll() is None, "the evaluation ended before it was interrupted"
+        assert time.monotonic() < deadline, "no parts were finished"
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    notices = process.communicate()[1]
+    notices = process.communicate(timeout=120)[1]
     assert process.returncode == 130
     assert "interrupted. What was done is kept" in notices
     assert "Traceback" not in notices
