@@ -23,7 +23,7 @@ SCIPY_RESAMPLES = 20
 
 
 def peak() -> float:
-    """The peak memory of this process in MiB."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -40,7 +40,7 @@ def main() -> None:
     bounds = [(0.0, 1.0)] * asked.metrics
 
     start = time.perf_counter()
-    found = paired_differences(old, new, bounds=bounds, resamples=asked.resamples)
+    result = paired_differences(old, new, bounds=bounds, resamples=asked.resamples)
     boot = time.perf_counter() - start
     start = time.perf_counter()
     sign_flip_tests(old, new, resamples=asked.resamples)
@@ -58,7 +58,7 @@ def main() -> None:
     )
     loop = (time.perf_counter() - start) / SCIPY_RESAMPLES * asked.resamples * asked.metrics
 
-    assert found[0] is not None
+    assert result[0] is not None
     print(f"{asked.traces:,} pairs × {asked.metrics} metrics, {asked.resamples:,} resamples\n")
     print("| | seconds |\n|---|---|")
     print(f"| ragfault, bootstrap intervals | {boot:.1f} |")

@@ -71,98 +71,107 @@ Truth = dict[str, tuple[str, str]]
 
 
 def topic(question: Trace) -> str:
-    """The document that a question is about."""
+    """Return the document that a question is about."""
     spans = question.gold.spans if question.gold else ()
     return spans[0].document if spans else "none"
 
 
 def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterator[Trace]:
-    """The answers of seven systems, each with a fault, in its share of the questions; with what was done to each."""
-    names = sorted({topic(one) for one in questions})
+    """Return the answers of seven systems, each with a fault, in its share of the questions; with what was done to each."""
+    names = sorted({topic(item) for item in questions})
     place = {name: at for at, name in enumerate(names)}
-    plain = {one.id: one for one in answers(corpus, Config(), questions)}
+    plain = {item.id: item for item in answers(corpus, Config(), questions)}
     for at, fault in enumerate(FAULTS):
         mine = [
-            one
-            for number, one in enumerate(questions)
-            if (place[topic(one)] if confined else number) % len(FAULTS) == at
+            item
+            for number, item in enumerate(questions)
+            if (place[topic(item)] if confined else number) % len(FAULTS) == at
         ]
-        for one in answers(corpus, inject(Config(), fault, "strong"), mine):
-            was = plain[one.id]
-            changed = (one.answer, one.citations, one.chunks) != (was.answer, was.citations, was.chunks)
-            yield replace(one, metadata={"fault": fault if changed else "none", "topic": topic(one)})
+        for item in answers(corpus, inject(Config(), fault, "strong"), mine):
+            was = plain[item.id]
+            changed = (item.answer, item.citations, item.chunks) != (was.answer, was.citations, was.chunks)
+            yield replace(item, metadata={"fault": fault if changed else "none", "topic": topic(item)})
 
 
 def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float, float, float]:
-    """ARI over what is clustered, ARI over all, purity, share of single failures."""
+    """Return ARI over what is clustered, ARI over all, purity, share of single failures."""
     alone = [label if label >= 0 else -1 - at for at, label in enumerate(labels)]
-    kept = [at for at, label in enumerate(labels) if label >= 0]
+    clusters = [at for at, label in enumerate(labels) if label >= 0]
     groups: defaultdict[int, list[str]] = defaultdict(list)
-    for at in kept:
+    for at in clusters:
         groups[labels[at]].append(truth[at])
-    pure = sum(Counter(each).most_common(1)[0][1] for each in groups.values()) / max(1, len(kept))
-    inside = adjusted_rand_score([truth[at] for at in kept], [labels[at] for at in kept]) if kept else 0.0
-    return inside, adjusted_rand_score(truth, alone), pure, 1 - len(kept) / len(labels)
+    pure = sum(Counter(item).most_common(1)[0][1] for item in groups.values()) / max(1, len(clusters))
+    inside = (
+        adjusted_rand_score([truth[at] for at in clusters], [labels[at] for at in clusters])
+        if clusters
+        else 0.0
+    )
+    return inside, adjusted_rand_score(truth, alone), pure, 1 - len(clusters) / len(labels)
 
 
-def labelled(found: ClusterReport, held: Sequence[FailingTrace]) -> list[int]:
-    """The place of the cluster that each failure is in; -1 for single ones."""
-    place = {name: at for at, one in enumerate(found.clusters) for name in one.members}
-    return [place.get(one.trace, -1) for one in held]
+def labelled(report: ClusterReport, failures: Sequence[FailingTrace]) -> list[int]:
+    """Return the place of the cluster that each failure is in; -1 for single ones."""
+    place = {name: at for at, item in enumerate(report.clusters) for name in item.members}
+    return [place.get(item.trace, -1) for item in failures]
 
 
-def row(name: str, labels: Sequence[int], held: Sequence[FailingTrace], truth: Truth) -> str:
-    """A line of the table, over the failures that a fault made."""
-    kept = [at for at, one in enumerate(held) if truth[one.trace][0] != "none"]
-    mine = [labels[at] for at in kept]
-    figures = agreement(mine, [truth[held[at].trace][0] for at in kept])
-    cross = agreement(mine, [" ".join(truth[held[at].trace]) for at in kept])
-    topics = agreement(mine, [truth[held[at].trace][1] for at in kept])
+def row(name: str, labels: Sequence[int], failures: Sequence[FailingTrace], truth: Truth) -> str:
+    """Return a line of the table, over the failures that a fault made."""
+    clusters = [at for at, item in enumerate(failures) if truth[item.trace][0] != "none"]
+    mine = [labels[at] for at in clusters]
+    figures = agreement(mine, [truth[failures[at].trace][0] for at in clusters])
+    cross = agreement(mine, [" ".join(truth[failures[at].trace]) for at in clusters])
+    topics = agreement(mine, [truth[failures[at].trace][1] for at in clusters])
     return (
-        f"| {name} | {len(kept):,} | {len(set(mine) - {-1})} | {figures[0]:.2f} | {figures[1]:.2f} | "
+        f"| {name} | {len(clusters):,} | {len(set(mine) - {-1})} | {figures[0]:.2f} | {figures[1]:.2f} | "
         f"{figures[2]:.2f} | {topics[2]:.2f} | {cross[0]:.2f} | {figures[3]:.0%} |"
     )
 
 
-def ways(held: Sequence[FailingTrace], wholes: Sequence[TracePopulation]) -> Iterator[tuple[str, list[int]]]:
-    """The clusters as they are, and what parts of them alone would give."""
-    yield "ragfault clusters", labelled(cluster_failures(held, wholes), held)
+def ways(
+    failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation]
+) -> Iterator[tuple[str, list[int]]]:
+    """Return the clusters as they are, and what parts of them alone would give."""
+    yield "ragfault clusters", labelled(cluster_failures(failures, wholes), failures)
     latent = load_embedder("latent", dimensions=128)
-    yield "… with the latent embedder", labelled(cluster_failures(held, wholes, embedder=latent), held)
-    size = minimum_size(len(held))
+    yield (
+        "… with the latent embedder",
+        labelled(cluster_failures(failures, wholes, embedder=latent), failures),
+    )
+    size = minimum_size(len(failures))
     yield (
         "word vectors alone",
-        cluster_by_density(reduce_dimensions(embed_failures(held), np.zeros((len(held), 1))), size),
+        cluster_by_density(reduce_dimensions(embed_failures(failures), np.zeros((len(failures), 1))), size),
     )
     yield (
         "kinds alone",
-        cluster_by_density(reduce_dimensions(np.zeros((len(held), 1)), encode_kinds(held)), size),
+        cluster_by_density(reduce_dimensions(np.zeros((len(failures), 1)), encode_kinds(failures)), size),
     )
-    kinds = sorted({one.kind for one in held})
-    yield "by leading kind", [kinds.index(one.kind) for one in held]
+    kinds = sorted({item.kind for item in failures})
+    yield "by leading kind", [kinds.index(item.kind) for item in failures]
 
 
 def halves(
-    held: Sequence[FailingTrace], whole: TracePopulation, seed: int, truth: Truth
+    failures: Sequence[FailingTrace], populations: TracePopulation, seed: int, truth: Truth
 ) -> tuple[float, float, float]:
-    """How far two halves agree on all failures; how many clusters are recognised, and rightly by their fault."""
-    order = list(held)
+    """Return how far two halves agree on all failures; how many clusters are recognised, and rightly by their fault."""
+    order = list(failures)
     random.Random(seed).shuffle(order)
     cut = len(order) // 2
-    sides = [sorted(part, key=lambda one: one.trace) for part in (order[:cut], order[cut:])]
-    found = [cluster_failures(side, [whole]) for side in sides]
-    rows = np.hstack([embed_failures(held), encode_kinds(held)])
-    at = {one.trace: number for number, one in enumerate(held)}
+    sides = [sorted(part, key=lambda item: item.trace) for part in (order[:cut], order[cut:])]
+    report = [cluster_failures(side, [populations]) for side in sides]
+    rows = np.hstack([embed_failures(failures), encode_kinds(failures)])
+    at = {item.trace: number for number, item in enumerate(failures)}
     put = []
-    for each in found:
-        middles = np.stack([rows[[at[name] for name in one.members]].mean(axis=0) for one in each.clusters])
+    for item in report:
+        middles = np.stack([rows[[at[name] for name in item.members]].mean(axis=0) for item in item.clusters])
         put.append(((rows[:, None] - middles[None]) ** 2).sum(axis=2).argmin(axis=1))
-    first = whole._replace(fingerprint="first")
-    known, before = record_clusters(ClusterRegistry(), found[0], [first], "")
-    _, again = record_clusters(known, found[1], [whole], "")
-    faults = {one.id: mostly(one, truth) for one in before.clusters}
-    same = [one for one in again.clusters if not one.new]
-    right = [one for one in same if faults[one.id] == mostly(one, truth)]
+    first = populations._replace(fingerprint="first")
+    known, before = record_clusters(ClusterRegistry(), report[0], [first], "")
+    _, again = record_clusters(known, report[1], [populations], "")
+    faults = {item.id: mostly(item, truth) for item in before.clusters}
+    same = [item for item in again.clusters if not item.new]
+    right = [item for item in same if faults[item.id] == mostly(item, truth)]
     return (
         float(adjusted_rand_score(*put)),
         len(same) / max(1, len(again.clusters)),
@@ -170,46 +179,46 @@ def halves(
     )
 
 
-def mostly(one: Cluster, truth: Truth) -> str:
-    """The commonest fault of a cluster."""
-    return Counter(truth[name][0] for name in one.members).most_common(1)[0][0]
+def mostly(item: Cluster, truth: Truth) -> str:
+    """Return the commonest fault of a cluster."""
+    return Counter(truth[name][0] for name in item.members).most_common(1)[0][0]
 
 
 def stability(
-    held: Sequence[FailingTrace], wholes: Sequence[TracePopulation], seeds: int, truth: Truth
+    failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation], seeds: int, truth: Truth
 ) -> str:
-    """Over seeds and orders of the same failures, and over halves of them."""
-    base = labelled(cluster_failures(held, wholes), held)
+    """Measure stability over seeds and orders of the same failures, and over halves of them."""
+    base = labelled(cluster_failures(failures, wholes), failures)
     same = []
     for seed in range(1, seeds + 1):
-        mixed = list(held)
+        mixed = list(failures)
         random.Random(seed).shuffle(mixed)
-        same.append(adjusted_rand_score(base, labelled(cluster_failures(mixed, wholes, seed=seed), held)))
-    split = [halves(held, wholes[0], seed, truth) for seed in range(seeds)]
-    means = [fmean(each) for each in zip(*split, strict=True)]
+        same.append(adjusted_rand_score(base, labelled(cluster_failures(mixed, wholes, seed=seed), failures)))
+    split = [halves(failures, wholes[0], seed, truth) for seed in range(seeds)]
+    means = [fmean(item) for item in zip(*split, strict=True)]
     return f"| {min(same):.2f} | {means[0]:.2f} | {means[1]:.0%} | {means[2]:.0%} |"
 
 
-def timed(held: Sequence[FailingTrace], count: int) -> str:
-    """Seconds for so many failures, by part."""
-    words = sorted({word for one in held for word in one.query.split()})
+def timed(failures: Sequence[FailingTrace], count: int) -> str:
+    """Return seconds for so many failures, by part."""
+    words = sorted({word for item in failures for word in item.query.split()})
     rng = random.Random(0)
     many = []
     for number in range(count):
-        one = held[number % len(held)]
-        said = f"{one.query} {' '.join(rng.sample(words, 3))}"
-        many.append(replace(one, trace=f"{number:06}", row=number, query=said))
-    whole = TracePopulation("many", "many", "", "", count)
+        item = failures[number % len(failures)]
+        generated = f"{item.query} {' '.join(rng.sample(words, 3))}"
+        many.append(replace(item, trace=f"{number:06}", row=number, query=generated))
+    populations = TracePopulation("many", "many", "", "", count)
     start = time.perf_counter()
-    found = cluster_failures(many, [whole])
+    report = cluster_failures(many, [populations])
     took = time.perf_counter() - start
     start = time.perf_counter()
-    known, _ = record_clusters(ClusterRegistry(), found, [whole], "")
-    record_clusters(known, found, [whole._replace(fingerprint="again")], "")
+    known, _ = record_clusters(ClusterRegistry(), report, [populations], "")
+    record_clusters(known, report, [populations._replace(fingerprint="again")], "")
     again = time.perf_counter() - start
-    keys = len({failure_key(one) for one in many})
+    keys = len({failure_key(item) for item in many})
     return (
-        f"{count:,} failures ({keys:,} different): {took:.1f} s to cluster into {len(found.clusters)}, "
+        f"{count:,} failures ({keys:,} different): {took:.1f} s to cluster into {len(report.clusters)}, "
         f"{again:.1f} s to remember and recognise"
     )
 
@@ -234,20 +243,20 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             traces = list(broken(corpus, questions, confined))
             run = evaluate(traces, Path(folder, "run"), judge=asked.judge)
-            held, whole = gathered(run)
-        truth = {one.id: (one.metadata["fault"], one.metadata["topic"]) for one in traces}
+            failures, populations = gathered(run)
+        truth = {item.id: (item.metadata["fault"], item.metadata["topic"]) for item in traces}
         print(f"{'confined' if confined else 'spread'}\n\n{head}\n|---|" + "---:|" * 8)
-        for name, labels in ways(held, [whole]):
-            print(row(name, labels, held, truth), flush=True)
+        for name, labels in ways(failures, [populations]):
+            print(row(name, labels, failures, truth), flush=True)
         print("\n| other orders: ARI, least | halves: ARI, mean | recognised | rightly |\n|" + "---:|" * 4)
-        print(stability(held, [whole], asked.seeds, truth) + "\n", flush=True)
-    print(timed(held, asked.failures))
+        print(stability(failures, [populations], asked.seeds, truth) + "\n", flush=True)
+    print(timed(failures, asked.failures))
 
 
 def gathered(run: Run) -> tuple[list[FailingTrace], TracePopulation]:
-    """The failures of a run, and the run as a whole."""
-    held = sorted(collect_failures(run), key=lambda one: one.trace)
-    return held, TracePopulation("run", "run", "", "", run.manifest.traces)
+    """Return the failures of a run, and the run as a whole."""
+    failures = sorted(collect_failures(run), key=lambda one: one.trace)
+    return failures, TracePopulation("run", "run", "", "", run.manifest.traces)
 
 
 if __name__ == "__main__":

@@ -52,13 +52,13 @@ class Traffic(NamedTuple):
 
 
 def pool(rng: np.random.Generator, mean: float) -> FloatArray:
-    """Scores of many traces: shares of one to eight claims that hold, alike within a trace."""
+    """Return scores of many traces: shares of one to eight claims that hold, alike within a trace."""
     claims = rng.integers(1, 9, size=POOL)
     return rng.binomial(claims, rng.beta(7.5 * mean, 7.5 * (1 - mean), size=POOL)) / claims
 
 
 def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: int, turns: int = 1) -> Traffic:
-    """Traffic of so many minutes, drawn from the scores; of several turns a conversation, nine in ten are alike."""
+    """Return traffic of so many minutes, drawn from the scores; of several turns a conversation, nine in ten are alike."""
     counts = rng.poisson(rate / turns, size=minutes)
     values = scores[rng.integers(0, POOL, size=int(counts.sum()))]
     if turns > 1:
@@ -67,7 +67,7 @@ def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: in
         counts = counts * turns
     ends = np.concatenate([[0], np.cumsum(counts)])
     sums = [np.concatenate([[0.0], np.cumsum(part)]) for part in (values, values * values)]
-    total, squares = (each[ends[1:]] - each[ends[:-1]] for each in sums)
+    total, squares = (column[ends[1:]] - column[ends[:-1]] for column in sums)
     return Traffic(counts.astype(np.float64), total, squares)
 
 
@@ -75,58 +75,62 @@ def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: in
 
 
 def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
-    """A drop is called by the sequential test and not over."""
+    """Return a drop is called by the sequential test and not over."""
     return lambda whole: _sequential(whole, margin)
 
 
-def _sequential(whole: Traffic, margin: float) -> np.ndarray:
-    size = len(whole.n)
+def _sequential(traffic_sums: Traffic, margin: float) -> np.ndarray:
+    size = len(traffic_sums.n)
     part = MetricSeries(
-        np.arange(size), *whole, np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
+        np.arange(size),
+        *traffic_sums,
+        np.zeros((size, BINS), np.int64),
+        np.zeros((size, 2), np.int64),
+        ((),) * size,
     )
-    found = measure_reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
-    assert found is not None
+    period = measure_reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
+    assert period is not None
     firing = np.zeros(size, dtype=bool)
-    for call in detect_drops(part, found):
+    for call in detect_drops(part, period):
         firing[call.detected_at : call.recovered_at or size] = True
     return firing[WEEK:]
 
 
-def _windows(whole: Traffic, window: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _windows(traffic_sums: Traffic, window: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Count, mean and variance of the window that ends with each minute after the reference."""
-    sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in whole]
-    n, total, squares = (each[WEEK + 1 :] - each[WEEK + 1 - window : -window] for each in sums)
+    sums = [np.concatenate([[0.0], np.cumsum(column)]) for column in traffic_sums]
+    n, total, squares = (column[WEEK + 1 :] - column[WEEK + 1 - window : -window] for column in sums)
     n = np.maximum(n, 1)
     return n, total / n, np.maximum(squares / n - (total / n) ** 2, 1e-9)
 
 
-def _before(whole: Traffic) -> tuple[float, float, float]:
-    """The same of the reference."""
-    n, total, squares = (float(each[:WEEK].sum()) for each in whole)
+def _before(traffic_sums: Traffic) -> tuple[float, float, float]:
+    """Return the same of the reference."""
+    n, total, squares = (float(column[:WEEK].sum()) for column in traffic_sums)
     return n, total / n, squares / n - (total / n) ** 2
 
 
 def threshold(window: int, lasting: int = 0) -> Callable[[Traffic], np.ndarray]:
-    """The rolling mean is 2 points below the reference, for so many minutes."""
+    """Return the rolling mean is 2 points below the reference, for so many minutes."""
 
-    def rule(whole: Traffic) -> np.ndarray:
-        below = _windows(whole, window)[1] <= _before(whole)[1] - 0.02
+    def rule(traffic_sums: Traffic) -> np.ndarray:
+        below = _windows(traffic_sums, window)[1] <= _before(traffic_sums)[1] - 0.02
         if not lasting:
             return below
         run = np.cumsum(np.concatenate([[0], below]))
-        held = np.zeros(len(below), dtype=bool)
-        held[lasting - 1 :] = run[lasting:] - run[:-lasting] == lasting
-        return held
+        lasting_rows = np.zeros(len(below), dtype=bool)
+        lasting_rows[lasting - 1 :] = run[lasting:] - run[:-lasting] == lasting
+        return lasting_rows
 
     return rule
 
 
 def t_test(window: int, p: float) -> Callable[[Traffic], np.ndarray]:
-    """Welch's t of the window against the reference is significant, one-sided."""
+    """Return Welch's t of the window against the reference is significant, one-sided."""
 
-    def rule(whole: Traffic) -> np.ndarray:
-        n, mean, variance = _windows(whole, window)
-        size, centre, spread = _before(whole)
+    def rule(traffic_sums: Traffic) -> np.ndarray:
+        n, mean, variance = _windows(traffic_sums, window)
+        size, centre, spread = _before(traffic_sums)
         return (mean - centre) / np.sqrt(variance / n + spread / size) < normal_quantile(p)
 
     return rule
@@ -155,7 +159,7 @@ class Job(NamedTuple):
 
 
 def replicate(job: Job) -> list[float]:
-    """Of each rule the false alarms of a month, or the minutes until it saw the drop (infinite: never)."""
+    """Return for each rule the false alarms of a month, or the minutes until it detected the drop (infinite: never)."""
     rng = np.random.default_rng([job.seed, job.rate, round(1000 * job.drop)])
     good = traffic(
         rng, pool(rng, 0.8), job.rate, WEEK + (DAY_MINUTES if job.drop else MONTH_MINUTES), job.turns
@@ -163,19 +167,19 @@ def replicate(job: Job) -> list[float]:
     if job.drop:
         bad = traffic(rng, pool(rng, 0.8 - job.drop), job.rate, HORIZON[job.rate], job.turns)
         good = Traffic(*(np.concatenate(pair) for pair in zip(good, bad, strict=True)))
-    found = []
+    period = []
     for rule in RULES.values():
         firing = rule(good)
         if job.drop:
             late = np.flatnonzero(firing[DAY_MINUTES:])
-            found.append(float(late[0]) + 1 if late.size else np.inf)
+            period.append(float(late[0]) + 1 if late.size else np.inf)
         else:
-            found.append(float((np.diff(firing.astype(int), prepend=0) == 1).sum()))
-    return found
+            period.append(float((np.diff(firing.astype(int), prepend=0) == 1).sum()))
+    return period
 
 
 def length(minutes: float) -> str:
-    """Minutes as people say them.
+    """Return minutes as people say them.
 
     >>> length(90), length(3000), length(np.inf)
     ('90 min', '2.1 d', '–')
@@ -192,7 +196,7 @@ def _short(alarms: float) -> str:
 
 
 def delay(cells: FloatArray, at: int) -> str:
-    """The median delay of a rule and its 90 % quantile."""
+    """Return the median delay of a rule and its 90 % quantile."""
     if not len(cells):
         return "–"
     half, most = np.quantile(cells[:, at], [0.5, 0.9], method="higher")
@@ -200,7 +204,7 @@ def delay(cells: FloatArray, at: int) -> str:
 
 
 def table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> None:
-    """One line for each traffic and rule."""
+    """Return one line for each traffic and rule."""
     heads = " | ".join(f"{100 * drop:.0f} points" for drop in DROPS)
     print(f"| traces a minute | rule | false alarms in a metric-month | {heads} |")
     print("|---|---|---|" + "---|" * len(DROPS))

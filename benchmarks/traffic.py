@@ -29,7 +29,7 @@ from ragfault.server.storage import open_store
 
 ROUTES = ("search", "help", "shop", "staff")
 CHUNKS = 5
-MADE = 10_000
+GENERATED = 10_000
 """Traces of a full store that are really made; the others are copies in SQL, with ids and times of their own."""
 STEP = 17
 """Minutes that they take."""
@@ -41,10 +41,10 @@ FORMS = {
 
 
 def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
-    """Traces of the demo under names of their own, each with five chunks, ten a second."""
+    """Return traces of the demo under names of their own, each with five chunks, ten a second."""
     source = load_handbook().traces["v1"]
     spare = [chunk for trace in source for chunk in trace.chunks or ()]
-    found = []
+    generated = []
     for at in range(count):
         like = source[at % len(source)]
         chunks = {chunk.id: chunk for chunk in like.chunks or ()}
@@ -53,12 +53,12 @@ def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
                 break
             chunks.setdefault(chunk.id, chunk)
         moment = begin + timedelta(seconds=at / 10)
-        found.append(
+        generated.append(
             msgspec.structs.replace(
                 like, id=f"{prefix}{at}", time=moment, route=ROUTES[at % 4], chunks=tuple(chunks.values())
             )
         )
-    return found
+    return generated
 
 
 # --- bodies ----------------------------------------------------------------------------------------
@@ -72,42 +72,42 @@ class Bodies:
     def __init__(self, form: str, batch: int, kind: str) -> None:
         self.path, self.content = FORMS[form]
         self.form, self.batch, self.kind = form, batch, kind
-        self.moulds = [self._mould(at) for at in range(16)]
+        self.templates = [self._template(at) for at in range(16)]
 
-    def _mould(self, at: int) -> bytes:
-        made = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))[
+    def _template(self, at: int) -> bytes:
+        sent = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))[
             at * self.batch : (at + 1) * self.batch
         ]
-        made = [msgspec.structs.replace(each, id=f"@@name@@-{n:04}") for n, each in enumerate(made)]
-        return msgspec.json.encode(made) if self.form == "native" else export(made)
+        sent = [msgspec.structs.replace(item, id=f"@@name@@-{n:04}") for n, item in enumerate(sent)]
+        return msgspec.json.encode(sent) if self.form == "native" else export(sent)
 
     def make(self, number: int) -> tuple[bytes, list[str]]:
-        """A body, and the ids of its traces in the store."""
+        """Return a body, and the ids of its traces in the store."""
         name = f"{self.kind}{number:07}".encode()
         assert len(name) == len(MARK)
         ids = [f"{name.decode()}-{n:04}" for n in range(self.batch)]
         if self.form == "otlp":
-            ids = [traced(each.encode()).hex() for each in ids]
-        return self.moulds[number % len(self.moulds)].replace(MARK, name), ids
+            ids = [traced(item.encode()).hex() for item in ids]
+        return self.templates[number % len(self.templates)].replace(MARK, name), ids
 
 
 def traced(name: bytes) -> bytes:
-    """A name as the id of a trace: sixteen bytes."""
+    """Return a name as the id of a trace: sixteen bytes."""
     return name.ljust(16, b"\x01")
 
 
-def export(made: list[Trace], parts: tuple[str, ...] = ("chain", "rewrite", "retrieve", "llm")) -> bytes:
-    """Traces as an export request of OTLP in protobuf, four spans each, as OpenInference names them."""
+def export(sent: list[Trace], parts: tuple[str, ...] = ("chain", "rewrite", "retrieve", "llm")) -> bytes:
+    """Return traces as an export request of OTLP in protobuf, four spans each, as OpenInference names them."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     request: Any = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
     _attribute(resource.resource.attributes, "service.name", "benchmark")
     spans = resource.scope_spans.add().spans
-    for each in made:
-        start = int((each.time or datetime.now(UTC)).timestamp() * 1e9)
+    for item in sent:
+        start = int((item.time or datetime.now(UTC)).timestamp() * 1e9)
         for part in parts:
-            _span(spans.add(), each, part, start)
+            _span(spans.add(), item, part, start)
     return bytes(request.SerializeToString())
 
 
@@ -118,24 +118,24 @@ def _span(span: Any, trace: Trace, part: str, start: int) -> None:
         span.parent_span_id = b"chain".ljust(8, b"\x02")
     span.name, span.start_time_unix_nano, span.end_time_unix_nano = part, start, start + 400_000_000
     kind = {"chain": "CHAIN", "rewrite": "LLM", "retrieve": "RETRIEVER", "llm": "LLM"}[part]
-    said: dict[str, str] = {"openinference.span.kind": kind, "input.value": trace.query}
+    reply: dict[str, str] = {"openinference.span.kind": kind, "input.value": trace.query}
     if part == "retrieve":
         for at, chunk in enumerate(trace.chunks or ()):
-            said[f"retrieval.documents.{at}.document.content"] = chunk.text
-            said[f"retrieval.documents.{at}.document.id"] = chunk.id
+            reply[f"retrieval.documents.{at}.document.content"] = chunk.text
+            reply[f"retrieval.documents.{at}.document.id"] = chunk.id
     elif part == "rewrite":
-        said |= {"output.value": trace.query, "llm.model_name": "small"}
+        reply |= {"output.value": trace.query, "llm.model_name": "small"}
     else:
-        said["output.value"] = trace.answer or ""
+        reply["output.value"] = trace.answer or ""
     if part == "llm":
-        said |= {"llm.model_name": "large", "llm.output_messages.0.message.content": trace.answer or ""}
-    for name, value in said.items():
+        reply |= {"llm.model_name": "large", "llm.output_messages.0.message.content": trace.answer or ""}
+    for name, value in reply.items():
         _attribute(span.attributes, name, value)
 
 
 def _attribute(attributes: Any, name: str, value: str) -> None:
-    made = attributes.add()
-    made.key, made.value.string_value = name, value
+    sent = attributes.add()
+    sent.key, sent.value.string_value = name, value
 
 
 # --- a full store ----------------------------------------------------------------------------------
@@ -148,13 +148,13 @@ def fill(place: Path, count: int, light: bool = False) -> None:
     """
     scoring = TraceScorer("lexical")
     measures = tuple(map(describe_metric, scoring.metrics))
-    size = min(MADE, count)
-    begin = datetime.now(UTC) - timedelta(minutes=STEP * count / MADE)
+    size = min(GENERATED, count)
+    begin = datetime.now(UTC) - timedelta(minutes=STEP * count / GENERATED)
     known = [scoring(trace) for trace in traces("k", 200, begin)]
     store = open_store(place)
-    made = traces("s-", size, begin)
+    sent = traces("s-", size, begin)
     for first in range(0, size, 1000):
-        part = made[first : first + 1000]
+        part = sent[first : first + 1000]
         store.append_traces(part)
         store.add_outcomes(
             [_like(trace, known[at % 200]) for at, trace in enumerate(part)], measures, ("model",)
@@ -166,10 +166,10 @@ def fill(place: Path, count: int, light: bool = False) -> None:
 
 
 def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
-    """A trace with the outcome of another."""
+    """Return a trace with the outcome of another."""
     verdicts = msgspec.structs.replace(known.verdicts, trace=trace.id)
     return ScoredTrace(
-        trace, verdicts, tuple(msgspec.structs.replace(one, trace=trace.id) for one in known.scores)
+        trace, verdicts, tuple(msgspec.structs.replace(item, trace=trace.id) for item in known.scores)
     )
 
 
@@ -222,29 +222,29 @@ class Serving(NamedTuple):
         return http.client.HTTPConnection(self.place, timeout=120)
 
     def overview(self) -> Any:
-        """What the first page says."""
+        """Return what the first page says."""
         connection = self.connection()
         connection.request("GET", "/overview.json")
         return msgspec.json.decode(connection.getresponse().read())
 
     def spent(self) -> tuple[float, float]:
-        """Seconds of processor that it and its workers took (Linux)."""
+        """Return seconds of processor that it and its workers took (Linux)."""
         own = workers = 0.0
         for place in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
-                told = place.read_text().rsplit(")", 1)[1].split()
-                took = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+                report = place.read_text().rsplit(")", 1)[1].split()
+                took = (int(report[11]) + int(report[12])) / os.sysconf("SC_CLK_TCK")
                 if place.parent.name == str(self.process.pid):
                     own = took
-                elif told[1] == str(self.process.pid):
+                elif report[1] == str(self.process.pid):
                     workers += took
         return own, workers
 
     @property
     def memory(self) -> float:
         """Megabytes of memory that it holds now, without its workers (Linux)."""
-        told = Path(f"/proc/{self.process.pid}/statm").read_text().split()
-        return int(told[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+        report = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(report[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def serve(store: Path, *options: str) -> Serving:
@@ -259,19 +259,19 @@ def serve(store: Path, *options: str) -> Serving:
 
 @contextmanager
 def serving(store: Path, *options: str) -> Iterator[Serving]:
-    """A server that is ended at the end."""
-    made = serve(store, *options)
+    """Return a server that is ended at the end."""
+    sent = serve(store, *options)
     try:
-        yield made
+        yield sent
     finally:
-        made.process.terminate()
-        made.process.wait()
+        sent.process.terminate()
+        sent.process.wait()
 
 
 def ask(
     connection: http.client.HTTPConnection, path: str, body: bytes | None = None, content: str = JSON
 ) -> tuple[int, float]:
-    """The status of an answer, and the milliseconds it took."""
+    """Return the status of an answer, and the milliseconds it took."""
     begin = time.perf_counter()
     connection.request("GET" if body is None else "POST", path, body, {"Content-Type": content})
     answer = connection.getresponse()

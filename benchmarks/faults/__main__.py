@@ -62,7 +62,7 @@ JUDGE = "lexical"
 
 
 def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Path, judge: str) -> PairedRuns:
-    """Both versions, answered and judged."""
+    """Return both versions, answered and judged."""
     sides = pair(corpus, name, strength, n=min(MOST, len(corpus.questions)), seed=seed)
     runs = [
         evaluate(list(traces), folder / f"{name}-{seed}-{at}", metrics=METRICS, force=True, judge=judge)
@@ -72,7 +72,7 @@ def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Pat
 
 
 def samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Masks over the pairs that keep n of them."""
+    """Return masks over the pairs that keep n of them."""
     rng = random.Random(f"{seed}-{n}")
     for _ in range(draws if n < size else 1):
         keep = np.zeros(size, dtype=bool)
@@ -81,11 +81,11 @@ def samples(size: int, n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def outcome(fault: Fault, side: PairedRuns, keep: np.ndarray, seed: int) -> str:
-    """What bisection makes of a sample: branch, layer, wrong or cannot tell."""
-    found = bisect(side, pair_mask=keep, seed=seed)
-    if not found.faults:
+    """Return what bisection makes of a sample: branch, layer, wrong or cannot tell."""
+    result = bisect(side, pair_mask=keep, seed=seed)
+    if not result.faults:
         return "cannot tell"
-    first = found.faults[0]
+    first = result.faults[0]
     if fault.layer == "none" or first.layer != LAYERS[fault.layer]:
         return f"wrong: {first.branch}"
     return "branch" if first.branch.startswith(str(fault.branch)) else f"layer: {first.branch}"
@@ -94,7 +94,7 @@ def outcome(fault: Fault, side: PairedRuns, keep: np.ndarray, seed: int) -> str:
 def trials(
     corpus: Corpus, name: str, strength: Strength, sizes: Sequence[int], seeds: int, draws: int, judge: str
 ) -> dict[int, Counter[str]]:
-    """For each size the outcomes of all trials of a fault."""
+    """Run all trials of a fault; return their outcomes by size."""
     counts: dict[int, Counter[str]] = {n: Counter() for n in sizes}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
@@ -106,15 +106,15 @@ def trials(
 
 
 def row(name: str, counts: dict[int, Counter[str]]) -> str:
-    """A line of the table: for each size the shares of layer, branch and wrong."""
+    """Return a line of the table: for each size the shares of layer, branch and wrong."""
     cells = []
-    for found in counts.values():
-        total = sum(found.values())
-        branch = found["branch"]
-        layer = branch + sum(count for kind, count in found.items() if kind.startswith("layer"))
-        wrong = sum(count for kind, count in found.items() if kind.startswith("wrong"))
+    for result in counts.values():
+        total = sum(result.values())
+        branch = result["branch"]
+        layer = branch + sum(count for kind, count in result.items() if kind.startswith("layer"))
+        wrong = sum(count for kind, count in result.items() if kind.startswith("wrong"))
         cells.append(f"{layer / total:.0%} / {branch / total:.0%} / {wrong / total:.0%}")
-    others = Counter(kind for found in counts.values() for kind in found.elements() if ":" in kind)
+    others = Counter(kind for result in counts.values() for kind in result.elements() if ":" in kind)
     named = ", ".join(f"{kind.split(': ')[1]} ×{count}" for kind, count in others.most_common(2))
     return f"| {name} | {FAULTS[name].branch or '–'} | {' | '.join(cells)} | {named} |"
 

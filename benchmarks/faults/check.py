@@ -47,17 +47,17 @@ Table = Mapping[str, Mapping[str, float]]
 
 
 def scores(traces: Sequence[Trace], folder: Path) -> Table:
-    """Metric → trace → value, for what is scored."""
+    """Return metric → trace → value, for what is scored."""
     run = evaluate(traces, folder, metrics=list(METRICS), force=True, judge=JUDGE)
-    found: dict[str, dict[str, float]] = {name: {} for name in METRICS}
+    result: dict[str, dict[str, float]] = {name: {} for name in METRICS}
     for score in run.scores():
         if score.value is not None:
-            found[score.metric][score.trace] = score.value
-    return found
+            result[score.metric][score.trace] = score.value
+    return result
 
 
 def changes(before: Table, after: Table) -> dict[str, str]:
-    """The mean paired change of every metric as the table shows it."""
+    """Return the mean paired change of every metric as the table shows it."""
     shown = {}
     for name in METRICS:
         both = before[name].keys() & after[name].keys()
@@ -72,7 +72,7 @@ def changes(before: Table, after: Table) -> dict[str, str]:
 
 
 def line(name: str, place: str, cells: Mapping[str, str]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     return f"| {name} | {place} | " + " | ".join(cells[metric] for metric in METRICS) + " |"
 
 

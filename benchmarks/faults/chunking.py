@@ -30,7 +30,7 @@ def blocks(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def cut(documents: Mapping[str, str], how: Indexing) -> list[Chunk]:
-    """The chunks of all documents; each is the text of its document from its start to its end."""
+    """Return the chunks of all documents; each is the text of its document from its start to its end."""
     documents = copied(aged(documents, how.stale, how.seed), how.copied, how.copies, how.seed)
     return [
         _chunk(name, text, start, end, title)
@@ -52,7 +52,7 @@ def _chunk(name: str, text: str, start: int, end: int, title: str) -> Chunk:
 
 
 def _windows(text: str, size: int) -> Iterator[tuple[int, int, str]]:
-    """Runs of sentences of at most so many characters, whatever section they belong to."""
+    """Return runs of sentences of at most so many characters, whatever section they belong to."""
     begin = stop = None
     for start, end in _pieces(text, size):
         if begin is not None and stop is not None and end - begin > size:
@@ -65,7 +65,7 @@ def _windows(text: str, size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _pieces(text: str, size: int) -> Iterator[tuple[int, int]]:
-    """The sentences of a text, those that are too long cut at blanks."""
+    """Return the sentences of a text, those that are too long cut at blanks."""
     for start, end in sentences(text):
         at = start
         while end - at > size:
@@ -77,36 +77,36 @@ def _pieces(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def copied(documents: Mapping[str, str], share: float, copies: int, seed: int) -> dict[str, str]:
-    """The documents, a share of them taken in again under other names."""
+    """Return the documents, a share of them taken in again under other names."""
     twice = [name for name in documents if chance(seed, "copied", name) < share]
     again = {f"{name} (copy {i + 1})": documents[name] for name in twice for i in range(copies)}
     return {**documents, **again}
 
 
 def aged(documents: Mapping[str, str], share: float, seed: int) -> dict[str, str]:
-    """The documents with other figures in a share of their sections; nothing moves by a character."""
+    """Return the documents with other figures in a share of their sections; nothing moves by a character."""
     if not share:
         return dict(documents)
-    found = {}
+    result = {}
     for name, text in documents.items():
         parts, at = [], 0
         for start, end, _ in blocks(text):
             old = text[start:end]
             parts += [text[at:start], _other(old) if chance(seed, "stale", name, start) < share else old]
             at = end
-        found[name] = "".join([*parts, text[at:]])
-    return found
+        result[name] = "".join([*parts, text[at:]])
+    return result
 
 
 def _other(text: str) -> str:
-    """A section with other figures, but for its heading and the names of the rows of its tables."""
+    """Return a section with other figures, but for its heading and the names of the rows of its tables."""
 
     def change(match: re.Match[str]) -> str:
         line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
         if line.startswith("##") or line.count("|") == 1 or line.endswith("Section "):
             return match[0]
-        whole = re.match(r"\d+", match[0])
-        last = whole.end() - 1 if whole else 0
+        total = re.match(r"\d+", match[0])
+        last = total.end() - 1 if total else 0
         digit = int(match[0][last])
         new = 1 + (digit + 2) % 9 if last == 0 else (digit + 3) % 10
         return f"{match[0][:last]}{new}{match[0][last + 1 :]}"

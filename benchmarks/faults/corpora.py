@@ -33,7 +33,7 @@ class Corpus:
 
 
 def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
-    """So many questions drawn at random without repetition; other seeds draw others.
+    """Return so many questions drawn at random without repetition; other seeds draw others.
 
     Raises ValueError where the corpus has fewer.
     """
@@ -43,34 +43,34 @@ def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
 
 
 def handbook_corpus() -> Corpus:
-    """The demo handbook with its 104 questions and more than 400 made from its sentences and tables by templates."""
+    """Return the demo handbook with its 104 questions and more than 400 made from its sentences and tables by templates."""
     data = load_handbook()
     plain = list(of_sentences(data.documents))
-    made = [*plain, *of_tables(data.documents), *combined(plain)]
-    return Corpus("handbook", data.documents, (*data.questions, *made))
+    questions = [*plain, *of_tables(data.documents), *combined(plain)]
+    return Corpus("handbook", data.documents, (*data.questions, *questions))
 
 
 # --- paragraphs and questions in the shape of SQuAD --------------------------------------------------
 
 
 def squad_corpus(folder: str | Path) -> Corpus:
-    """The corpus of `squad2_paragraphs.jsonl.gz` and `squad2_questions.jsonl.gz` in a folder, one document a title.
+    """Return the corpus of `squad2_paragraphs.jsonl.gz` and `squad2_questions.jsonl.gz` in a folder, one document a title.
 
     An answerable question has its answers as references, the sentence of the paragraph that holds the answer
     as gold span, and as its fact that sentence, or the clauses around the answer where it is long.
     """
     documents: dict[str, str] = {}
     places: dict[str, tuple[str, int, int]] = {}
-    for one in _rows(Path(folder, "squad2_paragraphs.jsonl.gz")):
-        name, text = one["title"], " ".join(one["text"].split("\n"))
+    for question in _rows(Path(folder, "squad2_paragraphs.jsonl.gz")):
+        name, text = question["title"], " ".join(question["text"].split("\n"))
         before = documents.get(name)
         start = len(before) + 2 if before is not None else 0
         documents[name] = f"{before}\n\n{text}" if before is not None else text
-        places[one["pid"]] = (name, start, start + len(text))
+        places[question["pid"]] = (name, start, start + len(text))
     questions = [
         made
-        for one in _rows(Path(folder, "squad2_questions.jsonl.gz"))
-        if (made := _asked(one, documents, places))
+        for question in _rows(Path(folder, "squad2_questions.jsonl.gz"))
+        if (made := _asked(question, documents, places))
     ]
     return Corpus("squad", documents, tuple(questions))
 
@@ -81,16 +81,20 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _asked(
-    one: dict[str, Any], documents: Mapping[str, str], places: Mapping[str, tuple[str, int, int]]
+    question: dict[str, Any], documents: Mapping[str, str], places: Mapping[str, tuple[str, int, int]]
 ) -> Trace | None:
-    """A question as a trace; None where it is left out."""
-    if not one["answerable"]:
-        kept = chance("unanswerable", one["id"]) < UNANSWERABLE
-        return Trace(id=one["id"], query=one["query"].strip(), route="unanswerable") if kept else None
-    name, start, end = places[one["gold_pid"]]
+    """Return a question as a trace; None where it is left out."""
+    if not question["answerable"]:
+        selected = chance("unanswerable", question["id"]) < UNANSWERABLE
+        return (
+            Trace(id=question["id"], query=question["query"].strip(), route="unanswerable")
+            if selected
+            else None
+        )
+    name, start, end = places[question["gold_pid"]]
     text = documents[name]
-    at = start + one["answer_start"][0]
-    told = next((answer for answer in one["answers"] if text.startswith(answer, at)), None)
+    at = start + question["answer_start"][0]
+    told = next((answer for answer in question["answers"] if text.startswith(answer, at)), None)
     if told is None:
         return None
     around = [(a, b) for a, b in sentences(text, start, end) if a <= at and at + len(told) <= b]
@@ -98,9 +102,9 @@ def _asked(
         return None
     a, b = around[0]
     return Trace(
-        id=one["id"],
-        query=one["query"].strip(),
-        reference=tuple(dict.fromkeys(one["answers"])),
+        id=question["id"],
+        query=question["query"].strip(),
+        reference=tuple(dict.fromkeys(question["answers"])),
         facts=(fact(text[a:b], at - a, at - a + len(told)),),
         gold=Gold(spans=(Span(document=name, start=a, end=b),)),
         route=name,
@@ -108,7 +112,7 @@ def _asked(
 
 
 def fact(sentence: str, start: int, end: int) -> str:
-    """The clauses of a sentence around its answer, as a statement of their own.
+    """Return the clauses of a sentence around its answer, as a statement of their own.
 
     >>> fact("The mill, built by monks, burned down.", 16, 21)
     'The mill, built by monks, burned down.'
@@ -123,5 +127,5 @@ def fact(sentence: str, start: int, end: int) -> str:
             left = max(at for at in cuts if at < left)
         else:
             right = min(at for at in cuts if at > right)
-    told = sentence[left:right].strip(" ,;")
-    return told[0].upper() + told[1:].rstrip(".") + "."
+    text = sentence[left:right].strip(" ,;")
+    return text[0].upper() + text[1:].rstrip(".") + "."

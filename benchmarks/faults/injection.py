@@ -66,17 +66,17 @@ def fault(name: str, layer: Layer, branch: int, *sizes: Any) -> Callable[[Change
 
 
 def indexing(config: Config, **settings: Any) -> Config:
-    """The configuration with other settings of its index."""
+    """Return the configuration with other settings of its index."""
     return replace(config, indexing=replace(config.indexing, **settings))
 
 
 def searching(config: Config, **settings: Any) -> Config:
-    """The configuration with other settings of its search."""
+    """Return the configuration with other settings of its search."""
     return replace(config, search=replace(config.search, **settings))
 
 
 def writing(config: Config, **settings: Any) -> Config:
-    """The configuration with other settings of its writer."""
+    """Return the configuration with other settings of its writer."""
     return replace(config, generation=replace(config.generation, **settings))
 
 
@@ -85,13 +85,13 @@ def writing(config: Config, **settings: Any) -> Config:
 
 @fault("none", "none", 0, 1.0, 1.0, 1.0)
 def _none(config: Config, slips: float) -> Config:
-    """The same configuration asked again: the writer slips elsewhere at the same rate. Nothing should move."""
+    """Return the same configuration asked again: the writer slips elsewhere at the same rate. Nothing should move."""
     return writing(config, slips=slips)
 
 
 @fault("none-rebuilt", "none", 0, 1, 2, 3)
 def _rebuilt(config: Config, seed: int) -> Config:
-    """The same, and the approximate index was rebuilt: it overlooks other candidates, 2 in 100. Nothing should move."""
+    """Return the same, and the approximate index was rebuilt: it overlooks other candidates, 2 in 100. Nothing should move."""
     return searching(config, seed=config.search.seed + 1000 * seed)
 
 
@@ -100,7 +100,7 @@ def _rebuilt(config: Config, seed: int) -> Config:
 
 @fault("chunks-small", "retrieval", 1, 220, 120, 70)
 def _small(config: Config, size: int) -> Config:
-    """Windows of so many characters instead of sections.
+    """Return windows of so many characters instead of sections.
 
     context_relevance, context_recall and span_recall should drop, completeness after them; groundedness should not
     move much, for the writer still says what it was given. Chunk ids change: old labels no longer fit.
@@ -110,7 +110,7 @@ def _small(config: Config, size: int) -> Config:
 
 @fault("chunks-large", "retrieval", 1, 2500, 4500, 8000)
 def _large(config: Config, size: int) -> Config:
-    """Windows of so many characters, while the prompt has room for 8,000: fewer and blurred chunks.
+    """Return windows of so many characters, while the prompt has room for 8,000: fewer and blurred chunks.
 
     span_precision should drop, and context_recall and span_recall as far as the fewer chunks hold less;
     context_relevance may even rise, because a long chunk holds more of the words of any query; groundedness should not
@@ -121,7 +121,7 @@ def _large(config: Config, size: int) -> Config:
 
 @fault("embedder-rotated", "retrieval", 1, 50, 70, 85)
 def _rotated(config: Config, angle: float) -> Config:
-    """Queries are embedded by a new version whose space is turned by so many degrees against the index.
+    """Embed queries with a new version whose space is rotated by so many degrees against the index.
 
     Every retrieval metric should drop, completeness after them; groundedness and citation_validity should not.
     """
@@ -130,7 +130,7 @@ def _rotated(config: Config, angle: float) -> Config:
 
 @fault("index-mismatch", "retrieval", 1, 0.25, 0.5, 1.0)
 def _mismatch(config: Config, share: float) -> Config:
-    """A share of the index was built with another model than the one that embeds the queries.
+    """Return a share of the index was built with another model than the one that embeds the queries.
 
     Every retrieval metric should drop, completeness after them; groundedness and citation_validity should not.
     """
@@ -139,7 +139,7 @@ def _mismatch(config: Config, share: float) -> Config:
 
 @fault("reranker-removed", "retrieval", 1, 0.35, 0.7, 1.0)
 def _unranked(config: Config, share: float) -> Config:
-    """A share of the queries gets the order of the first stage, because the reranker does not answer.
+    """Return a share of the queries gets the order of the first stage, because the reranker does not answer.
 
     context_relevance, recall@5 and context_precision should drop; groundedness should not.
     """
@@ -148,7 +148,7 @@ def _unranked(config: Config, share: float) -> Config:
 
 @fault("wrong-filter", "retrieval", 1, 0.1, 0.25, 0.5)
 def _filter(config: Config, share: float) -> Config:
-    """A share of the queries is confined to a document that was not meant.
+    """Return a share of the queries is confined to a document that was not meant.
 
     Every retrieval metric and completeness should drop, refusals rise; groundedness should not move.
     """
@@ -157,7 +157,7 @@ def _filter(config: Config, share: float) -> Config:
 
 @fault("duplicates", "retrieval", 1, 0.3, 0.6, 1.0)
 def _duplicates(config: Config, share: float) -> Config:
-    """A share of the documents was taken in four times, so that copies fill the list.
+    """Return a share of the documents was taken in four times, so that copies fill the list.
 
     redundancy should rise; context_recall and recall@5 should drop for queries that need two passages; the mean
     context_relevance may rise, since four copies of a good chunk are four good chunks. The labels know only originals.
@@ -167,7 +167,7 @@ def _duplicates(config: Config, share: float) -> Config:
 
 @fault("top-k", "retrieval", 6, 8, 20, 30)
 def _top_k(config: Config, k: int) -> Config:
-    """So many chunks instead of 5; the first 5 stay the same and the prompt has room for all.
+    """Return so many chunks instead of 5; the first 5 stay the same and the prompt has room for all.
 
     chunk_utilization should drop; so does the mean context_relevance over all chunks, which is no fault of the ranking:
     context_relevance@5 and recall@5 should not move, context_recall can only rise.
@@ -180,7 +180,7 @@ def _top_k(config: Config, k: int) -> Config:
 
 @fault("stale-documents", "source", 3, 0.25, 0.5, 0.9)
 def _stale(config: Config, share: float) -> Config:
-    """The figures in a share of the sections are out of date; no character moves, so that spans and ids stay true.
+    """Return the figures in a share of the sections are out of date; no character moves, so that spans and ids stay true.
 
     factual_accuracy should drop, completeness and context_recall with it, for the expected figures are nowhere;
     groundedness, context_relevance, recall@5, span_recall and citation_validity should not move.
@@ -193,7 +193,7 @@ def _stale(config: Config, share: float) -> Config:
 
 @fault("invented-claims", "generation", 2, 0.15, 0.35, 0.7)
 def _invented(config: Config, share: float) -> Config:
-    """A share of the answers ends in one or two statements that no source makes (baseline 0.04).
+    """Return a share of the answers ends in one or two statements that no source makes (baseline 0.04).
 
     groundedness should drop; retrieval metrics are the same to the bit, completeness should not move.
     """
@@ -202,7 +202,7 @@ def _invented(config: Config, share: float) -> Config:
 
 @fault("altered-numbers", "generation", 2, 0.15, 0.35, 0.7)
 def _altered(config: Config, share: float) -> Config:
-    """In a share of the answers with figures one figure is not the one of the chunk (baseline 0.03).
+    """Alter one figure in a share of the answers with figures (baseline 0.03).
 
     groundedness, factual_accuracy, completeness and chunk_attribution should drop; retrieval metrics are the same to
     the bit, citation_validity should not move, since the quotes are right.
@@ -212,7 +212,7 @@ def _altered(config: Config, share: float) -> Config:
 
 @fault("truncated", "generation", 4, 30, 18, 10)
 def _truncated(config: Config, most: int) -> Config:
-    """Answers are cut after so many words.
+    """Cut answers after so many words.
 
     completeness should drop; retrieval metrics are the same to the bit, groundedness should not move.
     """
@@ -221,7 +221,7 @@ def _truncated(config: Config, most: int) -> Config:
 
 @fault("over-refusal", "generation", 4, 0.1, 0.25, 0.5)
 def _refusing(config: Config, share: float) -> Config:
-    """A share of the queries is refused whatever the chunks hold (baseline 0.02).
+    """Return a share of the queries is refused whatever the chunks hold (baseline 0.02).
 
     completeness, answer_relevance and chunk_utilization should drop, wrong_refusal rise; a refusal has no groundedness
     and no citations, which leaves those of the others as they were; retrieval metrics are the same to the bit.
@@ -231,7 +231,7 @@ def _refusing(config: Config, share: float) -> Config:
 
 @fault("fabricated-quotes", "generation", 5, 0.15, 0.35, 0.7)
 def _fabricated(config: Config, share: float) -> Config:
-    """A share of the citations quotes words that stand nowhere (baseline 0.03).
+    """Return a share of the citations quotes words that stand nowhere (baseline 0.03).
 
     citation_validity should drop and nothing else: claims and cited chunks are the right ones.
     """
@@ -240,7 +240,7 @@ def _fabricated(config: Config, share: float) -> Config:
 
 @fault("shifted-citations", "generation", 5, 0.15, 0.35, 0.7)
 def _shifted(config: Config, share: float) -> Config:
-    """In a share of the answers every citation points to the chunk after the right one (baseline 0.02 of citations).
+    """Shift every citation to the next chunk in a share of the answers (baseline 0.02 of citations).
 
     chunk_attribution and citation_validity should drop and nothing else.
     """
@@ -249,7 +249,7 @@ def _shifted(config: Config, share: float) -> Config:
 
 @fault("wandering-preamble", "generation", 7, 0.25, 0.6, 1.0)
 def _wandering(config: Config, share: float) -> Config:
-    """A share of the answers begins with three sentences of small talk that claim nothing about the documents.
+    """Return a share of the answers begins with three sentences of small talk that claim nothing about the documents.
 
     answer_relevance should drop and nothing else, context_adherence aside; groundedness should not move as long as the
     judge sees that small talk is no claim.
@@ -259,7 +259,7 @@ def _wandering(config: Config, share: float) -> Config:
 
 @fault("wandering-digression", "generation", 7, 0.25, 0.6, 1.0)
 def _digressing(config: Config, share: float) -> Config:
-    """A share of the answers begins with two sentences of the last chunks, which are true there and were not asked for.
+    """Return a share of the answers begins with two sentences of the last chunks, which are true there and were not asked for.
 
     answer_relevance should drop and nothing else: what is said is grounded. chunk_utilization may rise.
     """
@@ -270,13 +270,13 @@ def _digressing(config: Config, share: float) -> Config:
 
 
 def inject(config: Config, name: str, strength: Strength = "medium") -> Config:
-    """The configuration with a fault in it."""
+    """Return the configuration with a fault in it."""
     one = FAULTS[name]
     return one.change(config, one.sizes[STRENGTHS.index(strength)])
 
 
 def configs(name: str, strength: Strength, seed: int) -> tuple[Config, Config]:
-    """Baseline and candidate of one experiment: the candidate has the fault and slips elsewhere."""
+    """Return baseline and candidate of one experiment: the candidate has the fault and slips elsewhere."""
     base = writing(indexing(searching(Config(), seed=seed), seed=seed), seed=2 * seed)
     return base, inject(writing(base, seed=2 * seed + 1), name, strength)
 
@@ -284,20 +284,20 @@ def configs(name: str, strength: Strength, seed: int) -> tuple[Config, Config]:
 def pair(
     corpus: Corpus, name: str, strength: Strength = "medium", *, n: int = 200, seed: int = 0
 ) -> tuple[list[Trace], list[Trace]]:
-    """The traces of baseline and candidate on the same n questions; another seed draws other questions and slips."""
+    """Return the traces of baseline and candidate on the same n questions; another seed draws other questions and slips."""
     questions = sample(corpus, n, seed)
     base, broken = configs(name, strength, seed)
     return answers(corpus, base, questions), answers(corpus, broken, questions)
 
 
 def halves(corpus: Corpus, *, n: int = 200, seed: int = 0) -> tuple[list[Trace], list[Trace]]:
-    """A/A without pairs: one configuration on two sets of n questions that share none."""
+    """Return a/A without pairs: one configuration on two sets of n questions that share none."""
     questions = sample(corpus, 2 * n, seed)
     base, again = configs("none", "medium", seed)
     return answers(corpus, base, questions[:n]), answers(corpus, again, questions[n:])
 
 
 def with_key_of(baseline: Sequence[Trace], candidate: Sequence[Trace]) -> list[Trace]:
-    """The candidate under the baseline's labels, as where nobody labelled anew after the chunks were cut otherwise."""
+    """Return the candidate under the baseline's labels, as where nobody labelled anew after the chunks were cut otherwise."""
     keys: dict[str, Gold | None] = {trace.id: trace.gold for trace in baseline}
     return [replace(trace, gold=keys[trace.id]) for trace in candidate]

@@ -30,15 +30,15 @@ class Sentence:
 
     __slots__ = ("said", "terms", "text")
 
-    def __init__(self, text: str, said: str) -> None:
+    def __init__(self, text: str, tokens: str) -> None:
         self.text = text
-        self.said = said
-        self.terms = frozenset(words(said))
+        self.said = tokens
+        self.terms = frozenset(words(tokens))
 
 
 @lru_cache(maxsize=200_000)
 def _term(model: str, term: str) -> Vector:
-    """The vector of a word: its own and, less so, that of all words that begin alike."""
+    """Return the vector of a word: its own and, less so, that of all words that begin alike."""
     return _noise(model, term) + np.float32(0.6) * _noise(model, f"{term[:4]}…")
 
 
@@ -49,7 +49,7 @@ def _noise(model: str, text: str) -> Vector:
 
 
 def embed(terms: Sequence[str], idf: Mapping[str, float], model: str) -> Vector:
-    """The embedding of a text: its words by rarity, projected at random, of length 1."""
+    """Return the embedding of a text: its words by rarity, projected at random, of length 1."""
     total = np.zeros(DIMENSIONS, dtype=np.float32)
     for term, count in Counter(terms).items():
         total += np.float32(math.sqrt(count) * idf.get(term, 1.0)) * _term(model, term)
@@ -58,7 +58,7 @@ def embed(terms: Sequence[str], idf: Mapping[str, float], model: str) -> Vector:
 
 @lru_cache(maxsize=8)
 def rotation(seed: int = 7) -> Vector:
-    """A random rotation of the space of embeddings."""
+    """Return a random rotation of the space of embeddings."""
     turned, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((DIMENSIONS, DIMENSIONS)))
     return np.asarray(turned, dtype=np.float32)
 
@@ -74,11 +74,11 @@ class Index:
         self.inside = {
             name: np.array([chunk.document == name for chunk in self.chunks]) for name in self.documents
         }
-        held = [words(chunk.text) for chunk in self.chunks]
-        self.terms = [frozenset(one) for one in held]
+        posting = [words(chunk.text) for chunk in self.chunks]
+        self.terms = [frozenset(one) for one in posting]
         self.idf = _rarity(self.terms)
-        self.postings = _postings(held, self.idf)
-        self.vectors = np.stack([self._vector(i, one) for i, one in enumerate(held)])
+        self.postings = _postings(posting, self.idf)
+        self.vectors = np.stack([self._vector(i, one) for i, one in enumerate(posting)])
         self._sentences: dict[int, list[Sentence]] = {}
         self._gold: dict[tuple[Span, ...], Gold] = {}
 
@@ -88,7 +88,7 @@ class Index:
         return embed(terms, self.idf, f"not {how.model}" if alien else how.model)
 
     def sentences(self, chunk: str) -> list[Sentence]:
-        """The sentences of a chunk; a table line is said with the heads of its table."""
+        """Return the sentences of a chunk; a table line is said with the heads of its table."""
         place = self.place[chunk]
         if place not in self._sentences:
             text = self.chunks[place].text
@@ -102,7 +102,7 @@ class Index:
         return self._sentences[place]
 
     def gold(self, spans: tuple[Span, ...]) -> Gold:
-        """The answer key in the terms of this index: the chunks that hold half of a span, or lie half in it."""
+        """Return the answer key in the terms of this index: the chunks that hold half of a span, or lie half in it."""
         if spans not in self._gold:
             grades: dict[str, float] = {}
             for span in spans:
@@ -119,19 +119,19 @@ def _holds(chunk: Chunk, span: Span) -> bool:
     return 2 * shared >= min(end - start, span.end - span.start)
 
 
-def _rarity(held: Sequence[frozenset[str]]) -> dict[str, float]:
-    seen = Counter(term for terms in held for term in terms)
-    return {term: math.log(1 + (len(held) - n + 0.5) / (n + 0.5)) for term, n in seen.items()}
+def _rarity(posting: Sequence[frozenset[str]]) -> dict[str, float]:
+    seen = Counter(term for terms in posting for term in terms)
+    return {term: math.log(1 + (len(posting) - n + 0.5) / (n + 0.5)) for term, n in seen.items()}
 
 
 def _postings(
-    held: Sequence[Sequence[str]], idf: Mapping[str, float]
+    posting: Sequence[Sequence[str]], idf: Mapping[str, float]
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Term → the chunks that hold it and what it adds to their BM25 score."""
-    mean = sum(map(len, held)) / max(1, len(held))
+    """Return term → the chunks that hold it and what it adds to their BM25 score."""
+    mean = sum(map(len, posting)) / max(1, len(posting))
     places: defaultdict[str, list[int]] = defaultdict(list)
     weights: defaultdict[str, list[float]] = defaultdict(list)
-    for place, terms in enumerate(held):
+    for place, terms in enumerate(posting):
         norm = 1.2 * (0.25 + 0.75 * len(terms) / mean)
         for term, n in Counter(terms).items():
             places[term].append(place)
@@ -140,7 +140,7 @@ def _postings(
 
 
 def verbalised(line: str, rows: Sequence[str]) -> str:
-    """A table line as a sentence; without the head of the table the figures stay bare.
+    """Return a table line as a sentence; without the head of the table the figures stay bare.
 
     >>> verbalised("| Cabin | £9 |", ["| Kind | Price |", "| Cabin | £9 |"])
     'For Cabin the table gives: Price £9.'
@@ -156,7 +156,7 @@ def verbalised(line: str, rows: Sequence[str]) -> str:
 
 
 def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, ...]:
-    """The chunks for a query: found by words and vectors, filtered, reranked, cut to k and to the prompt's room."""
+    """Return the chunks for a query: found by words and vectors, filtered, reranked, cut to k and to the prompt's room."""
     terms = sorted(set(words(query)))
     scores = _fused(terms, index, how)
     if how.misfiltered and chance(how.seed, "filter", seed) < how.misfiltered:
@@ -164,19 +164,19 @@ def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, 
         others = [name for name in index.documents if ORIGINAL.sub("", name) != best]
         wrong = others[int(chance(how.seed, "wrong", seed) * len(others))]
         scores = np.where(index.inside[wrong], scores, -1.0)
-    kept = [
+    selected = [
         (float(scores[i]), int(i))
         for i in np.argsort(-scores, kind="stable")[: max(how.pool, how.top_k)]
         if scores[i] > 0 and chance(how.seed, "missed", seed, index.chunks[i].id) >= how.missed
     ]
     if chance(how.seed, "unranked", seed) >= how.unranked:
-        seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in kept[: how.pool]]
-        kept = [*sorted(seen, key=lambda one: -one[0]), *kept[how.pool :]]
-    return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in kept[: how.top_k]], how.budget)
+        seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: how.pool]]
+        selected = [*sorted(seen, key=lambda one: -one[0]), *selected[how.pool :]]
+    return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: how.top_k]], how.budget)
 
 
 def _fused(terms: Sequence[str], index: Index, how: Search) -> NDArray[np.float64]:
-    """The weighted sum of BM25, as a share of the best, and the cosine."""
+    """Return the weighted sum of BM25, as a share of the best, and the cosine."""
     sparse = np.zeros(len(index.chunks))
     for term in terms:
         if term in index.postings:
@@ -191,23 +191,23 @@ def _fused(terms: Sequence[str], index: Index, how: Search) -> NDArray[np.float6
 
 
 def _rerank(terms: Sequence[str], place: int, index: Index) -> float:
-    """How much of the query a chunk covers: as a whole, and in its best sentence."""
+    """Return how much of the query a chunk covers: as a whole, and in its best sentence."""
     weight = {term: index.idf.get(term, 3.0) for term in terms}
     total = sum(weight.values()) or 1.0
-    whole = sum(weight[term] for term in terms if term in index.terms[place])
+    text = sum(weight[term] for term in terms if term in index.terms[place])
     asked = frozenset(terms)
     best = max(
-        (sum(weight[t] for t in asked & one.terms) for one in index.sentences(index.chunks[place].id)),
+        (sum(weight[t] for t in asked & chunk.terms) for chunk in index.sentences(index.chunks[place].id)),
         default=0.0,
     )
-    return (0.5 * whole + 0.5 * best) / total
+    return (0.5 * text + 0.5 * best) / total
 
 
 def _room(chunks: Sequence[Chunk], budget: int) -> tuple[Chunk, ...]:
-    """The first chunks that fit."""
-    kept: list[Chunk] = []
+    """Return the first chunks that fit."""
+    selected: list[Chunk] = []
     for chunk in chunks:
-        if kept and sum(len(one.text) for one in kept) + len(chunk.text) > budget:
+        if selected and sum(len(one.text) for one in selected) + len(chunk.text) > budget:
             break
-        kept.append(chunk)
-    return tuple(kept)
+        selected.append(chunk)
+    return tuple(selected)

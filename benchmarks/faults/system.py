@@ -23,7 +23,7 @@ __all__ = ["System", "answers"]
 
 @lru_cache(maxsize=48)
 def _index(corpus: Corpus, how: Indexing) -> Index:
-    """An index, built once for each way of indexing."""
+    """Return an index, built once for each way of indexing."""
     return Index(corpus.documents, how)
 
 
@@ -35,14 +35,14 @@ class System:
         self.config = config
 
     def retrieve(self, question: Trace) -> tuple[Chunk, ...]:
-        """The chunks for a question; they do not depend on how answers are written."""
+        """Return the chunks for a question; they do not depend on how answers are written."""
         return search(question.query, self.index, self.config.search, question.id)
 
     def answer(self, question: Trace) -> Trace:
-        """The trace of a question: chunks, answer, citations, circumstances, and the answer key of this index."""
+        """Return the trace of a question: chunks, answer, citations, circumstances, and the answer key of this index."""
         chunks = self.retrieve(question)
         said = write(question.query, chunks, self.index, self.config.generation, question.id)
-        text = " ".join(one.text for one in said)
+        text = " ".join(item.text for item in said)
         prompt = _tokens(question.query) + sum(_tokens(chunk.text) for chunk in chunks)
         return replace(
             question,
@@ -56,15 +56,15 @@ class System:
         )
 
     def _latency(self, name: str, prompt: int, completion: int) -> Latency:
-        """What the answer would have taken: by its tokens, give or take a fifth by chance."""
+        """Return what the answer would have taken: by its tokens, give or take a fifth by chance."""
         luck = 0.8 + 0.4 * chance(self.config.generation.seed, "latency", name)
-        found = round(4.0 + 0.002 * len(self.index.chunks) + 6 * chance(self.config.search.seed, name), 1)
+        result = round(4.0 + 0.002 * len(self.index.chunks) + 6 * chance(self.config.search.seed, name), 1)
         written = round((120 + 0.05 * prompt + 9 * completion) * luck, 1)
-        return Latency(retrieval=found, generation=written, total=round(found + written, 1))
+        return Latency(retrieval=result, generation=written, total=round(result + written, 1))
 
 
 def answers(corpus: Corpus, config: Config, questions: Iterable[Trace]) -> list[Trace]:
-    """What a configuration makes of questions."""
+    """Return what a configuration makes of questions."""
     system = System(corpus, config)
     return [system.answer(question) for question in questions]
 

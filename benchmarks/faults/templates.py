@@ -38,27 +38,27 @@ COMBINATIONS = 200
 
 
 def of_sentences(documents: Mapping[str, str]) -> Iterator[Trace]:
-    """One question for every sentence whose subject can be told, the section named in every other one."""
+    """Return one question for every sentence whose subject can be told, the section named in every other one."""
     for name, text in documents.items():
         for begin, finish, title in blocks(text):
             for start, end in sentences(text, begin, finish):
                 asked = question(text[start:end], title)
                 if asked:
-                    yield _made(f"{_stem(name)}-s{start}", name, asked, text[start:end], ((start, end),))
+                    yield _statement_of(f"{_stem(name)}-s{start}", name, asked, text[start:end], ((start, end),))
 
 
 def question(sentence: str, title: str) -> str | None:
-    """The question that a sentence answers; None where its subject cannot be told.
+    """Return the question that a sentence answers; None where its subject cannot be told.
 
     >>> question("Unaccompanied trailers must be delivered by noon.", "Freight")
     'What obligation is there for unaccompanied trailers under “Freight”?'
     """
-    found = SUBJECT.match(sentence)
-    if not found or VAGUE.match(sentence) or BROKEN.search(found["subject"]) or not words(found["subject"]):
+    match = SUBJECT.match(sentence)
+    if not match or VAGUE.match(sentence) or BROKEN.search(match["subject"]) or not words(match["subject"]):
         return None
-    verb = found["verb"]
+    verb = match["verb"]
     forms = ASKS.get(verb) or ASKS.get(verb.removesuffix("s")) or ASKS[""]
-    subject = found["subject"].strip(" ,")
+    subject = match["subject"].strip(" ,")
     named = re.match(r"(?:Route|Port|Ardvane|Scarra|MV|VHF|Class|Regatta|Christmas|[A-Z]{2}|[A-Z]-)", subject)
     asked = pick(forms, "form", sentence).format(subject if named else subject[0].lower() + subject[1:])
     if chance("title", sentence) < 0.5 and len(words(subject)) > 1:
@@ -67,7 +67,7 @@ def question(sentence: str, title: str) -> str | None:
 
 
 def of_tables(documents: Mapping[str, str]) -> Iterator[Trace]:
-    """One question for every cell of every table."""
+    """Return one question for every cell of every table."""
     for name, text in documents.items():
         for begin, finish, title in blocks(text):
             rows = [(a, b) for a, b in sentences(text, begin, finish) if text[a] == "|"]
@@ -79,12 +79,12 @@ def of_tables(documents: Mapping[str, str]) -> Iterator[Trace]:
                     continue
                 for i, cell in enumerate(cells[1:], start=1):
                     asked = f"What does the table “{title}” give as {heads[i]} for {cells[0]}?"
-                    told = f"For {cells[0]} the {heads[i]} is {cell}."
-                    yield _made(f"{_stem(name)}-t{a}-{i}", name, asked, told, ((a, b),))
+                    statement = f"For {cells[0]} the {heads[i]} is {cell}."
+                    yield _statement_of(f"{_stem(name)}-t{a}-{i}", name, asked, statement, ((a, b),))
 
 
 def combined(questions: Sequence[Trace]) -> Iterator[Trace]:
-    """Questions about two things at once, each told in another sentence."""
+    """Return questions about two things at once, each told in another sentence."""
     order = sorted(questions, key=lambda one: chance("combined", one.id))
     half = len(order) // 2
     for left, right in list(zip(order, [*order[half:], *order[:half]], strict=True))[:COMBINATIONS]:
@@ -100,12 +100,12 @@ def combined(questions: Sequence[Trace]) -> Iterator[Trace]:
         )
 
 
-def _made(name: str, document: str, query: str, told: str, spans: Sequence[tuple[int, int]]) -> Trace:
+def _statement_of(name: str, document: str, query: str, statement: str, spans: Sequence[tuple[int, int]]) -> Trace:
     return Trace(
         id=name,
         query=query,
-        reference=told,
-        facts=(told,),
+        reference=statement,
+        facts=(statement,),
         gold=Gold(spans=tuple(Span(document=document, start=a, end=b) for a, b in spans)),
         route=_stem(document),
     )

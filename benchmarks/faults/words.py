@@ -22,24 +22,24 @@ NUMBER = re.compile(r"(?<![\w.,:-])\d+(?:[.,:]\d+)*(?![\w:])")
 
 
 def chance(*parts: object) -> float:
-    """A number in [0, 1) that depends on the parts alone."""
+    """Return a number in [0, 1) that depends on the parts alone."""
     digest = blake2b("|".join(map(str, parts)).encode(), digest_size=6).digest()
     return int.from_bytes(digest) / 2**48
 
 
 def pick(options: Sequence[str], *parts: object) -> str:
-    """One of several options, by chance."""
+    """Return one of several options, by chance."""
     return options[int(chance(*parts) * len(options))]
 
 
 def words(text: str) -> list[str]:
-    """The words and figures of a text in lower case, without stop words and plural endings."""
-    found = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", text.lower())
-    return [w[:-1] if len(w) > 3 and w[-1] == "s" != w[-2] else w for w in found if w not in STOP]
+    """Return the words and figures of a text in lower case, without stop words and plural endings."""
+    result = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", text.lower())
+    return [w[:-1] if len(w) > 3 and w[-1] == "s" != w[-2] else w for w in result if w not in STOP]
 
 
 def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """Where the sentences, headings and table lines of a text begin and end; the rules of tables do not count."""
+    """Return the spans of the sentences, headings and table lines of a text, without the rules of tables."""
     end = len(text) if end is None else end
     at = start
     for gap in [*SENTENCE.finditer(text, start, end), None]:

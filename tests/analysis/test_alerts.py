@@ -127,7 +127,7 @@ def test_silence_sends_nothing(history: list[Seen], start: int, size: int):
 
 
 @given(histories)
-def test_the_order_of_rules_does_not_matter(history: list[Seen]):
+def test_rules_may_come_in_any_order(history: list[Seen]):
     """Readings in reverse give the same state and the same events."""
     assert replay(history) == replay(history, back=True)
 
@@ -160,7 +160,7 @@ def test_what_was_never_bad_says_nothing(seen: list[str | None]):
     assert replay([(item, item, item) for item in seen]) == (AlertState(), [])
 
 
-def test_what_was_silenced_is_told_when_the_silence_ends():
+def test_a_silenced_alert_is_sent_when_the_silence_ends():
     """A fault that outlasts the silence is told at its end, one that ended within it never."""
     bad, well = [("bad", None, None)], [("well", None, None)]
     _, events = replay(bad * 10, (0, 5))
@@ -262,7 +262,7 @@ def test_a_rule_that_cannot_be_is_named(text: str, error: type[Exception], says:
         parse_rules(text)
 
 
-def test_lengths_of_time_are_whole():
+def test_durations_are_integers():
     """Minutes, hours and days, and nothing else."""
     assert [parse_minutes(text) for text in ("1m", "2 h", "7d")] == [1, 120, 10_080]
     for wrong in ("", "1", "1.5h", "-3m", "3w"):

@@ -118,7 +118,7 @@ def test_failures_of_one_kind_and_topic_are_one_cluster(tmp_path: Path, apiece: 
     assert ("fewer than 30" in report.method) is (apiece < 10)
 
 
-def test_each_cluster_is_told_with_its_share_layer_words_medoids_and_remedy(tmp_path: Path):
+def test_a_cluster_has_share_layer_words_medoids_and_remedy(tmp_path: Path):
     """Size and share are those of its traces, layer and remedy those of its kind, the words its topic's."""
     for cluster in make_report(tmp_path, 4).clusters:
         assert cluster.size == len(cluster.members) == 4
@@ -136,7 +136,7 @@ def test_each_cluster_is_told_with_its_share_layer_words_medoids_and_remedy(tmp_
 
 
 @pytest.mark.parametrize("apiece", [4, 12])
-def test_the_order_of_traces_does_not_matter(tmp_path: Path, apiece: int):
+def test_traces_may_come_in_any_order(tmp_path: Path, apiece: int):
     """A run of the same traces in another order has the same clusters under the same ids, in the same order."""
     if apiece > 9:
         pytest.importorskip("sklearn", reason="clustering by density needs the extra cluster")
@@ -339,7 +339,7 @@ def test_a_resolved_cluster_reopens_in_a_later_run_alone(fingerprint: str, creat
     assert happened == ["seen", "resolved"] + ["reopened"] * (state == "open")
 
 
-def test_what_people_say_is_kept_and_shown():
+def test_owners_and_states_are_stored_and_shown():
     """A cluster has an owner and may be muted; an id that is not known is refused with what there is."""
     registry, name, failures = resolved()
     registry = mute_cluster(assign_cluster(registry, name, "ann", "3"), name, "4")

@@ -87,7 +87,7 @@ def test_a_run_is_steady_against_itself(baseline: Run):
     assert all(change.p == 1 for change in comparison.changes if change.n)
 
 
-def test_a_drop_is_found_with_its_size_and_its_traces(baseline: Run, tmp_path: Path):
+def test_a_drop_has_its_size_and_its_traces(baseline: Run, tmp_path: Path):
     """Where every third answer lost its grounding, groundedness dropped by about that, and the drops are named."""
     comparison = compare(baseline, whole(tmp_path / "new", system(200, 2, grounding=0.3)))
     change = next(each for each in comparison.changes if each.metric == "groundedness")
@@ -103,7 +103,7 @@ def test_a_drop_is_found_with_its_size_and_its_traces(baseline: Run, tmp_path: P
     assert not [each.metric for each in others if each.state == "dropped"]
 
 
-def test_where_it_cannot_be_told_it_says_how_many_would(baseline: Run, tmp_path: Path):
+def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     """A small change on few traces is not called steady nor dropped; the number needed is more than there are."""
     few = compare(
         whole(tmp_path / "a", system(12, 3)),
@@ -128,7 +128,7 @@ def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
     assert (comparison.changes[0].state, comparison.changes[0].verdict) == ("rose", "worse")
 
 
-def test_pairs_are_found_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
+def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
     """Other ids, same queries: paired by query, and what has no partner is counted."""
     renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]
     comparison = compare(baseline, whole(tmp_path / "new", renamed), metrics=["error", "groundedness"])
@@ -140,7 +140,7 @@ def test_pairs_are_found_by_query_where_ids_differ(baseline: Run, tmp_path: Path
         compare(baseline, whole(tmp_path / "strange", strangers))
 
 
-def test_other_judges_are_refused_unless_told(baseline: Run, tmp_path: Path):
+def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path):
     """Different fingerprints or parameters stop a comparison; told to go on, it warns."""
     pairs = system(200, 1)
 
@@ -204,7 +204,7 @@ def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
     ],
     ids=str,
 )
-def test_each_branch_of_the_tree_is_found(
+def test_each_branch_of_the_tree_matches_its_fault(
     baseline: Run, tmp_path: Path, fault: dict[str, float], layer: str, branch: str
 ):
     """A fault put into one place is named with its layer and branch, its suspects, remedies and telling traces."""
@@ -221,6 +221,7 @@ def test_each_branch_of_the_tree_is_found(
     assert len(walked) == 7
 
 
+@pytest.mark.long
 def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
     """Over 20 pairs of runs of the same system a fault is claimed at most twice, and never of a run against itself."""
     runs = [whole(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]
@@ -229,6 +230,7 @@ def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
     assert bisect(runs[0], runs[0]).verdict != "fault"
 
 
+@pytest.mark.long
 def test_few_traces_give_no_wrong_layer(tmp_path: Path):
     """On 15 traces a moderate fault is not pinned to another layer: right, or cannot tell with a number."""
     for seed in range(6):

@@ -102,7 +102,9 @@ def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(BudgetExceeded, match="--budget"):
             repeat_judge("llm:m", make_traces(12), k=3, options=options)
         assert 20_000 < server.tokens <= 40_000
-        assert repeat_judge("llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}).deterministic
+        assert repeat_judge(
+            "llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}
+        ).deterministic
     assert command(["judge", "repeat", "t.jsonl", "--judge", "llm:m", "--cache", "kept.sqlite"]) == 2
 
 

@@ -432,6 +432,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return ran(tmp_path_factory.mktemp("calm"), traffic(900, seed=9), METRICS)
 
 
+@pytest.mark.long
 def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
     """Retrieval that breaks is named retrieval, on the traces after it broke; generation is named generation."""
     for broken, layer, metric in (
@@ -448,6 +449,7 @@ def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
         assert {event.rule for event in result.fired} >= {"DROP", "ROLLING_DROP"}
 
 
+@pytest.mark.long
 def test_calm_traffic_is_left_alone(calm: Run):
     """Where nothing changed nothing is called and no alert fires."""
     known = collect_measures([calm])
@@ -481,6 +483,7 @@ def test_figures_are_those_of_a_report(calm: Run):
             assert first.interval.mean == pytest.approx(two.interval.mean, abs=1e-4)
 
 
+@pytest.mark.long
 def test_longer_lists_are_over_fetching(tmp_path: Path):
     """Where irrelevant chunks come behind the same first three, relevance at equal depth holds: over-fetching."""
     pairs = []
@@ -497,6 +500,7 @@ def test_longer_lists_are_over_fetching(tmp_path: Path):
     assert {change.metric: change.state for change in mine.location.changes}[EQUAL_DEPTH] == "steady"
 
 
+@pytest.mark.long
 def test_cohorts_are_by_model_release_and_any_key(live: Run):
     """Each value of a field is a cohort; what a trace lacks is left out; an unknown field is named."""
     trace = Trace(
@@ -525,7 +529,8 @@ def test_traffic_that_cannot_be_watched_says_so(calm: Run):
 # --- drift and marks -----------------------------------------------------------------------------------
 
 
-def test_drift_is_found_where_there_is_some(live: Run, calm: Run):
+@pytest.mark.long
+def test_drift_is_detected_where_there_is_some(live: Run, calm: Run):
     """Traffic like the evaluated has moved in nothing; traffic that broke has, in scores and in topics."""
     known = {measure.name: measure for measure in (*calm.manifest.metrics, *DERIVED_METRICS)}
     for run_, moved in ((calm, False), (live, True)):
@@ -574,6 +579,7 @@ def run_monitor(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code
     return captured.out + captured.err
 
 
+@pytest.mark.long
 def test_an_alert_ends_with_1(live: Run, calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What broke comes first, with the mark before it and the traces; calm traffic ends with 0."""
     marks = tmp_path / "marks.jsonl"
@@ -586,6 +592,7 @@ def test_an_alert_ends_with_1(live: Run, calm: Run, tmp_path: Path, capsys: pyte
     assert run_monitor(capsys, calm.path).startswith("No drop is called")
 
 
+@pytest.mark.long
 def test_json_holds_all_of_it(live: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The JSON has the incidents with their sentence, and the state of the alerts; a file is not replaced unasked."""
     place = tmp_path / "monitor.json"
@@ -597,6 +604,7 @@ def test_json_holds_all_of_it(live: Run, tmp_path: Path, capsys: pytest.CaptureF
     assert "exists already" in run_monitor(capsys, live.path, "-o", place, code=2)
 
 
+@pytest.mark.long
 def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Marks, routes and ids that are attacks stand escaped in a page that asks nothing of any network."""
     pytest.importorskip("altair")

@@ -119,7 +119,7 @@ def test_nothing_is_added_to_a_line_that_was_torn(tmp_path: Path):
         read_labels(path)
 
 
-def test_every_fault_of_a_file_is_told(tmp_path: Path):
+def test_every_fault_of_a_file_is_reported(tmp_path: Path):
     """All lines that are no labels are named at once, with what is wrong."""
     path = tmp_path / "labels.jsonl"
     lines = [
@@ -182,7 +182,7 @@ def label_value(
     return list(compute_values([parse_metric(metric)], *seen, [LabelReading(words, looked)]))
 
 
-def test_a_metric_has_a_value_where_all_that_it_reads_was_said():
+def test_a_metric_has_a_value_where_all_its_inputs_are_labelled():
     """One claim without a word leaves the trace without a label, whatever the others are."""
     seen = pair("t", "h", "su")
     both = [(("claim", 0, 14), "unsupported"), (("claim", 15, 29), "supported")]
@@ -192,7 +192,7 @@ def test_a_metric_has_a_value_where_all_that_it_reads_was_said():
     assert label_value("refusal", seen, words=both, looked=["claim"]) == []
 
 
-def test_fields_of_the_answer_are_said_one_by_one():
+def test_fields_of_the_answer_are_labelled_one_by_one():
     """Who said only whether it refuses labels refusals, and not relevance."""
     seen = pair("t", "h", "s")
     labels = {"words": [(("answer", "refused"), True)], "looked": ["answer"]}
@@ -293,7 +293,7 @@ def test_marked_stretches_say_what_they_determine(place: Path, tmp_path: Path):
     assert [result.values["groundedness"][f"t{at}"] for at in (0, 1)] == [1.0, 0.75]
 
 
-def test_labels_of_other_traces_are_told_and_nothing_but_them_is_refused(place: Path, tmp_path: Path):
+def test_labels_of_other_traces_are_reported_and_only_such_labels_are_refused(place: Path, tmp_path: Path):
     """Strangers are counted in a notice; where nothing fits, the error says so."""
     old = opened(place, "old")
     mine = read_labels(place / "old.jsonl")

@@ -1,4 +1,4 @@
-"""Laws of bars and of the gate, alone and beside a baseline."""
+"""Laws of thresholds and of the gate, alone and beside a baseline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def signs(text):
     return [pair(f"t{at}", "h", sign.strip("-")) for at, sign in enumerate(text)]
 
 
-# --- bars ------------------------------------------------------------------------------------------
+# --- thresholds ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def signs(text):
         ('mine(sign=">=", n=2)>-1', Threshold('mine(sign=">=", n=2)', ">", -1.0)),
     ],
 )
-def test_a_bar_is_read_from_its_text(text, threshold):
+def test_a_threshold_is_read_from_its_text(text, threshold):
     """A metric with its parameters, a sign, a number; white space around them does not count."""
     assert parse_threshold(text) == threshold
 
@@ -64,8 +64,8 @@ def test_a_bar_is_read_from_its_text(text, threshold):
         "g>=1>=2>",
     ],
 )
-def test_anything_else_is_no_bar(text):
-    """A text that is not a bar is refused with an example."""
+def test_anything_else_is_no_threshold(text):
+    """A text that is not a threshold is refused with an example."""
     with pytest.raises(UsageError, match=r"groundedness>=0\.85"):
         parse_threshold(text)
 
@@ -75,15 +75,15 @@ def test_anything_else_is_no_bar(text):
     st.sampled_from([">=", ">", "<=", "<"]),
     st.integers(-99, 99),
 )
-def test_a_bar_prints_as_it_is_read(metric, sign, hundredths):
-    """print → read gives the same bar."""
+def test_a_threshold_prints_as_it_is_read(metric, sign, hundredths):
+    """print → read gives the same threshold."""
     threshold = Threshold(metric, sign, hundredths / 100)
     assert parse_threshold(str(threshold)) == threshold
 
 
 @given(shares, shares, shares, st.sampled_from([">=", ">", "<=", "<"]))
-def test_a_bar_is_decided_on_the_ends_of_the_interval(low, high, value, sign):
-    """Pass and fail need the whole interval; a bar and its opposite are never both passed or both failed."""
+def test_a_threshold_is_decided_on_the_ends_of_the_interval(low, high, value, sign):
+    """Pass and fail need the whole interval; a threshold and its opposite are never both passed or both failed."""
     assume(low <= high)
     interval = Interval((low + high) / 2, low, high, 9, 9)
     opposite = {">=": "<", ">": "<=", "<=": ">", "<": ">="}[sign]
@@ -115,7 +115,7 @@ def test_the_code_of_the_whole(tmp_path):
 
 
 def test_cannot_tell_says_how_many_traces_would(tmp_path):
-    """The number named narrows the interval, at the same shares, to about the distance of the bar."""
+    """The number named narrows the interval, at the same shares, to about the distance of the threshold."""
     run = ran(tmp_path, signs("su" * 10), ["groundedness"])
     decision = gate(run, ["groundedness>=0.4"]).decisions[0]
     low = decision.aggregate.interval.low
@@ -139,8 +139,8 @@ def test_all_perfect_needs_fewer_than_the_square(tmp_path):
     )
 
 
-def test_a_mean_on_the_bar_can_never_be_told(tmp_path):
-    """No number of traces is named where the mean stands on the bar, or where there is one trace."""
+def test_a_mean_on_the_threshold_can_never_be_told(tmp_path):
+    """No number of traces is named where the mean stands on the threshold, or where there is one trace."""
     decision = gate(ran(tmp_path, signs("su" * 4), ["groundedness"]), ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.needed) == ("cannot tell", None)
     (tmp_path / "one").mkdir()
@@ -149,7 +149,7 @@ def test_a_mean_on_the_bar_can_never_be_told(tmp_path):
 
 
 def test_low_coverage_cannot_pass_but_can_fail(tmp_path):
-    """With 30 of 90 traces scored a bar is not passed, unless less is asked for; one that fails still fails."""
+    """With 30 of 90 traces scored a threshold is not passed, unless less is asked for; one that fails still fails."""
     run = ran(tmp_path, signs("s" * 30 + "-" * 60), ["groundedness"])
     decision = gate(run, ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.coverage) == ("cannot tell", pytest.approx(1 / 3))
@@ -175,15 +175,15 @@ def test_a_metric_that_is_not_in_the_run_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("threshold", ["groundedness>=85", "groundedness>=-0.1", "latency<-1"])
-def test_a_bar_outside_the_range_is_an_error(tmp_path, threshold):
+def test_a_threshold_outside_the_range_is_an_error(tmp_path, threshold):
     """A percentage for a share would always fail; it is refused instead."""
     run = ran(tmp_path, signs("s"), ["groundedness", "latency"])
     with pytest.raises(UsageError, match="lies between 0 and"):
         gate(run, [threshold])
 
 
-def test_no_bars_and_no_share_are_errors(tmp_path):
-    """A gate without bars would pass everything."""
+def test_no_thresholds_and_no_share_are_errors(tmp_path):
+    """A gate without thresholds would pass everything."""
     run = ran(tmp_path, signs("s"), ["groundedness"])
     with pytest.raises(UsageError, match="no threshold"):
         gate(run, [])
@@ -318,6 +318,7 @@ def test_lost_scores_keep_a_metric_from_passing(tmp_path):
     assert gate(run_of(tmp_path, "worse", worse), baseline=old).result == "fail"
 
 
+@pytest.mark.long
 def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
     """Answers that make no claim any more are no evidence: 140 of 200 left, or few traces with a partner."""
     decision = beside(tmp_path, "s" * 400, "s" * 180 + "-" * 220)
@@ -387,7 +388,7 @@ class Other(Told):
     fingerprint = "other/1"
 
 
-def test_another_judge_is_refused_unless_told(tmp_path):
+def test_another_judge_is_refused_unless_asked_for(tmp_path):
     """A difference could be the judges'; with `anyway` it is decided, and the warning stands in every report."""
     old, result = run_of(tmp_path, "old", "s" * 4), signs("s" * 4)
     judge = Other([seen for _, seen in result])
@@ -410,8 +411,8 @@ def test_the_very_same_run_passes(tmp_path):
     assert gate(old, baseline=old).result == "pass"
 
 
-def test_bars_and_baseline_are_decided_together(tmp_path):
-    """The whole fails where a bar or a metric does, and cannot tell where one cannot."""
+def test_thresholds_and_baseline_are_decided_together(tmp_path):
+    """The whole fails where a threshold or a metric does, and cannot tell where one cannot."""
     old, new = run_of(tmp_path, "old", "s" * 200), run_of(tmp_path, "new", "s" * 200)
     assert gate(new, ["groundedness>=0.9"], baseline=old).exit_code == 0
     assert gate(new, ["groundedness>=0.999"], baseline=old).exit_code == 3
@@ -429,7 +430,7 @@ def decided(tmp_path) -> GateResult:
 
 
 def test_junit_counts_and_tells(decided):
-    """A failed bar is a failure, one that cannot be told an error, each with its reason; a passed one is neither."""
+    """A failed threshold is a failure, one that cannot be told an error, each with its reason; a passed one is neither."""
     text = report.render_gate_junit(decided)
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
     root = ElementTree.fromstring(text)
@@ -457,7 +458,7 @@ def test_junit_holds_any_text(tmp_path):
 
 
 def test_markdown_is_one_table(decided):
-    """A row for each bar; the bar is code."""
+    """A row for each threshold; the threshold is code."""
     lines = report.render_gate_markdown(decided).splitlines()
     assert lines[0].startswith("### ❌ fail: run, 40 traces, 1 pass, 1 fail, 1 cannot tell of 3 bars")
     assert len(lines) == 2 + 2 + 3
@@ -472,7 +473,7 @@ def test_json_says_the_result(decided):
 
 
 def test_terminal_says_all(decided):
-    """Result, bar and reason of each, the whole last; without colour there is no escape sequence."""
+    """Result, threshold and reason of each, the whole last; without colour there is no escape sequence."""
     text = report.render_gate_terminal(decided, width=80)
     assert "\x1b" not in text
     assert "pass        groundedness>=0.85" in text
@@ -490,8 +491,8 @@ def guarded(tmp_path) -> GateResult:
     return gate(new, ["groundedness>=0.5"], baseline=old)
 
 
-def test_junit_holds_bars_and_metrics(guarded):
-    """Each metric is a test case beside the bars; the baseline is a property of the suite."""
+def test_junit_holds_thresholds_and_metrics(guarded):
+    """Each metric is a test case beside the thresholds; the baseline is a property of the suite."""
     suite = ElementTree.fromstring(report.render_gate_junit(guarded)).find("testsuite")
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "1")
     cases = {case.get("name"): case[0] for case in suite.findall("testcase")}
@@ -508,7 +509,7 @@ def test_junit_holds_bars_and_metrics(guarded):
     assert "200 pairs of traces by id" in kept["comparison"]
 
 
-def test_markdown_has_a_table_of_bars_and_one_of_metrics(guarded):
+def test_markdown_has_a_table_of_thresholds_and_one_of_metrics(guarded):
     """The second shows baseline → candidate, the difference, the corrected p, pairs and how many are needed."""
     text = report.render_gate_markdown(guarded)
     assert text.startswith(

@@ -23,7 +23,9 @@ def test_the_share_is_rogan_and_gladens():
     """30 % called positive with sensitivity 0.8 and specificity 0.9 are (0.3 + 0.9 − 1) / (0.8 + 0.9 − 1) = 2/7."""
     assert corrected_share(0.3, 200, 0.8, 0.9, (100, 100)).mean == pytest.approx(2 / 7)
     # 23 of 150 cows tested positive; sensitivity 0.96, specificity 0.89: 5.1 in 100 (Reiczigel, Földi & Ózsvári 2010)
-    assert corrected_share(23 / 150, 150, 0.96, 0.89, (math.inf, math.inf)).mean == pytest.approx(0.051, abs=5e-4)
+    assert corrected_share(23 / 150, 150, 0.96, 0.89, (math.inf, math.inf)).mean == pytest.approx(
+        0.051, abs=5e-4
+    )
 
 
 def test_a_known_error_maps_the_ends_of_wilsons_interval():

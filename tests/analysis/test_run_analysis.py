@@ -103,7 +103,7 @@ def test_turns_of_a_conversation_count_as_one_cluster(tmp_path):
     assert result == mean_interval([1, 1, 0, 0, 1], ["x", "x", "y", "y", "e"], bounds=(0, 1))
 
 
-def test_a_target_is_met_only_with_the_whole_interval(tmp_path):
+def test_a_target_is_met_only_with_all_of_the_interval(tmp_path):
     """40 of 40 meet a target of 0.85, 0 of 40 miss it, 3 of 4 are unclear."""
     for signs, result in (("s" * 40, "pass"), ("u" * 40, "fail"), ("sssu", "cannot tell")):
         run = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
@@ -503,6 +503,7 @@ def test_bad_citations():
 
 
 @given(observed())
+@pytest.mark.long
 def test_every_diagnosis_is_sound(case):
     """Each problem has the layer and remedies of its kind, in the order of kinds, and never more than was checked."""
     trace, seen = case
@@ -518,6 +519,7 @@ def test_every_diagnosis_is_sound(case):
 
 
 @given(observed())
+@pytest.mark.long
 def test_the_diagnosis_agrees_with_the_metrics(case):
     """Problems and scores are two readings of the same verdicts."""
     trace, seen = case
@@ -587,7 +589,7 @@ def test_remedies_count_problems_and_traces(tmp_path):
     assert "require a citation for each claim" in result[0].steps
 
 
-def test_find_gathers_what_each_finding_says(tmp_path):
+def test_analyze_collects_all_results(tmp_path):
     """The whole is made of the parts, and a run of one route has no segments."""
     run = ran(tmp_path, [pair("a", "hn", "su"), pair("b", "h", "s"), pair("c", "m", "c")])
     result = analyze(run, n=1)
@@ -607,7 +609,8 @@ def test_find_gathers_what_each_finding_says(tmp_path):
 
 
 @given(st.lists(st.sampled_from(["s", "u", "si", ""]), min_size=1, max_size=6))
-def test_the_grid_holds_every_score_in_its_place(tmp_path_factory, signs):
+@pytest.mark.long
+def test_the_matrix_has_every_score_in_its_place(tmp_path_factory, signs):
     """Row i, column j of the grid is trace i, metric j of the run."""
     made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
     run = ran(tmp_path_factory.mktemp("grid"), made, ["groundedness", "error", "triad"])

@@ -59,6 +59,7 @@ def texts(trace: Trace) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", list(injection.FAULTS))
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_traces(name: str):
     """A pair of runs depends on corpus, fault, strength, n and seed alone, and another seed gives another pair."""
     assert made(name) == made(name)
@@ -177,6 +178,7 @@ def test_stale_documents_change_figures_and_nothing_else():
         assert all(a.isdigit() and b.isdigit() for a, b in differing)
 
 
+@pytest.mark.long
 def test_strengths_are_in_order():
     """The strong fault hits more traces than the weak one."""
     for name in ("wrong-filter", "embedder-rotated", "index-mismatch", "stale-documents"):

@@ -184,6 +184,7 @@ def test_two_parts_have_the_effects_of_the_factorial():
 
 
 @pytest.mark.parametrize("k", [1, 3, 4])
+@pytest.mark.long
 def test_the_whole_experiment_equals_brute_force(k: int):
     """Through real callables, runs on disk and back, the shares are those of all orders."""
     parts_drawn = np.random.default_rng(k).integers(0, 100, size=(2**k, 9))
@@ -193,6 +194,7 @@ def test_the_whole_experiment_equals_brute_force(k: int):
     assert list(means(result, "latency").values()) == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_five_parts_are_swapped_in_some_orders():
     """More than four parts run fewer configurations than all; what adds up is divided exactly all the same."""
     worth = [3.0, 0.0, -2.0, 7.0, 1.0]
@@ -231,7 +233,7 @@ def test_a_change_of_the_retriever_is_the_retrievers():
     assert result.attribution_of("context_recall").share_of("generator").identical
 
 
-def test_what_cannot_be_told_says_how_many_queries_would():
+def test_cannot_tell_says_how_many_queries_would():
     """With one wrong chunk in fifteen nothing is shown, and the number of queries is named."""
     result = ablate(
         system(finding(), copying), system(finding(4), copying), QUERIES, metrics=["context_recall"]
@@ -336,6 +338,7 @@ class Wavering:
         return Verdicts(trace=trace.id, judge=self.fingerprint, chunk=seen)
 
 
+@pytest.mark.long
 def test_nothing_is_judged_twice():
     """What one configuration has in common with another, chunks and answer, is judged in one of them only."""
     judge = Counting()
@@ -474,6 +477,7 @@ def test_the_same_seed_gives_the_same_finding():
     assert ablate(*systems, numbered(20), metrics=["latency"], seed=8).attributions != result.attributions
 
 
+@pytest.mark.long
 def test_workers_and_threads_change_nothing():
     """The finding is the same on any number of processes that judge and threads that run the parts."""
     systems = ({"generator": copying}, {"generator": inventing})
@@ -484,6 +488,7 @@ def test_workers_and_threads_change_nothing():
     assert ablate(*pair, QUERIES, threads=4) == ablate(*pair, QUERIES)
 
 
+@pytest.mark.long
 def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
     """What was made is not made again, a torn line is dropped, and the finding is that of an experiment in one go."""
     calls: Counter[str] = Counter()
@@ -541,6 +546,7 @@ def recorded(retrieve, answer) -> list[Trace]:
     return [answer(retrieve(query)) for query in QUERIES]
 
 
+@pytest.mark.long
 def test_replay_is_the_experiment_when_retrieval_is_deterministic(tmp_path: Path):
     """On stored chunks with both generators the figures are those of `ablate` with the retrievers that found them."""
     copy, invent = (lambda query, chunks: chunks[0].text), (lambda query, chunks: "Golden trumpets on Mars.")
