@@ -32,21 +32,21 @@ def arguments() -> argparse.Namespace:
 
 
 def documents(prefix: str, trace: int, texts: list[str]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for place, text in enumerate(texts):
-        made[f"{prefix}.{place}.document.id"] = f"t{trace}-{place}"
-        made[f"{prefix}.{place}.document.content"] = text
-        made[f"{prefix}.{place}.document.score"] = 1 / (place + 1)
-        made[f"{prefix}.{place}.document.metadata"] = json.dumps({"source": f"page-{place}.md"})
-    return made
+        attributes[f"{prefix}.{place}.document.id"] = f"t{trace}-{place}"
+        attributes[f"{prefix}.{place}.document.content"] = text
+        attributes[f"{prefix}.{place}.document.score"] = 1 / (place + 1)
+        attributes[f"{prefix}.{place}.document.metadata"] = json.dumps({"source": f"page-{place}.md"})
+    return attributes
 
 
 def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The spans of one trace: name, parent, kind and attributes."""
+    """Build the spans of one trace: name, parent, kind and attributes."""
     query = f"When does ferry {trace} leave?"
     texts = [f"{place} " + "harbour " * (options.words - 2) + str(trace) for place in range(options.chunks)]
     answer = "It leaves at 22:40."
-    held: list[dict[str, Any]] = [
+    attribute_sets: list[dict[str, Any]] = [
         {"input.value": query, "output.value": answer, "session.id": f"s{trace}"},
         {"input.value": query, **documents("retrieval.documents", trace, texts)},
         {"reranker.query": query, **documents("reranker.output_documents", trace, texts)},
@@ -71,7 +71,7 @@ def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
             "end": START + (50_000_000 if place == 0 else place * 10_000_000 + 9_000_000),
             "attributes": {"openinference.span.kind": kind, **attributes},
         }
-        for place, (kind, attributes) in enumerate(zip(kinds, held, strict=True))
+        for place, (kind, attributes) in enumerate(zip(kinds, attribute_sets, strict=True))
     ]
 
 
@@ -82,19 +82,19 @@ def value(given: Any) -> dict[str, Any]:
 
 
 def as_json(batch: list[dict[str, Any]]) -> bytes:
-    found = [
+    messages = [
         {
-            "traceId": one["trace"],
-            "spanId": one["id"],
-            **({"parentSpanId": one["parent"]} if one["parent"] else {}),
-            "name": one["name"],
-            "startTimeUnixNano": str(one["start"]),
-            "endTimeUnixNano": str(one["end"]),
-            "attributes": [{"key": key, "value": value(given)} for key, given in one["attributes"].items()],
+            "traceId": item["trace"],
+            "spanId": item["id"],
+            **({"parentSpanId": item["parent"]} if item["parent"] else {}),
+            "name": item["name"],
+            "startTimeUnixNano": str(item["start"]),
+            "endTimeUnixNano": str(item["end"]),
+            "attributes": [{"key": key, "value": value(given)} for key, given in item["attributes"].items()],
         }
-        for one in batch
+        for item in batch
     ]
-    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": found}]}]}).encode()
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": messages}]}]}).encode()
 
 
 def as_message(batch: list[dict[str, Any]]) -> bytes:
@@ -102,56 +102,56 @@ def as_message(batch: list[dict[str, Any]]) -> bytes:
 
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
-    for one in batch:
+    for item in batch:
         span = scope.spans.add(
-            trace_id=bytes.fromhex(one["trace"]),
-            span_id=bytes.fromhex(one["id"]),
-            parent_span_id=bytes.fromhex(one["parent"] or ""),
-            name=one["name"],
-            start_time_unix_nano=one["start"],
-            end_time_unix_nano=one["end"],
+            trace_id=bytes.fromhex(item["trace"]),
+            span_id=bytes.fromhex(item["id"]),
+            parent_span_id=bytes.fromhex(item["parent"] or ""),
+            name=item["name"],
+            start_time_unix_nano=item["start"],
+            end_time_unix_nano=item["end"],
         )
-        for key, given in one["attributes"].items():
-            kept = span.attributes.add(key=key).value
+        for key, given in item["attributes"].items():
+            target = span.attributes.add(key=key).value
             if isinstance(given, int):
-                kept.int_value = given
+                target.int_value = given
             elif isinstance(given, float):
-                kept.double_value = given
+                target.double_value = given
             else:
-                kept.string_value = given
+                target.string_value = given
     return request.SerializeToString()
 
 
 def batches(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    held: list[dict[str, Any]] = []
+    pending: list[dict[str, Any]] = []
     for trace in range(options.traces):
-        held += spans(trace, options)
-        if len(held) >= options.batch:
-            yield held
-            held = []
-    if held:
-        yield held
+        pending += spans(trace, options)
+        if len(pending) >= options.batch:
+            yield pending
+            pending = []
+    if pending:
+        yield pending
 
 
 def timed(bodies: list[bytes], content: str) -> dict[str, float]:
-    """Seconds of the processor for each part of the way."""
+    """Measure the processor seconds of each stage."""
     spent = dict.fromkeys(("decoded", "joined", "mapped"), 0.0)
     window, count = SpanBuffer(settle_time=1), 0
     for number, body in enumerate(bodies):
         begun = time.process_time()
-        found = decode_request(body, content_type=content, encoding="gzip").spans
+        decoded_spans = decode_request(body, content_type=content, encoding="gzip").spans
         decoded = time.process_time()
-        window.add(found, now=number)
+        window.add(decoded_spans, now=number)
         joined = window.pop_finished(now=number)
         between = time.process_time()
-        count += sum(build_trace(one.spans) is not None for one in joined)
+        count += sum(build_trace(collected.spans) is not None for collected in joined)
         ended = time.process_time()
         spent["decoded"] += decoded - begun
         spent["joined"] += between - decoded
         spent["mapped"] += ended - between
     begun = time.process_time()
-    left: list[tuple[OtelSpan, ...]] = [one.spans for one in window.flush()]
-    count += sum(build_trace(one) is not None for one in left)
+    left: list[tuple[OtelSpan, ...]] = [collected.spans for collected in window.flush()]
+    count += sum(build_trace(collected) is not None for collected in left)
     spent["mapped"] += time.process_time() - begun
     spent["traces"] = count
     return spent
@@ -162,14 +162,14 @@ def main() -> None:
     forms = {"protobuf": (as_message, "application/x-protobuf"), "JSON": (as_json, "application/json")}
     print("| OTLP | MB | spans/s decoded | joined | mapped | all | traces |\n|---|---|---|---|---|---|---|")
     for name, (form, content) in forms.items():
-        made = [form(batch) for batch in batches(options)]
-        packed = [gzip.compress(body, 1) for body in made]
+        requests = [form(batch) for batch in batches(options)]
+        packed = [gzip.compress(body, 1) for body in requests]
         timed(packed[:2], content)
         spent = timed(packed, content)
         count = options.traces * 4
         traces = spent.pop("traces")
         rates = [f"{count / seconds:,.0f}" for seconds in (*spent.values(), sum(spent.values()))]
-        print(f"| {name} | {sum(map(len, made)) / 1e6:.0f} | {' | '.join(rates)} | {traces:,.0f} |")
+        print(f"| {name} | {sum(map(len, requests)) / 1e6:.0f} | {' | '.join(rates)} | {traces:,.0f} |")
 
 
 if __name__ == "__main__":
