@@ -161,7 +161,7 @@ def readme() -> str:
         ]
         shown = (
             bisection.render_bisection_terminal(bisect(*runs), width=110)
-            .split("\nThe tree as it was walked")[0]
+            .split("\nThe decision tree")[0]
             .rstrip()
         )
     before, rest = text.split("```text\n", 1)

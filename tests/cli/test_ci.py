@@ -47,7 +47,7 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     text = told(
         capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0
     )
-    assert "no run lies at the baseline nowhere, and there are no bars: nothing is decided" in text
+    assert "no run lies at the baseline nowhere, and there are no thresholds: nothing is decided" in text
     assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
     given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--threshold", "error<=0.5")

@@ -122,7 +122,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def clean_output(text: str) -> str:
-    """Text that may come from a trace, without what would steer a terminal."""
+    """Clean text that may come from a trace, without what would steer a terminal."""
     return "".join(c if c == "\n" or c.isprintable() else "�" for c in text)
 
 

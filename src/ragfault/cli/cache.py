@@ -42,7 +42,7 @@ def cache() -> None:
 @cache_option
 @click.option("--json", "plain", is_flag=True, help="As JSON.")
 def stats(name: str | None, plain: bool) -> None:
-    """How many replies are kept, by model and kind of call, and what they cost."""
+    """Show how many replies are kept, by model and kind of call, and what they cost."""
     import msgspec
 
     from ragfault.judges.llm.transport.reply_cache import summarize_cache as counted
@@ -53,12 +53,12 @@ def stats(name: str | None, plain: bool) -> None:
         with _open_cache(place) as file:
             groups = counted(file)
     if plain:
-        said = {
+        summary = {
             "file": str(place),
             "bytes": _measure_size(place),
-            "groups": [one._asdict() for one in groups],
+            "groups": [group._asdict() for group in groups],
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(said)))
+        click.echo(msgspec.json.format(msgspec.json.encode(summary)))
         return
     if not groups:
         click.echo(f"no replies are kept in {place}")
@@ -134,7 +134,7 @@ def export(name: str | None, out: str, force: bool) -> None:
 
 
 def _confirm_removal(question: str) -> bool:
-    """Whether whoever is asked says yes; raises UsageError where nobody is there."""
+    """Return whether whoever is asked says yes; raises UsageError where nobody is there."""
     try:
         agreed = click.confirm(question)
     except click.Abort:
@@ -155,7 +155,7 @@ def _locate_cache(name: str | None) -> Path:
 
 
 def _open_cache(path: Path) -> Any:
-    """The file, closed at the end."""
+    """Open the file, closed at the end."""
     from contextlib import closing
 
     from ragfault.judges.llm.transport.reply_cache import CacheFile
@@ -165,28 +165,30 @@ def _open_cache(path: Path) -> Any:
 
 
 def _measure_size(path: Path) -> int:
-    """Bytes on the disk, with what has not been merged yet."""
+    """Measure bytes on the disk, with what has not been merged yet."""
     parts = (path, path.with_name(path.name + "-wal"))
     return sum(part.stat().st_size for part in parts if part.is_file())
 
 
 def _parse_age(age: str) -> float:
-    found = re.fullmatch(r"(\d+)\s*([hdw])", age.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*([hdw])", age.strip().lower())
+    if match is None:
         raise UsageError(f'--older is a number of hours, days or weeks, such as 12h, 30d or 8w, not "{age}".')
-    return int(found[1]) * UNIT_SECONDS[found[2]]
+    return int(match[1]) * UNIT_SECONDS[match[2]]
 
 
 def _format_table(groups: list[CacheGroup]) -> Iterator[str]:
-    """The lines of a table of what is kept."""
+    """Format the lines of a table of what is kept."""
     rows: list[tuple[str, ...]] = [
         ("model", "kind", "replies", "tokens sent", "received", "US$", "oldest", "newest")
     ]
-    for one in groups:
-        days = (datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (one.oldest, one.newest))
-        cost = "unknown" if one.cost is None else f"{one.cost:,.4f}"
-        numbers = (f"{one.calls:,}", f"{one.prompt:,}", f"{one.completion:,}", cost)
-        rows.append((f"{one.provider}/{one.model}", one.kind, *numbers, *days))
+    for group in groups:
+        days = (
+            datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (group.oldest, group.newest)
+        )
+        cost = "unknown" if group.cost is None else f"{group.cost:,.4f}"
+        numbers = (f"{group.calls:,}", f"{group.prompt:,}", f"{group.completion:,}", cost)
+        rows.append((f"{group.provider}/{group.model}", group.kind, *numbers, *days))
     wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         cells = [cell.ljust(wide[at]) if at < 2 else cell.rjust(wide[at]) for at, cell in enumerate(row)]

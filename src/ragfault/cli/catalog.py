@@ -92,9 +92,9 @@ Examples:
 )
 @click.argument("name", required=False)
 def profile(name: str | None) -> None:
-    """List the lenses, or print the lens NAME as TOML, to be copied and changed; a file is checked first.
+    """List the domain profiles, or print the profile NAME as TOML, to be copied and changed; a file is checked first.
 
-    A lens says which identifiers must agree exactly in a domain, and from where its thresholds run. Use one
+    A profile says which identifiers must agree exactly in a domain, and from where its thresholds run. Use one
     with: ragfault evaluate --profile NAME.
     """
     from ragfault.judges.domain.profile import PROFILES, load_profile, read_profile
@@ -103,11 +103,11 @@ def profile(name: str | None) -> None:
         load_profile(name)
         click.echo(read_profile(name).rstrip("\n"))
         return
-    for one in PROFILES:
-        found = load_profile(one)
-        click.echo(f"{click.style(f'{one:<11}', bold=True)}{found.about}")
-        if found.identifiers:
-            click.echo(f"{'':<11}{', '.join(kind.name for kind in found.identifiers)}")
+    for profile_name in PROFILES:
+        loaded = load_profile(profile_name)
+        click.echo(f"{click.style(f'{profile_name:<11}', bold=True)}{loaded.about}")
+        if loaded.identifiers:
+            click.echo(f"{'':<11}{', '.join(kind.name for kind in loaded.identifiers)}")
     click.echo("\nPrint one with: ragfault profile NAME")
 
 

@@ -37,13 +37,13 @@ Examples:
     metavar="FILE",
     help=f"What is remembered of clusters.  [default: {REGISTRY_NAME} beside the last run]",
 )
-@click.option("--assign", multiple=True, metavar="ID=NAME", help="Give a cluster to somebody. Repeatable.")
-@click.option("--mute", multiple=True, metavar="ID", help="Tell of a cluster no more. Repeatable.")
+@click.option("--assign", multiple=True, metavar="ID=NAME", help="Assign a cluster to a person. Repeatable.")
+@click.option("--mute", multiple=True, metavar="ID", help="Stop reporting a cluster. Repeatable.")
 @click.option(
     "--resolve",
     multiple=True,
     metavar="ID",
-    help="A cluster is mended; if it returns, it reopens. Repeatable.",
+    help="Mark a cluster as fixed; if it returns, it reopens. Repeatable.",
 )
 @click.option("--embedder", metavar="NAME", help="latent, minilm, …  [default: the word vectors of ragfault]")
 @click.option(
@@ -82,11 +82,11 @@ def clusters(
         "seed": given["seed"],
     }
     with lock_folder(place):
-        found = _follow_clusters(runs, against, place, options, given)
+        report = _follow_clusters(runs, against, place, options, given)
     if out is None:
-        click.echo(_render_clusters(found, ".json" if as_json else "", True), nl=False)
+        click.echo(_render_clusters(report, ".json" if as_json else "", True), nl=False)
     else:
-        text = _render_clusters(found, ".json" if as_json else Path(out).suffix.lower(), False)
+        text = _render_clusters(report, ".json" if as_json else Path(out).suffix.lower(), False)
         click.echo(f"{write_report_file(out, text, force=given['force'])}", err=True)
 
 
@@ -105,7 +105,7 @@ def _follow_clusters(
     options: dict[str, Any],
     given: dict[str, Any],
 ) -> ClusterReport:
-    """The clusters of runs by the registry, which then has them, and what was said of them."""
+    """Follow the clusters of runs by the registry, which then has them, and what was said of them."""
     from ragfault.analysis.clusters import load_registry, save_registry
     from ragfault.analysis.clusters.registry import apply_registry, track_changes, track_clusters
     from ragfault.io.runs import Run
@@ -114,17 +114,17 @@ def _follow_clusters(
     before = load_registry(registry_path)
     opened = [Run.open(run) for run in runs]
     if against is None:
-        kept, found = track_clusters(before, opened, now, **options)
+        tracked, report = track_clusters(before, opened, now, **options)
     else:
-        kept, found = track_changes(before, opened, Run.open(against), now, **options)
-    changed = _apply_actions(kept, given, now)
+        tracked, report = track_changes(before, opened, Run.open(against), now, **options)
+    changed = _apply_actions(tracked, given, now)
     if changed != before:
         save_registry(registry_path, changed)
-    return apply_registry(found, changed)
+    return apply_registry(report, changed)
 
 
 def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -> ClusterRegistry:
-    """The registry after what was said of clusters."""
+    """Apply the registry after what was said of clusters."""
     from ragfault.analysis.clusters import assign_cluster, mute_cluster, resolve_cluster
 
     for text in given["assign"]:
@@ -212,7 +212,7 @@ def promote(
 def _collect_cases(
     run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str
 ) -> Any:
-    """The cases that were asked for."""
+    """Collect the cases that were asked for."""
     from ragfault.analysis.clusters import build_cases
     from ragfault.io.runs import Run
 

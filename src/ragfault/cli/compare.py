@@ -111,17 +111,17 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(baseline, candidate, options, folder)
         if options["by"]:
-            found: Any = analysis.compare_segments(side, options["by"], **terms)
-            _require_segments(found, options["by"])
+            result: Any = analysis.compare_segments(side, options["by"], **terms)
+            _require_segments(result, options["by"])
         else:
-            found = analysis.compare(side, **terms)
+            result = analysis.compare(side, **terms)
         if kind == "terminal":
-            text = written.render_comparison_terminal(found, **_get_display_options(options))
+            text = written.render_comparison_terminal(result, **_get_display_options(options))
         else:
             text = (
-                written.render_comparison_markdown(found)
+                written.render_comparison_markdown(result)
                 if kind == "md"
-                else written.encode_comparison(found)
+                else written.encode_comparison(result)
             )
     _write_output(text, options)
 
@@ -146,7 +146,7 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
     """Name the layer that broke between two runs: retrieval, generation, or the source data.
 
     Walks a decision tree on tested changes and says what was ruled out and why, what to look at, how to
-    mend it, and which traces show it best; or that the data cannot tell, and about how many traces would.
+    fix it, with example traces; or that the data cannot tell, and about how many traces would.
 
     Of three or more RUNS, oldest first, or of a folder that holds runs, it finds the run at which each metric
     broke.
@@ -161,19 +161,19 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
         return _locate_breaking_run(runs, kind, terms, options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(*runs, options, folder)
-        found: Any = analysis.bisect_segments(side, by, **terms) if by else analysis.bisect(side, **terms)
+        result: Any = analysis.bisect_segments(side, by, **terms) if by else analysis.bisect(side, **terms)
         if by:
-            _require_segments(found, by)
-        text = _render_bisection(found, kind, options)
-    verdict = combine_verdicts(each for _, each in found) if by else found.verdict
+            _require_segments(result, by)
+        text = _render_bisection(result, kind, options)
+    verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
     _write_output(
-        text, options, f"{verdict}: {summarize_segments(found, by) if by else summarize_verdict(found)}"
+        text, options, f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}"
     )
     return VERDICT_EXIT_CODES[verdict]
 
 
 def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
-    """The runs as they were named, or those in the one folder that was, the oldest first."""
+    """Expand the runs as they were named, or those in the one folder that was, the oldest first."""
     from ragfault.io.runs import Run
 
     if len(runs) != 1:
@@ -186,7 +186,9 @@ def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
     places = [place.parent for place in sorted(folder.glob("*/manifest.json"))]
     if len(places) < 2:
         raise UsageError(f"{folder} holds {len(places)} runs: bisect takes two or more.")
-    return tuple(str(each) for each in sorted(places, key=lambda place: Run.open(place).manifest.created))
+    return tuple(
+        str(folder_path) for folder_path in sorted(places, key=lambda place: Run.open(place).manifest.created)
+    )
 
 
 def _locate_breaking_run(
@@ -203,18 +205,18 @@ def _locate_breaking_run(
         if options[name]
     ]
     if void or kind == "html":
-        told = ", ".join(void) or "HTML"
+        names = ", ".join(void) or "HTML"
         raise UsageError(
-            f"{told}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
+            f"{names}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
         )
-    kept = {key: terms[key] for key in ("alpha", "seed") if key in terms}
-    found = analysis.history([Run.open(run) for run in runs], **kept)
+    history_terms = {key: terms[key] for key in ("alpha", "seed") if key in terms}
+    result = analysis.history([Run.open(run) for run in runs], **history_terms)
     if kind == "terminal":
-        text = written.render_history_terminal(found, **_get_display_options(options))
+        text = written.render_history_terminal(result, **_get_display_options(options))
     else:
-        text = written.render_history_markdown(found) if kind == "md" else written.encode_history(found)
-    _write_output(text, options, written.summarize_history(found))
-    return VERDICT_EXIT_CODES["cannot tell" if found.broken_at is None else "fault"]
+        text = written.render_history_markdown(result) if kind == "md" else written.encode_history(result)
+    _write_output(text, options, written.summarize_history(result))
+    return VERDICT_EXIT_CODES["cannot tell" if result.broken_at is None else "fault"]
 
 
 def _render_bisection(bisection: Any, kind: str, options: dict[str, Any]) -> str:
@@ -235,7 +237,7 @@ def _render_bisection(bisection: Any, kind: str, options: dict[str, Any]) -> str
 
 
 def _choose_format(options: dict[str, Any], formats: Sequence[str]) -> str:
-    """The format that was asked for."""
+    """Choose the format that was asked for."""
     if options["kind"] or options["out"] is None:
         return options["kind"] or "terminal"
     suffix = Path(options["out"]).suffix.lower()
@@ -248,7 +250,7 @@ def _choose_format(options: dict[str, Any], formats: Sequence[str]) -> str:
 
 
 def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
-    """The terms of the comparison: of the flags, else of the settings."""
+    """Read the terms of the comparison: of the flags, else of the settings."""
     table = load_settings(options["config"]).get("compare", {})
     terms = {"seed": options["seed"]}
     for key in ("margin", "alpha", "power"):
@@ -259,7 +261,7 @@ def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
-    """The two runs side by side, the baseline judged again where that was asked for."""
+    """Pair the two runs side by side, the baseline judged again where that was asked for."""
     from ragfault.analysis import pair_runs
     from ragfault.analysis.comparison.judge_flakiness import load_flakiness
     from ragfault.io.runs import Run
@@ -274,14 +276,14 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
 
 
 def _check_margins(side: Any, texts: Sequence[str]) -> Any:
-    """The frame, if every metric with a margin of its own is in it."""
+    """Check the frame, if every metric with a margin of its own is in it."""
     from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
     from ragfault.analysis.score_matrix import metric_name
     from ragfault.errors import UnknownName
 
     names = {
         EQUAL_DEPTH,
-        *(name for each in side.shared_metrics() for name in (each.name, metric_name(each.name))),
+        *(name for info in side.shared_metrics() for name in (info.name, metric_name(info.name))),
     }
     for name in parse_margins(texts):
         if name not in names:
@@ -295,7 +297,7 @@ def _require_segments(segments: Sequence[Any], by: str) -> None:
 
 
 def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Width and colour: those of the screen, or plain in a file."""
+    """Return width and colour: those of the screen, or plain in a file."""
     from ragfault.cli.report import supports_color
 
     return {"width": 100} if options["out"] else {"color": supports_color()}

@@ -64,7 +64,7 @@ def convert(
         click.echo(line, err=True)
 
     with BadLineWriter(Path(out).with_name(Path(out).name + ".bad.jsonl"), say) as side:
-        found = read_traces(
+        stream = read_traces(
             list(traces) if len(traces) > 1 else traces[0],
             map=parse_column_map(maps, {}),
             shape=shape,
@@ -74,26 +74,26 @@ def convert(
         )
         counts: Counter[str] = Counter()
         if redact is not None:
-            found = _redact_traces(found, redact, counts)
-        count = write_traces(_require_traces(found, out, side), out, shape=to, qrels=to_qrels, force=force)
+            stream = _redact_traces(stream, redact, counts)
+        count = write_traces(_require_traces(stream, out, side), out, shape=to, qrels=to_qrels, force=force)
     if redact is not None:
         say("redacted: " + (", ".join(f"{n:,} {kind}" for kind, n in sorted(counts.items())) or "nothing"))
     click.echo(f"{count:,} traces in {out}")
 
 
 def _redact_traces(traces: Iterator[Trace], kinds: str, counts: Counter[str]) -> Iterator[Trace]:
-    """The traces without what was to go, which is counted."""
+    """Redact the traces without what was to go, which is counted."""
     from ragfault.io.redaction import Redactor
 
     redactor = Redactor(kinds, os.environ.get("RAGFAULT_REDACT_KEY"))
     for trace in traces:
-        made = redactor.redact_trace(trace)
-        counts.update(made.counts)
-        yield made.trace
+        redacted = redactor.redact_trace(trace)
+        counts.update(redacted.counts)
+        yield redacted.trace
 
 
 def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> Iterator[Trace]:
-    """The traces; raises InputError at the end where there was none, so that nothing is written."""
+    """Require the traces; raises InputError at the end where there was none, so that nothing is written."""
     count = 0
     for trace in traces:
         count += 1

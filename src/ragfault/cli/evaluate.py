@@ -129,14 +129,14 @@ def evaluate(
 def _merge_options(
     metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]
 ) -> dict[str, Any]:
-    """What `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
+    """Merge what `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
     given = {name: value for name, value in options.items() if value is not None and name not in LLM_FLAGS}
     asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
     return {**asked, "options": resolve_judge_options(asked.get("judge"), options, table.get("llm", {}))}
 
 
 def _estimate_run(where: Any, asked: dict[str, Any], **reading: Any) -> str:
-    """What evaluating would ask of a model, in words."""
+    """Estimate what evaluating would ask of a model, in words."""
     from ragfault.io import read_traces
 
     given = {name: asked[name] for name in ("shape", "qrels") if name in asked}
@@ -185,16 +185,18 @@ def rescore(
 
 def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tuple[str, ...] = ()) -> int:
     """Show the scorecard, say where the run is, and give the exit code."""
-    made = run.manifest
+    manifest = run.manifest
     if not quiet:
         from ragfault.cli.report import print_scorecard
 
         print_scorecard(run, table, human_labels)
-        click.echo(f"\n{made.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
-    if made.failed:
-        total = made.scored + made.undefined + made.failed
         click.echo(
-            f"{made.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.",
+            f"\n{manifest.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html"
+        )
+    if manifest.failed:
+        total = manifest.scored + manifest.undefined + manifest.failed
+        click.echo(
+            f"{manifest.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.",
             err=True,
         )
         return EXIT_SCORES_LOST
@@ -251,11 +253,11 @@ def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, as_jso
 
     asked = _parse_metrics(metrics or DEFAULT_METRICS)
     ranking = ranking_from_columns(read_run(Path(run)), read_qrels(Path(qrels)))
-    found = {text: measure(ranking) for text, measure in asked.items()}
+    measured = {text: measure(ranking) for text, measure in asked.items()}
     if per_query:
-        _print_values(ranking, found)
+        _print_values(ranking, measured)
         return
-    rows = list(_summarize_metrics(found))
+    rows = list(_summarize_metrics(measured))
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:
@@ -263,7 +265,7 @@ def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, as_jso
 
 
 def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
-    """Metric → a function of the ranking."""
+    """Parse metric → a function of the ranking."""
     from functools import partial
 
     from ragfault.metrics import parse_metric

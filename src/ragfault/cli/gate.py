@@ -53,7 +53,7 @@ What is asked also comes from ragfault.toml:
   [gate.margins]
   groundedness = 0.01
 
-Exit code 0: every bar and metric is passed; 1: one is failed; 3: the data cannot tell."""
+Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot tell."""
 )
 @click.argument("run", type=click.Path())
 @click.option(
@@ -106,10 +106,10 @@ def gate(
     human_labels: tuple[str, ...],
     **options: Any,
 ) -> int:
-    """Hold RUN against bars, against a baseline, or both: pass, fail, or cannot tell.
+    """Check RUN against thresholds, against a baseline, or both: pass, fail, or cannot tell.
 
-    A bar is decided on the 95 % interval of the metric's mean, never on the mean alone: passed where all of the
-    interval reaches it, failed where none does. Beside a baseline a metric fails where a significant worsening
+    A threshold is decided on the 95 % interval of the metric's mean, never on the mean alone: passed where all of the
+    interval reaches it, failed where none does. Against a baseline a metric fails where a significant worsening
     beyond its margin is shown, and passes where one is ruled out. Otherwise: "cannot tell", with about how
     many traces would.
     """
@@ -121,43 +121,43 @@ def gate(
 
     table = load_settings(config).get("gate", {})
     terms = _read_baseline_terms(options, table, baseline)
-    held = Run.open(run)
+    candidate = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
         old = (
             None
             if baseline is None
-            else _open_baseline(baseline, held, folder if options["rejudge"] else None)
+            else _open_baseline(baseline, candidate, folder if options["rejudge"] else None)
         )
-        found = decide(
-            held,
+        result = decide(
+            candidate,
             thresholds or table.get("thresholds", ()),
             coverage=coverage if coverage is not None else table.get("coverage", MIN_COVERAGE),
             baseline=old,
-            labels=(None, load_run_labels(human_labels, held))
+            labels=(None, load_run_labels(human_labels, candidate))
             if old is None
-            else load_paired_labels(human_labels, old, held),
+            else load_paired_labels(human_labels, old, candidate),
             **terms,
         )
     if junit:
-        write_report_file(junit, written.render_gate_junit(found), force=True)
+        write_report_file(junit, written.render_gate_junit(result), force=True)
     if markdown:
-        write_report_file(markdown, written.render_gate_markdown(found), force=True)
-    click.echo(written.render_gate_terminal(found, color=supports_color()), nl=False)
-    return found.exit_code
+        write_report_file(markdown, written.render_gate_markdown(result), force=True)
+    click.echo(written.render_gate_terminal(result, color=supports_color()), nl=False)
+    return result.exit_code
 
 
 def _open_baseline(baseline: str, run: Run, folder: str | None) -> Run:
-    """The baseline; with a folder, judged there as the run was."""
+    """Open the baseline; with a folder, judged there as the run was."""
     from ragfault.io.runs import Run
 
-    found = Run.open(baseline)
-    return found if folder is None else rejudge_baseline(found, run, Path(folder))
+    opened = Run.open(baseline)
+    return opened if folder is None else rejudge_baseline(opened, run, Path(folder))
 
 
 def _read_baseline_terms(
     options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None
 ) -> dict[str, Any]:
-    """On what terms the baseline is held against: those of the flags, else of the settings."""
+    """Read on what terms the baseline is held against: those of the flags, else of the settings."""
     given = {
         key: options[key]
         for key in BASELINE_OPTIONS
@@ -170,12 +170,12 @@ def _read_baseline_terms(
         return {}
     from ragfault.analysis.comparison.judge_flakiness import load_flakiness
 
-    kept = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
+    shared = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
     single = {**table.get("margins", {}), **parse_margins(given.pop("margins", ()))}
     given.pop("rejudge", None)
     if "flakiness" in given:
         given["flakiness"] = load_flakiness(given["flakiness"])
-    return {**kept, **given, "margins": single}
+    return {**shared, **given, "margins": single}
 
 
 SettingsTable = dict[str, dict[str, Any]]
@@ -192,14 +192,14 @@ Examples:
   ragfault ci traces.jsonl -o runs/candidate --baseline runs/main --comment comment.md --junit ragfault.xml
 
 \b
-Judge, metrics, column map, bars and margins come from ragfault.toml:
+Judge, metrics, column map, thresholds and margins come from ragfault.toml:
   [evaluate]
   metrics = ["default"]
   [gate]
   thresholds = ["groundedness>=0.85"]
   max_drop = 0.02
 
-Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is failed, or a layer broke;
+Exit code 0: every threshold and metric passes, or none was given; 1: one fails, or a layer broke;
 3: the data cannot tell, which --unsure pass lets by; 2: the command is wrong."""
 )
 @click.argument("traces", nargs=-1, required=True)
@@ -210,7 +210,7 @@ Exit code 0: every bar and metric is passed, or nothing was asked; 1: one is fai
     "thresholds",
     multiple=True,
     metavar="METRIC>=VALUE",
-    help="A threshold, beside those of the settings.",
+    help="A threshold, in addition to those of the settings.",
 )
 @click.option(
     "--comment", "said", type=click.Path(), help="Write the comment of a pull request (Markdown) here."
@@ -239,30 +239,30 @@ def ci(
     config: str | None,
     **options: Any,
 ) -> int:
-    """Evaluate TRACES, hold the run against bars and a baseline, and name the layer that broke.
+    """Evaluate TRACES, check the run against thresholds and a baseline, and name the layer that broke.
 
     It is evaluate, gate and bisect in one, for a job on every pull request. A run that stands at OUT is replaced.
-    Where no baseline is given, or nothing lies at its path (the first run of a branch), bars alone are decided, and
-    that is said.
+    Where no baseline is given, or nothing lies at its path (the first run of a branch), only thresholds are decided, with a
+    note.
     """
     from ragfault.analysis import parse_threshold
 
     table = load_settings(config)
     asked = (*table.get("gate", {}).get("thresholds", ()), *thresholds)
-    for bar in asked:
-        parse_threshold(bar)
+    for threshold in asked:
+        parse_threshold(threshold)
     old, notes = _locate_baseline(options["baseline"], out, bool(asked))
     run = _evaluate_traces(traces, out, options, table)
     with tempfile.TemporaryDirectory() as folder:
         if old is not None and options["rejudge"]:
             old = rejudge_baseline(old, run, Path(folder))
-        decided, found = _gate_run(run, old, asked, table), _bisect_runs(old, run, table)
-    _write_reports(run, decided, found, notes, options)
-    return _choose_exit_code(decided, found, unsure)
+        decided, bisected = _gate_run(run, old, asked, table), _bisect_runs(old, run, table)
+    _write_reports(run, decided, bisected, notes, options)
+    return _choose_exit_code(decided, bisected, unsure)
 
 
 def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any], table: SettingsTable) -> Run:
-    """The run of the traces, as flags and settings ask for it."""
+    """Evaluate the run of the traces, as flags and settings ask for it."""
     from ragfault.cli.options.llm_judge import resolve_judge_options
     from ragfault.evaluation import evaluate
 
@@ -284,10 +284,14 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
 
 
 def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[Run | None, tuple[str, ...]]:
-    """The run to hold against, and what is to be said where there is none."""
+    """Locate the run to hold against, and what is to be said where there is none."""
     from ragfault.io.runs import Run
 
-    rest = ": bars alone are decided" if has_thresholds else ", and there are no bars: nothing is decided"
+    rest = (
+        ": only thresholds are decided"
+        if has_thresholds
+        else ", and there are no thresholds: nothing is decided"
+    )
     if path is None:
         return None, (f"no baseline was given{rest}",)
     if not Path(path).exists():
@@ -306,11 +310,13 @@ def _gate_run(
 
     if old is None and not thresholds:
         return None
-    kept = table.get("gate", {})
+    settings = table.get("gate", {})
     terms = {
-        key: kept[key] for key in ("max_drop", "alpha", "power", "margins") if key in kept and old is not None
+        key: settings[key]
+        for key in ("max_drop", "alpha", "power", "margins")
+        if key in settings and old is not None
     }
-    return gate(run, thresholds, coverage=kept.get("coverage", MIN_COVERAGE), baseline=old, **terms)
+    return gate(run, thresholds, coverage=settings.get("coverage", MIN_COVERAGE), baseline=old, **terms)
 
 
 def _bisect_runs(old: Run | None, run: Run, table: SettingsTable) -> Bisection | None:
@@ -357,7 +363,7 @@ def _write_reports(
 
 
 def _choose_exit_code(decision: GateResult | None, bisection: Bisection | None, unsure: str) -> int:
-    """1 where the gate fails or a layer broke; else what the gate says."""
+    """Choose 1 where the gate fails or a layer broke; else what the gate says."""
     if bisection is not None and bisection.verdict == "fault":
         return VERDICT_EXIT_CODES["fault"]
     code = 0 if decision is None else decision.exit_code

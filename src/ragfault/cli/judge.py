@@ -26,7 +26,7 @@ Examples:
   ragfault judge card"""
 )
 def judge() -> None:
-    """Measure a judge against people or beside another, and show what is known of one."""
+    """Measure a judge against human labels or compare it with another, and show its card."""
 
 
 @judge.command(
@@ -109,7 +109,7 @@ def measure(
     skip_bad: bool,
     **options: Any,
 ) -> None:
-    """How far a judge agrees with people.
+    """Measure how far a judge agrees with people.
 
     LABELS are files of traces as for evaluate, each with what people said of it in a column beside: `label`,
     `hallucinated`, `grade`, … or the one of --map label=COLUMN; marked stretches of the answer in `spans`.
@@ -130,7 +130,7 @@ def measure(
         import_altair()
     asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
-        found = work(
+        measurement = work(
             list(labels) if len(labels) > 1 else labels[0],
             judge=name,
             options=resolve_judge_options(name, asked, load_settings(None).get("llm", {})),
@@ -140,14 +140,14 @@ def measure(
             notice=lambda line: None if quiet else click.echo(line, err=True),
             **{key: value for key, value in options.items() if value is not None},
         )
-    _show_measurement(found, out, html, force, quiet)
+    _show_measurement(measurement, out, html, force, quiet)
     if cards is not None:
-        click.echo(f"written: {_write_card(found, Path(cards), force)}", err=True)
+        click.echo(f"written: {_write_card(measurement, Path(cards), force)}", err=True)
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     """Keep a measurement on a card: beside what a card of the same judge says already, else in a new file."""
-    from ragfault.evaluation.agreement.measurement import build_card as made
+    from ragfault.evaluation.agreement.measurement import build_card
     from ragfault.judges.cards import read_card
     from ragfault.reports.output import write_report_file
     from ragfault.reports.terminal.judge_card import encode_card, render_card_markdown
@@ -155,17 +155,17 @@ def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() in (".md", ".markdown"):
-        return write_report_file(path, render_card_markdown(made(measurement, command)), force=force)
+        return write_report_file(path, render_card_markdown(build_card(measurement, command)), force=force)
     old = read_card(path) if path.is_file() else None
     mine = old is not None and old.fingerprint == measurement.judge
-    return write_report_file(path, encode_card(made(measurement, command, old)), force=force or mine)
+    return write_report_file(path, encode_card(build_card(measurement, command, old)), force=force or mine)
 
 
 @contextmanager
 def _handle_bad_lines(
     skip: bool, out: str | None
 ) -> Iterator[Literal["raise", "skip"] | Callable[[InputFault], object]]:
-    """What becomes of bad lines: an error, or a side file of the output, or a count alone."""
+    """Handle what becomes of bad lines: an error, or a side file of the output, or a count alone."""
     if not skip or out is None:
         yield "skip" if skip else "raise"
         return
@@ -201,18 +201,18 @@ Examples:
 @click.option("--json", "kind", flag_value="json", help="As JSON, in full.")
 @click.option("--markdown", "kind", flag_value="markdown", help="As Markdown.")
 def card(name: str, kind: str | None) -> None:
-    """What is known of the judge NAME (without it, of the default judge), or what the card in FILE says.
+    """Show what is known of the judge NAME (by default of the default judge), or the card in FILE.
 
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
     from ragfault.judges.cards import load_card, read_card
     from ragfault.reports.terminal.judge_card import encode_card, render_card_markdown, render_card_terminal
 
-    found = read_card(name) if Path(name).is_file() else load_card(name)
+    judge_card = read_card(name) if Path(name).is_file() else load_card(name)
     if kind is None:
-        click.echo(render_card_terminal(found, color=supports_color()), nl=False)
+        click.echo(render_card_terminal(judge_card, color=supports_color()), nl=False)
     else:
-        click.echo(encode_card(found) if kind == "json" else render_card_markdown(found), nl=False)
+        click.echo(encode_card(judge_card) if kind == "json" else render_card_markdown(judge_card), nl=False)
 
 
 @judge.command(
@@ -239,7 +239,7 @@ Examples:
 def compare(
     first: str, second: str, out: str | None, html: str | None, force: bool, quiet: bool, **options: Any
 ) -> None:
-    """How far two judges agree on the same TRACES: by kind of verdict, by metric, and where they differ most.
+    """Measure how far two judges agree on the same TRACES: by kind of verdict, by metric, and where they differ most.
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
@@ -251,23 +251,25 @@ def compare(
     for place in (out, html):
         if place is not None:
             check_output_path(place, force=force)
-    found = _compare_judges(first, second, quiet, **options)
+    comparison = _compare_judges(first, second, quiet, **options)
     if not quiet:
-        click.echo(render_judges_terminal(found, color=supports_color()), nl=False)
+        click.echo(render_judges_terminal(comparison, color=supports_color()), nl=False)
     if out is not None:
-        click.echo(f"written: {write_report_file(out, encode_report(found), force=force)}", err=True)
+        click.echo(f"written: {write_report_file(out, encode_report(comparison), force=force)}", err=True)
     if html is not None:
-        click.echo(f"written: {write_report_file(html, render_judges_html(found), force=force)}", err=True)
+        click.echo(
+            f"written: {write_report_file(html, render_judges_html(comparison), force=force)}", err=True
+        )
 
 
 def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:
-    """Two judges on traces, or two runs."""
+    """Compare two judges on traces, or two runs."""
     from ragfault.evaluation.agreement import compare_judges, compare_run_judges
     from ragfault.io.runs import Run
 
     seed, asked = options["seed"], {flag: options[flag] for flag in LLM_FLAGS}
     if not traces:
-        if not all(Path(each).is_dir() for each in (first, second)):
+        if not all(Path(path).is_dir() for path in (first, second)):
             raise UsageError(
                 f"{first} and {second} are no two runs. Name the traces that they are to judge: "
                 f"ragfault judge compare {first} {second} TRACES"
@@ -320,7 +322,7 @@ def repeat(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """How far a judge differs from itself: the same TRACES judged several times over.
+    """Measure how far a judge differs from itself: the same TRACES judged several times over.
 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
     """
@@ -341,7 +343,7 @@ def repeat(
             )
         given["cache"] = "none"
     with show_progress(quiet) as progress:
-        found = work(
+        flakiness = work(
             name,
             _sample_traces(traces, options),
             k=repeats,
@@ -350,23 +352,24 @@ def repeat(
             progress=progress,
         )
     if not quiet:
-        click.echo(render_flakiness_terminal(found, color=supports_color()), nl=False)
+        click.echo(render_flakiness_terminal(flakiness, color=supports_color()), nl=False)
     if out is not None:
-        click.echo(f"written: {write_report_file(out, encode_report(found), force=force)}", err=True)
+        click.echo(f"written: {write_report_file(out, encode_report(flakiness), force=force)}", err=True)
 
 
 def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
-    """The traces of files, or so many of them in an order drawn at random."""
+    """Sample the traces of files, or so many of them in an order drawn at random."""
     from ragfault.evaluation.agreement.annotation import shuffle_ids
     from ragfault.io import read_traces
 
     where = list(places) if len(places) > 1 else places[0]
     maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    found = {
-        each.id: each for each in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
+    by_id = {
+        trace.id: trace
+        for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
     }
-    ids = list(found)
+    ids = list(by_id)
     return [
-        found[name]
+        by_id[name]
         for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
     ]

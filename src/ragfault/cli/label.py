@@ -28,7 +28,7 @@ END_KEYS = ("\x04", "\x1a")
 
 @contextlib.contextmanager
 def open_key_reader() -> Iterator[KeyReader]:
-    """What gives the next key, without Enter and without showing it; None where there are no more.
+    """Yield a function that returns the next key, without Enter and without showing it; None where there are no more.
 
     Of a terminal a key may be a sequence, such as that of an arrow; keys that are pressed before they are asked for
     are not lost. What is piped in is read character by character.
@@ -53,7 +53,7 @@ def open_key_reader() -> Iterator[KeyReader]:
 
 
 def _read_key(terminal: int, waiting: list[str]) -> str:
-    """The first key that waits, else the next that is pressed."""
+    """Read the first key that waits, else the next that is pressed."""
     if not waiting:
         try:
             pressed = os.read(terminal, 64).decode(errors="replace")
@@ -150,16 +150,16 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     from ragfault.evaluation.agreement.annotation import AnnotationSession, read_suggestions
 
     picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
-    found = _collect_items(traces, **{**options, "picks": picks})
+    items = _collect_items(traces, **{**options, "picks": picks})
     chances = {pick.trace: pick.chance for pick in picks or ()}
-    session = AnnotationSession(found, out, by if by is not None else _get_user(), chances)
+    session = AnnotationSession(items, out, by if by is not None else _get_user(), chances)
     with open_key_reader() as read:
         left = _run_session(session, read, show_judge)
     _finish_session(session, left)
 
 
 def _get_user() -> str:
-    """The name of the user, as the system tells it."""
+    """Return the name of the user, as the system tells it."""
     return os.environ.get("USER") or os.environ.get("USERNAME") or ""
 
 
@@ -167,7 +167,7 @@ def _get_user() -> str:
 
 
 def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[AnnotationItem]:
-    """The items of the traces, in the order in which they are asked."""
+    """Collect the items of the traces, in the order in which they are asked."""
     from ragfault.evaluation.agreement.annotation import ITEM_KINDS, list_items
 
     kinds = tuple(name.strip() for name in only.split(",")) if only else ITEM_KINDS
@@ -183,32 +183,33 @@ def _is_run(traces: Sequence[str]) -> bool:
 
 
 def _read_run(path: str, options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
-    """The traces of a run with its verdicts, read as they are needed."""
+    """Read the traces of a run with its verdicts, read as they are needed."""
     from ragfault.io.runs import Run
 
     run = Run.open(path)
     ids = _order_ids(run.to_arrow("traces", ["id"])["id"].to_pylist(), options)
     for part in _split_batches(ids):
-        found = {trace.id: trace for trace in run.traces(part)}
+        by_id = {trace.id: trace for trace in run.traces(part)}
         seen = {verdicts.trace: verdicts for verdicts in run.verdicts(part)}
-        yield from ((found[name], seen[name]) for name in part)
+        yield from ((by_id[name], seen[name]) for name in part)
 
 
 def _read_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tuple[Trace, Verdicts]]:
-    """The traces of files, with what a judge finds in them: the claims that are asked about."""
+    """Read the traces of files, with what a judge finds in them: the claims that are asked about."""
     from ragfault.io import read_traces
     from ragfault.judges import load_judge
     from ragfault.judges.observation import observe_traces
 
     where = list(places) if len(places) > 1 else places[0]
     maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    found = {
-        each.id: each for each in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
+    by_id = {
+        trace.id: trace
+        for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
     }
     judge = load_judge(options["name"])
-    ids = _order_ids(list(found), options)
+    ids = _order_ids(list(by_id), options)
     for part in _split_batches(ids):
-        here = [found[name] for name in part]
+        here = [by_id[name] for name in part]
         yield from zip(here, observe_traces(judge, here), strict=True)
 
 
@@ -217,7 +218,7 @@ def _split_batches(ids: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
-    """The ids in the order that was asked for, as many as were."""
+    """Order the ids in the order that was asked for, as many as were."""
     from ragfault.evaluation.agreement.annotation import shuffle_ids
 
     if options["picks"] is not None:
@@ -239,12 +240,14 @@ def _run_session(session: AnnotationSession, read: Callable[[], str | None], jud
 
     full = explained = False
     while (item := session.item) is not None:
-        said = session.value
-        if isinstance(said, bool):
-            said = "yes" if said else "no"
+        label_value = session.value
+        if isinstance(label_value, bool):
+            label_value = "yes" if label_value else "no"
         state = f"{item.kind} · trace {item.trace.id} · {session.label_count:,} said"
         terms = {"judge": judge, "full": full, "explained": explained, "color": supports_color()}
-        _show_card(render_item(item, state, answer=None if said is None else str(said), **terms))
+        _show_card(
+            render_item(item, state, answer=None if label_value is None else str(label_value), **terms)
+        )
         key = _next_command(read)
         if key in (None, "q"):
             return True
@@ -254,7 +257,7 @@ def _run_session(session: AnnotationSession, read: Callable[[], str | None], jud
 
 
 def _next_command(read: Callable[[], str | None]) -> str | None:
-    """The next key that means something; None where there are no more."""
+    """Return the next key that means something; None where there are no more."""
     while (key := read()) is not None:
         key = KEY_ALIASES.get(key, key).lower()
         if key:
@@ -288,9 +291,11 @@ def _finish_session(session: AnnotationSession, left: bool) -> None:
     click.echo(f"{word}. {'Run the same command again to go on.' if left else 'All is said.'}")
     if not session.path.exists() or not session.path.stat().st_size:
         return
-    found = [one for one in measure_annotators(read_labels(session.path)) if one.shared]
-    if found:
-        click.echo(render_raters_terminal(found, color=supports_color()), nl=False)
+    agreements = [
+        rater_pair for rater_pair in measure_annotators(read_labels(session.path)) if rater_pair.shared
+    ]
+    if agreements:
+        click.echo(render_raters_terminal(agreements, color=supports_color()), nl=False)
 
 
 @label.command(
@@ -302,7 +307,7 @@ Examples:
 @click.argument("labels", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every item on which people differ.")
 def agreement(labels: tuple[str, ...], as_json: bool) -> None:
-    """How far the people who made LABELS agree: the share alike, Cohen's kappa, Krippendorff's alpha.
+    """Measure how far the people who made LABELS agree: the share alike, Cohen's kappa, Krippendorff's alpha.
 
     No judge can agree with people more than they do with each other.
     """
@@ -310,9 +315,10 @@ def agreement(labels: tuple[str, ...], as_json: bool) -> None:
     from ragfault.evaluation.agreement.human_labels import read_labels
     from ragfault.reports.terminal.annotation import encode_raters, render_raters_terminal
 
-    found = measure_annotators([each for place in labels for each in read_labels(place)])
+    agreements = measure_annotators([row for place in labels for row in read_labels(place)])
     click.echo(
-        encode_raters(found) if as_json else render_raters_terminal(found, color=supports_color()), nl=False
+        encode_raters(agreements) if as_json else render_raters_terminal(agreements, color=supports_color()),
+        nl=False,
     )
 
 
@@ -334,7 +340,7 @@ Examples:
 @click.option("-o", "--out", type=click.Path(), help="Write the picks to this file, for `label --from`.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force: bool) -> None:
-    """Pick the traces of RUN whose labels narrow the rectified interval of a metric most.
+    """Pick the traces of RUN whose labels narrow the prediction-powered interval of a metric most.
 
     Each trace is drawn with a chance that grows with the judge's doubt; the chance is written along, and with it
     the estimate stays without bias.
@@ -345,8 +351,8 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     from ragfault.io.runs import Run
     from ragfault.reports.output import write_report_file
 
-    found = pick(Run.open(run), count, metric, seed)
-    text = "".join(msgspec.json.encode(each).decode() + "\n" for each in found)
+    suggestions = pick(Run.open(run), count, metric, seed)
+    text = "".join(msgspec.json.encode(suggestion).decode() + "\n" for suggestion in suggestions)
     if out is None:
         click.echo(text, nl=False)
     else:

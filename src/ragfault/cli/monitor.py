@@ -71,26 +71,26 @@ def monitor(runs: tuple[str, ...], **options: Any) -> int:
     from ragfault.reports.terminal import monitoring as written
 
     kind = _choose_format(options)
-    found = _monitor_runs(runs, options)
+    report = _monitor_runs(runs, options)
     if kind == "html":
         from ragfault.reports.html.monitoring import render_monitor_html
 
-        text = render_monitor_html(found)
+        text = render_monitor_html(report)
     elif kind == "json":
-        text = written.encode_monitor(found)
+        text = written.encode_monitor(report)
     else:
-        text = written.render_monitor_terminal(found, **_get_display_options(options))
+        text = written.render_monitor_terminal(report, **_get_display_options(options))
     if options["out"] is None:
         click.echo(text, nl=False)
     else:
         place = write_report_file(options["out"], text, force=options["force"])
-        click.echo(written.summarize_monitor(found), err=True)
+        click.echo(written.summarize_monitor(report), err=True)
         click.echo(f"{place}", err=True)
-    return 1 if found.fired else 0
+    return 1 if report.fired else 0
 
 
 def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
-    """What there is to say of the runs."""
+    """Monitor what there is to say of the runs."""
     from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks
     from ragfault.analysis.monitoring.monitor import monitor as watch
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
@@ -126,7 +126,7 @@ def _require_same_judge(runs: Sequence[Run]) -> None:
 
 
 def _read_terms(options: dict[str, Any]) -> MonitorOptions:
-    """On what terms traffic is watched, by the options as they were given."""
+    """Read on what terms traffic is watched, by the options as they were given."""
     from ragfault.analysis.monitoring.alert_rules import load_rules, parse_minutes
     from ragfault.analysis.monitoring.monitor import MonitorOptions
 
@@ -143,7 +143,7 @@ def _read_terms(options: dict[str, Any]) -> MonitorOptions:
 
 
 def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known: Any, seed: int) -> Any:
-    """How far traffic has moved from an evaluation set; None where none was named."""
+    """Measure how far traffic has moved from an evaluation set; None where none was named."""
     if against is None:
         return None
     from ragfault.analysis.monitoring.drift import measure_drift
@@ -156,20 +156,20 @@ def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known
 
 
 def _choose_format(options: dict[str, Any]) -> str:
-    """The format that was asked for."""
+    """Choose the format that was asked for."""
     from pathlib import Path
 
     if options["kind"] or options["out"] is None:
         return options["kind"] or "terminal"
     suffix = Path(options["out"]).suffix.lower()
-    found = {".html": "html", ".htm": "html", ".json": "json", ".txt": "terminal"}.get(suffix)
-    if found is None:
+    format_name = {".html": "html", ".htm": "html", ".json": "json", ".txt": "terminal"}.get(suffix)
+    if format_name is None:
         raise UsageError(f'"{options["out"]}" does not say its format. End it in .html, .json or .txt.')
-    return found
+    return format_name
 
 
 def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Width and colour: those of the screen, or plain in a file."""
+    """Return width and colour: those of the screen, or plain in a file."""
     from ragfault.cli.report import supports_color
 
     return {"width": 160} if options["out"] else {"color": supports_color()}

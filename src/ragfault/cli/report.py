@@ -95,7 +95,7 @@ def report(
 
 
 def _infer_format(out: str | None) -> str:
-    """The format that the output's name asks for."""
+    """Infer the format that the output's name asks for."""
     if out is None:
         return "terminal"
     suffix = Path(out).suffix.lower()
@@ -109,23 +109,23 @@ def _infer_format(out: str | None) -> str:
 def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> str:
     from ragfault.analysis import analyze
 
-    found = analyze(run, **options)
+    findings = analyze(run, **options)
     if kind == "html":
         from ragfault.reports.html.report import render_run_html
 
-        return render_run_html(run, found)
+        return render_run_html(run, findings)
     if kind == "md":
         from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 
-        return render_scorecard_markdown(found)
+        return render_scorecard_markdown(findings)
     if kind in ("json", "csv"):
         from ragfault.reports.json import encode_findings, encode_findings_csv
 
-        return encode_findings(found) if kind == "json" else encode_findings_csv(found)
+        return encode_findings(findings) if kind == "json" else encode_findings_csv(findings)
     from ragfault.reports.terminal import scorecard
 
     return scorecard.render_scorecard_terminal(
-        found, width=None if screen else 100, color=screen and supports_color()
+        findings, width=None if screen else 100, color=screen and supports_color()
     )
 
 
@@ -136,7 +136,7 @@ def print_scorecard(run: Any, table: dict[str, Any], human_labels: Sequence[str]
 
 
 def read_targets(table: dict[str, Any]) -> dict[str, Any]:
-    """The targets of the settings file, in the form that `find` takes."""
+    """Read the targets of the settings file, in the form that `find` takes."""
     from ragfault.analysis import TARGETS, parse_threshold
 
     given = table.get("targets", {})
@@ -155,7 +155,7 @@ def read_targets(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def supports_color() -> bool:
-    """Whether standard output is a terminal that wants colour."""
+    """Return whether standard output is a terminal that wants colour."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
@@ -183,8 +183,8 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int) -> None:
 
     opened = Run.open(run)
     if ids:
-        found = {each.trace: each for each in diagnose_run(opened, ids)}
-        shown = [found[name] for name in dict.fromkeys(ids)]
+        by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, ids)}
+        shown = [by_id[name] for name in dict.fromkeys(ids)]
     else:
         shown = list(pick(opened, worst))
     click.echo(scorecard.render_diagnoses_terminal(shown, color=supports_color()), nl=False)

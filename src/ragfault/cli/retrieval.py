@@ -82,14 +82,14 @@ def tune(
     place = Path(out)
     _check_folder(place, force)
     with _show_progress(quiet) as progress:
-        found = _search_pipeline(corpus, questions, place, progress, given)
-    _write_outputs(found, place)
+        result = _search_pipeline(corpus, questions, place, progress, given)
+    _write_outputs(result, place)
     if as_json:
-        click.echo(encode_tuning(found), nl=False)
+        click.echo(encode_tuning(result), nl=False)
         return
     screen = sys.stdout.isatty()
     click.echo(
-        render_tuning_terminal(found, width=None if screen else 140, color=screen and supports_color()),
+        render_tuning_terminal(result, width=None if screen else 140, color=screen and supports_color()),
         nl=False,
     )
     click.echo(
@@ -100,7 +100,7 @@ def tune(
 def _search_pipeline(
     corpus: str, questions: str, folder: Path, progress: Callable[[str, int, int], Any], given: dict[str, Any]
 ) -> TuningResult:
-    """What the search finds, by the options as they were given."""
+    """Search what the search finds, by the options as they were given."""
     from msgspec.structs import replace
 
     from ragfault.io import read_traces
@@ -140,7 +140,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
-    """The files of what was found; the page is left out, with a word, where nothing can draw its charts."""
+    """Write the files of what was found; the page is left out, with a word, where nothing can draw its charts."""
     from ragfault.errors import MissingExtra
     from ragfault.reports.html.tuning import render_tuning_html
     from ragfault.reports.output import write_report_file
@@ -153,8 +153,8 @@ def _write_outputs(result: TuningResult, folder: Path) -> None:
     from ragfault.retrieval.pipeline_config import format_pipeline_config
 
     folder.mkdir(parents=True, exist_ok=True)
-    said = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
-    write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, said), force=True)
+    comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
+    write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, comment), force=True)
     write_report_file(folder / "tuning.json", encode_tuning(result), force=True)
     write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
     try:
@@ -165,7 +165,7 @@ def _write_outputs(result: TuningResult, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _show_progress(quiet: bool) -> Iterator[Callable[[str, int, int], Any]]:
-    """A bar for the step that is searched, on standard error; nothing where that is no terminal."""
+    """Show a progress bar for the step that is searched, on standard error; nothing where that is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda *_: None
         return
@@ -178,11 +178,11 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[str, int, int], Any]]:
         TextColumn("{task.percentage:.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=None)
 
         def advance(step: str, done: int, total: int) -> None:
-            bar.update(task, description=step, completed=done, total=total)
+            progress.update(task, description=step, completed=done, total=total)
 
         yield advance
 
@@ -215,16 +215,16 @@ def lint(target: str, index: str | None, as_json: bool) -> int:
     from ragfault.reports.format import clean_text
     from ragfault.tuning.pitfalls import lint as look
 
-    found = look(Path(target), index)
-    bad = [one for one in found if one.detected]
+    pitfalls = look(Path(target), index)
+    bad = [pitfall for pitfall in pitfalls if pitfall.detected]
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(pitfalls), indent=2).decode())
         return 1 if bad else 0
-    for one in found:
-        click.echo(f"{'✗' if one.detected else '·'} {one.name}: {clean_text(one.evidence)}")
-        if one.detected:
-            click.echo(f"    {one.remedy}")
-    click.echo(f"\n{len(bad)} of {len(found)} pitfalls found.")
+    for pitfall in pitfalls:
+        click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
+        if pitfall.detected:
+            click.echo(f"    {pitfall.remedy}")
+    click.echo(f"\n{len(bad)} of {len(pitfalls)} pitfalls found.")
     return 1 if bad else 0
 
 
@@ -268,15 +268,15 @@ def savings(
 
     if runs and not (precision or recall):
         old, new = map(Run.open, runs)
-        found = savings.compute_run_savings(old, new, queries=queries, cost=cost, model=model, extra=extra)
+        result = savings.compute_run_savings(old, new, queries=queries, cost=cost, model=model, extra=extra)
     elif precision and recall and not runs and cost is not None:
-        found = savings.compute_savings(precision, recall, cost=cost, queries=queries, extra=extra)
+        result = savings.compute_savings(precision, recall, cost=cost, queries=queries, extra=extra)
     else:
         raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
     click.echo(
-        msgspec.json.format(msgspec.json.encode(found)).decode()
+        msgspec.json.format(msgspec.json.encode(result)).decode()
         if as_json
-        else "\n".join(_format_savings(found))
+        else "\n".join(_format_savings(result))
     )
 
 
@@ -294,7 +294,7 @@ def _format_savings(savings: Savings) -> list[str]:
 
 
 def _list_warnings(savings: Savings) -> list[str]:
-    """That one of the two fell, which their harmonic mean may hide."""
+    """List that one of the two fell, which their harmonic mean may hide."""
     pairs = (("precision", savings.precision), ("recall", savings.recall))
     return [
         f"beware: {name} fell; what is saved by that is paid for in answers"
@@ -339,17 +339,21 @@ def relevance(
     from ragfault.tuning.relevance import compare_relevance
 
     documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
-    found = compare_relevance(query, documents, judges or ("embedded",), chunker)
+    comparison = compare_relevance(query, documents, judges or ("embedded",), chunker)
     if as_json:
-        held: dict[str, Any] = {"found": found, "gaps": found.gaps, "documents": found.documents}
-        click.echo(msgspec.json.format(msgspec.json.encode(held), indent=2).decode())
+        plain: dict[str, Any] = {
+            "found": comparison,
+            "gaps": comparison.gaps,
+            "documents": comparison.documents,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
         return
     width = 100 if not sys.stdout.isatty() else None
-    click.echo(_render_scores(found, limit, worst, width), nl=False)
+    click.echo(_render_scores(comparison, limit, worst, width), nl=False)
 
 
 def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, width: int | None) -> str:
-    """The chunks with each judge's value, then the judges."""
+    """Render the chunks with each judge's value, then the judges."""
     import shutil
 
     from rich.table import Table
@@ -360,7 +364,7 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
     several = len(relevance.scored) > 1
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for head in (
-        *(one.judge for one in relevance.scored),
+        *(scores.judge for scores in relevance.scored),
         *(["difference"] if several else []),
         "document",
         "text",
@@ -369,16 +373,16 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
     first, gaps = relevance.scored[0].values, relevance.gaps
     order = sorted(range(len(first)), key=lambda at: -(gaps if worst else first)[at])[:limit]
     for at in order:
-        values = [f"{one.values[at]:.3f}" for one in relevance.scored]
+        values = [f"{scores.values[at]:.3f}" for scores in relevance.scored]
         chunk = relevance.chunks[at]
         shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
         table.add_row(
             *values, *([f"{gaps[at]:.3f}"] if several else []), clean_text(chunk.document or ""), shown
         )
     lines = [
-        f"{clean_text(one.judge)}: {clean_text(one.fingerprint)}, {one.seconds:.2f} s, "
-        + ("no known price" if one.cost is None else f"US$ {one.cost:.6g}")
-        for one in relevance.scored
+        f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, {scores.seconds:.2f} s, "
+        + ("no known price" if scores.cost is None else f"US$ {scores.cost:.6g}")
+        for scores in relevance.scored
     ]
     count = f"{len(first):,} chunks of {len(relevance.documents):,} documents"
     return render_rich(

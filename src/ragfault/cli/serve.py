@@ -179,7 +179,7 @@ def start(
 
 
 def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, Any]:
-    """The options of the judge of the sample; none where there is no such judge."""
+    """Read the options of the judge of the sample; none where there is no such judge."""
     if check is not None:
         return resolve_judge_options(check, flags, load_settings(None).get("llm", {}))
     if given := [
@@ -192,39 +192,41 @@ def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, A
 
 
 def _parse_headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Headers as NAME=VALUE; those of RAGFAULT_OTLP_HEADERS are divided by commas, and may be percent-encoded."""
+    """Parse headers as NAME=VALUE; those of RAGFAULT_OTLP_HEADERS are divided by commas, and may be percent-encoded."""
     from urllib.parse import unquote
 
-    held = [part.strip() for part in os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",") if part.strip()]
-    found = []
-    for text in [*map(unquote, held), *given]:
+    from_environment = [
+        part.strip() for part in os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",") if part.strip()
+    ]
+    headers = []
+    for text in [*map(unquote, from_environment), *given]:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f'a header is NAME=VALUE, got "{name[:40]}".')
-        found.append((name.strip(), value.strip()))
-    return tuple(found)
+        headers.append((name.strip(), value.strip()))
+    return tuple(headers)
 
 
 def _parse_metrics(text: str) -> str | tuple[str, ...]:
-    """A set of metrics, or metrics by name."""
+    """Parse a set of metrics, or metrics by name."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     return names[0] if len(names) == 1 else names
 
 
 def _parse_days(text: str) -> float:
-    """A length of time in days."""
+    """Parse a length of time in days."""
     return _parse_minutes(text) / (24 * 60)
 
 
 def _parse_minutes(text: str) -> int:
-    """A length of time in minutes."""
+    """Parse a length of time in minutes."""
     from ragfault.analysis.monitoring.alert_rules import parse_minutes
 
     return parse_minutes(text)
 
 
 def _parse_size(text: str) -> int:
-    """A size in bytes.
+    """Parse a size in bytes.
 
     >>> _parse_size("20GB"), _parse_size("512 MB")
     (20000000000, 512000000)
@@ -321,10 +323,10 @@ def import_(run: Path, store: str, prefix: str) -> None:
 
     opened = open_store(store)
     try:
-        found = import_run(opened, run, prefix=prefix)
+        counts = import_run(opened, run, prefix=prefix)
     finally:
         opened.close()
-    click.echo(f"{found.added:,} traces taken, {found.duplicates:,} were there already")
+    click.echo(f"{counts.added:,} traces taken, {counts.duplicates:,} were there already")
 
 
 @click.command(

@@ -49,33 +49,33 @@ MOVERS_SHOWN = 3
 
 
 def format_segment(name: str | None) -> str:
-    """A segment's name, short and clean."""
+    """Format a segment's name, short and clean."""
     return "(none)" if name is None else clip_text(name, 60)
 
 
 def format_metric(change: MetricChange) -> str:
-    """A metric, with a sign where lower is better."""
+    """Format a metric, with a sign where lower is better."""
     return clean_text(change.metric) + (" ↓" if change.better == "lower" else "")
 
 
 def format_means(change: MetricChange) -> str:
-    """The means of a metric: `0.812 → 0.644`."""
+    """Format the means of a metric: `0.812 → 0.644`."""
     if change.baseline is None or change.candidate is None:
         return "–"
     return f"{format_number(change.baseline)} → {format_number(change.candidate)}"
 
 
 def format_change(change: MetricChange) -> str:
-    """Candidate less baseline with its interval: `−0.168 [−0.240, −0.096]`."""
+    """Format candidate less baseline with its interval: `−0.168 [−0.240, −0.096]`."""
     return format_interval(change.difference, signed=True)
 
 
 def describe_ppi(comparison: Comparison) -> list[str]:
-    """By whose labels differences were rectified, each with what it rests on, or why it stands as judged."""
+    """Describe by whose labels differences were corrected, each with what it rests on, or why it stands as judged."""
     names = comparison.baseline, comparison.candidate
-    made = zip(comparison.label_sources, names, strict=True)
-    by = [describe_label_source(each, name) for each, name in made if each is not None]
-    return [f"rectified by {'; '.join(by)}", *map(_describe_metric_ppi, comparison.changes)] if by else []
+    sides = zip(comparison.label_sources, names, strict=True)
+    by = [describe_label_source(source, name) for source, name in sides if source is not None]
+    return [f"corrected by {'; '.join(by)}", *map(_describe_metric_ppi, comparison.changes)] if by else []
 
 
 def _describe_metric_ppi(change: MetricChange) -> str:
@@ -88,7 +88,7 @@ def _describe_metric_ppi(change: MetricChange) -> str:
 
 
 def describe_verdict(change: MetricChange) -> str:
-    """What became of a metric, in words: worse, better, steady, or how many pairs would tell."""
+    """Describe what became of a metric, in words: worse, better, steady, or how many pairs would tell."""
     if change.identical:
         return "steady (same chunks)"
     if change.verdict != "cannot tell":
@@ -99,7 +99,7 @@ def describe_verdict(change: MetricChange) -> str:
 
 
 def describe_unpaired(change: MetricChange) -> str:
-    """Pairs that have a value on one side only, and those lost to failures."""
+    """Describe pairs that have a value on one side only, and those lost to failures."""
     parts = [
         f"{count:,} {words}"
         for count, words in (
@@ -113,55 +113,58 @@ def describe_unpaired(change: MetricChange) -> str:
 
 
 def format_evidence(change: MetricChange) -> str:
-    """By how much a change shows a fault: `−0.168 [−0.240, −0.096] on 103 pairs, p 0.004`."""
+    """Format by how much a change shows a fault: `−0.168 [−0.240, −0.096] on 103 pairs, p 0.004`."""
     return f"{format_change(change)} on {change.n:,} pairs, p {format_p_value(change.adjusted)}"
 
 
 def format_trace_values(example: ExampleTrace) -> str:
-    """The values of a telling trace: `1.000 → 0.300`."""
+    """Format the values of a example trace: `1.000 → 0.300`."""
     return f"{format_number(example.baseline)} → {format_number(example.candidate)}"
 
 
 def format_ruling_reason(ruling: BranchDecision) -> str:
-    """Why a branch was taken or not."""
+    """Format why a branch was taken or not."""
     return re.sub(r"(?<= )-(?=\d)", "−", clean_text(ruling.why))
 
 
 def group_changes(changes: Sequence[MetricChange]) -> list[tuple[str, list[MetricChange]]]:
-    """The changes that are measured on some pair, by layer in the order of reports."""
-    found = [(layer, [each for each in changes if each.layer == layer and each.n]) for layer in LAYER_TITLES]
-    return [(layer, part) for layer, part in found if part]
+    """Group the changes that are measured on some pair, by layer in the order of reports."""
+    groups = [
+        (layer, [change for change in changes if change.layer == layer and change.n])
+        for layer in LAYER_TITLES
+    ]
+    return [(layer, part) for layer, part in groups if part]
 
 
 def list_unmeasured(changes: Iterable[MetricChange]) -> list[str]:
-    """The metrics without a pair that is scored on both sides."""
+    """List the metrics without a pair that is scored on both sides."""
     return [clean_text(change.metric) for change in changes if not change.n]
 
 
 def list_regressions(changes: Iterable[MetricChange]) -> list[MetricChange]:
-    """The changes for the worse, the surest first."""
-    found = [change for change in changes if change.verdict == "worse"]
-    return sorted(found, key=lambda change: 1.0 if change.p is None else change.p)
+    """List the changes for the worse, the surest first."""
+    regressions = [change for change in changes if change.verdict == "worse"]
+    return sorted(regressions, key=lambda change: 1.0 if change.p is None else change.p)
 
 
 def split_movers(
     change: MetricChange,
 ) -> tuple[tuple[int, tuple[MovedTrace, ...]], tuple[int, tuple[MovedTrace, ...]]]:
-    """The traces that got worse and those that got better, each with their number."""
+    """Split the traces that got worse and those that got better, each with their number."""
     sides = (change.fell, change.drops), (change.rose, change.gains)
     return sides if change.better == "higher" else (sides[1], sides[0])
 
 
 def format_movers(movers: Sequence[MovedTrace]) -> str:
-    """Traces that moved, each with its values."""
+    """Format traces that moved, each with its values."""
     return ", ".join(
-        f"{clip_text(each.trace, 60)} ({format_number(each.baseline)} → {format_number(each.candidate)})"
-        for each in movers[:MOVERS_SHOWN]
+        f"{clip_text(mover.trace, 60)} ({format_number(mover.baseline)} → {format_number(mover.candidate)})"
+        for mover in movers[:MOVERS_SHOWN]
     )
 
 
 def summarize_movers(change: MetricChange) -> str:
-    """Losers and winners of a metric in a line."""
+    """Summarize losers and winners of a metric in a line."""
     (lost, losing), (won, winning) = split_movers(change)
     parts = [
         f"{format_count(count, 'trace')} {word}: {format_movers(some)}{' …' if count > MOVERS_SHOWN else ''}"
@@ -172,13 +175,13 @@ def summarize_movers(change: MetricChange) -> str:
 
 
 def describe_pairing(comparison: Comparison) -> list[str]:
-    """How the runs were paired, and what is the same in both."""
+    """Describe how the runs were paired, and what is the same in both."""
     names = clip_text(comparison.baseline, 60), clip_text(comparison.candidate, 60)
     total = comparison.manifests[0].traces
-    whole = comparison.pairs + comparison.unpaired[0] == total
+    all_baseline = comparison.pairs + comparison.unpaired[0] == total
     share = f" ({format_percent(comparison.pairs / total)})" if total else ""
     paired = f"{comparison.pairs:,} of {total:,} traces of {names[0]} paired by {comparison.paired_by}{share}"
-    if not whole:
+    if not all_baseline:
         paired = f"{comparison.pairs:,} pairs by {comparison.paired_by}"
     alone = [
         f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count
@@ -188,16 +191,16 @@ def describe_pairing(comparison: Comparison) -> list[str]:
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, "answers"))
         if count
     ]
-    return [paired, *(alone if whole else []), *same]
+    return [paired, *(alone if all_baseline else []), *same]
 
 
 def describe_test_terms(comparison: Comparison) -> str:
-    """On what terms the changes were told."""
+    """Describe on what terms the changes were told."""
     return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
 
 
 def summarize_comparison(comparison: Comparison) -> str:
-    """The comparison in a sentence: how many metrics got worse, better, stayed, or cannot be told."""
+    """Summarize the comparison in a sentence: how many metrics got worse, better, stayed, or cannot be told."""
     measured = [change for change in comparison.changes if change.n]
     parts = []
     for verdict in VERDICT_COLORS:
@@ -212,7 +215,7 @@ def summarize_comparison(comparison: Comparison) -> str:
 
 
 def summarize_verdict(result: Bisection | LayerFault) -> str:
-    """The verdict in a sentence, or a fault in a title."""
+    """Summarize the verdict in a sentence, or a fault in a title."""
     if isinstance(result, Bisection):
         return clean_text(result.sentence)
     sure = "" if result.certain else " (on the traces whose retrieval did not get worse)"
@@ -220,15 +223,15 @@ def summarize_verdict(result: Bisection | LayerFault) -> str:
 
 
 def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:
-    """The verdicts of all segments in a sentence."""
-    kinds = [found.verdict for _, found in parts]
+    """Summarize the verdicts of all segments in a sentence."""
+    kinds = [part.verdict for _, part in parts]
     words = (("fault", "at fault"), ("cannot tell", "cannot be told"), ("no fault", "without fault"))
-    told = [f"{kinds.count(kind)} {word}" for kind, word in words if kind in kinds]
+    counts = [f"{kinds.count(kind)} {word}" for kind, word in words if kind in kinds]
     count = f"{len(kinds)} segment{'' if len(kinds) == 1 else 's'}"
-    return f"Of {count} by {clean_text(by)}: {', '.join(told)}."
+    return f"Of {count} by {clean_text(by)}: {', '.join(counts)}."
 
 
 def combine_verdicts(parts: Iterable[Bisection]) -> str:
-    """The verdict over several bisections: a fault where any has one, else "cannot tell" where any cannot."""
-    kinds = {found.verdict for found in parts}
+    """Combine the verdict over several bisections: a fault where any has one, else "cannot tell" where any cannot."""
+    kinds = {part.verdict for part in parts}
     return next((kind for kind in ("fault", "cannot tell") if kind in kinds), "no fault")

@@ -28,21 +28,21 @@ TEXT_COLUMNS = ("trace", "route", "query", "answer")
 
 
 def collect_parameters(run: Run) -> dict[str, str]:
-    """What a run was made by and from: version, judge, source, fingerprint, number of traces."""
-    made = run.manifest
+    """Collect what a run was made by and from: version, judge, source, fingerprint, number of traces."""
+    manifest = run.manifest
     return {
-        "ragfault": made.ragfault,
-        "judge": made.judge,
-        "source": ", ".join(made.source),
-        "fingerprint": made.fingerprint,
-        "traces": str(made.traces),
-        "skipped": str(made.skipped),
-        "created": made.created,
+        "ragfault": manifest.ragfault,
+        "judge": manifest.judge,
+        "source": ", ".join(manifest.source),
+        "fingerprint": manifest.fingerprint,
+        "traces": str(manifest.traces),
+        "skipped": str(manifest.skipped),
+        "created": manifest.created,
     }
 
 
 def collect_metrics(findings: Findings) -> dict[str, float]:
-    """The figures of a run: of each metric its mean, the ends of its interval, and how many scores it rests on."""
+    """Collect the figures of a run: of each metric its mean, the ends of its interval, and how many scores it rests on."""
     figures: dict[str, float] = {}
     for item in findings.scorecard.aggregates:
         name = item.metric
@@ -61,7 +61,7 @@ def _list_values(item: MetricAggregate) -> Iterator[tuple[str, float]]:
 
 
 def list_trace_rows(run: Run, most: int = MAX_TABLE_ROWS) -> Iterator[dict[str, Any]]:
-    """The traces of a run with the value of each metric, None where it has none; `most` of them."""
+    """List the traces of a run with the value of each metric, None where it has none; `most` of them."""
     names = [measure.name for measure in run.manifest.metrics]
     scores = iter(run.scores())
     for trace in islice(run.traces(), most):
@@ -101,7 +101,7 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
 
 
 def _encode_rows_csv(lines: Sequence[dict[str, Any]]) -> str:
-    """Rows as CSV, with the columns of all of them."""
+    """Encode rows as CSV, with the columns of all of them."""
     names = list(dict.fromkeys(name for line in lines for name in line))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -128,20 +128,20 @@ def to_mlflow(
     except ImportError:
         raise MissingExtra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas") from None
     opened = run if isinstance(run, Run) else Run.open(run)
-    found = analyze(opened)
+    findings = analyze(opened)
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(experiment)
         place = client.create_experiment(experiment) if known is None else known.experiment_id
-        made = client.create_run(place, run_name=name or Path(str(opened.path)).name)
+        tracked = client.create_run(place, run_name=name or Path(str(opened.path)).name)
         try:
-            _log_run(client, made.info.run_id, opened, found)
+            _log_run(client, tracked.info.run_id, opened, findings)
         except BaseException:
-            client.set_terminated(made.info.run_id, "FAILED")
+            client.set_terminated(tracked.info.run_id, "FAILED")
             raise
     except mlflow.exceptions.MlflowException as error:
         raise UsageError(f"MLflow refuses the run: {error}") from None
-    return str(made.info.run_id)
+    return str(tracked.info.run_id)
 
 
 def _log_run(client: Any, key: str, run: Run, findings: Findings) -> None:

@@ -46,7 +46,7 @@ NONRANDOM_P = 0.001
 """The p below which labelled traces are said not to be drawn at random."""
 
 CORRECTED_HEADING = "corrected for the judge's error"
-PPI_HEADING = "rectified by labels"
+PPI_HEADING = "corrected by human labels"
 """The headings of figures that are."""
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -61,7 +61,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def clean_text(text: str) -> str:
-    """A text without terminal sequences, control and invisible characters, on one line.
+    """Return a text without terminal sequences, control and invisible characters, on one line.
 
     >>> clean_text("\\x1b[31mred\\x1b[0m\\nand \\u202etricky")
     'red and tricky'
@@ -91,7 +91,7 @@ def clean_label(text: str, limit: int = 200) -> str:
 
 
 def clip_text(text: str, limit: int) -> str:
-    """A clean text of at most `size` characters.
+    """Return a clean text of at most `limit` characters.
 
     >>> clip_text("The last ferry leaves at 22:40.", 12)
     'The last fe…'
@@ -101,79 +101,79 @@ def clip_text(text: str, limit: int) -> str:
 
 
 def get_correction_heading(card: Scorecard) -> str | None:
-    """What the figures that stand beside those as judged are; None where there are none."""
+    """Return what the figures that stand beside those as judged are; None where there are none."""
     return CORRECTED_HEADING if card.correction else PPI_HEADING if card.label_source else None
 
 
 def list_corrections(card: Scorecard) -> list[tuple[MetricAggregate, str]]:
-    """The metrics that are corrected, or rectified, each with its figures, or why it has none."""
-    found: list[tuple[MetricAggregate, CorrectedShare | PpiMean | None]] = [
+    """List the metrics that are corrected, each with its figures, or why it has none."""
+    corrected: list[tuple[MetricAggregate, CorrectedShare | PpiMean | None]] = [
         (item, item.corrected or item.ppi) for item in card.aggregates
     ]
     return [
         (
             item,
-            f"{format_interval(each.interval)}{format_label_gain(each)}"
-            if each.interval
-            else f"– ({each.reason})",
+            f"{format_interval(correction.interval)}{format_label_gain(correction)}"
+            if correction.interval
+            else f"– ({correction.reason})",
         )
-        for item, each in found
-        if each is not None
+        for item, correction in corrected
+        if correction is not None
     ]
 
 
 def format_label_gain(corrected: CorrectedShare | PpiMean) -> str:
-    """By how many labels a figure was rectified, and what that does to its interval."""
+    """Format by how many labels a figure was corrected, and what that does to its interval."""
     if isinstance(corrected, CorrectedShare):
         return ""
     return f" ({corrected.labelled:,} labels{format_width_ratio(corrected.width_ratio)})"
 
 
 def format_width_ratio(gain: float | None) -> str:
-    """The width of a rectified interval beside that of the labels alone."""
+    """Format the width of a corrected interval beside that of the labels alone."""
     return "" if gain is None else f", {gain:.2f} × the width by labels alone"
 
 
 def describe_label_source(labels: LabelProvenance, run: str = "") -> str:
-    """By whom figures were rectified: `ann, 60 traces`."""
+    """Describe by whom figures were corrected: `ann, 60 traces`."""
     of = f" of {clip_text(run, 60)}" if run else ""
     return f"{clip_text(labels.labelers, 120)}, {format_count(labels.traces, 'trace')}{of}"
 
 
 def explain_corrections(card: Scorecard) -> list[str]:
-    """What the figures beside those as judged rest on, in sentences."""
+    """Explain what the figures beside those as judged rest on, in sentences."""
     if card.correction is not None:
         return explain_judge_correction(card.correction)
     if card.label_source is None:
         return []
     return [
-        f"By {describe_label_source(card.label_source)}. The judge's mean over all traces, put right by how it differs from the "
+        f"By {describe_label_source(card.label_source)}. The judge's mean over all traces, corrected by how it differs from the "
         "labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided on "
-        "the rectified figures; metrics without labels stand as judged.",
+        "the corrected figures; metrics without labels stand as judged.",
         *_warn_nonrandom_labels(card),
     ]
 
 
 def _warn_nonrandom_labels(card: Scorecard) -> list[str]:
-    """A warning where the labelled traces are not like the others."""
-    each = [(item.metric, item.ppi.random_sample_p) for item in card.aggregates if item.ppi]
-    found = [metric for metric, p in each if p is not None and p < NONRANDOM_P]
-    if not found:
+    """Warn a warning where the labelled traces are not like the others."""
+    tests = [(item.metric, item.ppi.random_sample_p) for item in card.aggregates if item.ppi]
+    metrics = [metric for metric, p in tests if p is not None and p < NONRANDOM_P]
+    if not metrics:
         return []
     return [
-        f"Beware: by {join_names(found)} the judge has the labelled traces otherwise than all (p < {NONRANDOM_P:g}). They do not "
-        "look like a random draw, and then the rectified figures can be wrong."
+        f"Beware: by {join_names(metrics)} the judge has the labelled traces otherwise than all (p < {NONRANDOM_P:g}). They do not "
+        "look like a random draw, and then the corrected figures can be wrong."
     ]
 
 
 def explain_judge_correction(correction: CardCorrection) -> list[str]:
-    """What figures were corrected by, and what that assumes, in sentences."""
+    """Explain what figures were corrected by, and what that assumes, in sentences."""
     lines = [
-        f"By the card of {clean_text(correction.judge)}, {each.corrects} verdicts: sensitivity {format_interval(each.sensitivity)} "
-        f"on {each.sensitivity.n:,}, specificity {format_interval(each.specificity)} on {each.specificity.n:,}, "
-        f"measured on {clean_text(each.set)} ({each.shape}; {clean_text(each.split)}); positive is what is bad."
-        for each in correction.figures
-        if each.sensitivity and each.specificity
+        f"By the card of {clean_text(correction.judge)}, {entry.corrects} verdicts: sensitivity {format_interval(entry.sensitivity)} "
+        f"on {entry.sensitivity.n:,}, specificity {format_interval(entry.specificity)} on {entry.specificity.n:,}, "
+        f"measured on {clean_text(entry.set)} ({entry.shape}; {clean_text(entry.split)}); positive is what is bad."
+        for entry in correction.figures
+        if entry.sensitivity and entry.specificity
     ]
     return [
         *lines,
@@ -184,20 +184,20 @@ def explain_judge_correction(correction: CardCorrection) -> list[str]:
 
 
 def group_unmeasured_metrics(card: Scorecard) -> list[tuple[str, list[str]]]:
-    """The metrics that have no value on any trace, gathered by the commonest reason."""
+    """Group the metrics that have no value on any trace, gathered by the commonest reason."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
-    for found in card.aggregates:
-        if found.interval is None:
-            groups[get_common_reason(found) or "no trace"].append(found.metric)
+    for item in card.aggregates:
+        if item.interval is None:
+            groups[get_common_reason(item) or "no trace"].append(item.metric)
     return list(groups.items())
 
 
 def group_failures(card: Scorecard) -> list[tuple[str, list[str]]]:
-    """The failures of metrics that have a value on other traces, gathered by reason, the commonest first."""
+    """Group the failures of metrics that have a value on other traces, gathered by reason, the commonest first."""
     groups: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for found in card.aggregates:
-        for reason in found.why_failed if found.interval is not None else ():
-            groups[clip_text(reason.text, 200)][found.metric] = reason.count
+    for item in card.aggregates:
+        for reason in item.why_failed if item.interval is not None else ():
+            groups[clip_text(reason.text, 200)][item.metric] = reason.count
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1].values()))
     return [
         (reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered
@@ -205,14 +205,14 @@ def group_failures(card: Scorecard) -> list[tuple[str, list[str]]]:
 
 
 def get_common_reason(aggregate: MetricAggregate) -> str:
-    """The commonest reason for scores without a value; a failure goes before what is merely undefined."""
+    """Return the commonest reason for scores without a value; a failure goes before what is merely undefined."""
     reasons = aggregate.why_failed or aggregate.why_undefined
     lost = "failed: " if aggregate.why_failed else ""
     return f"{lost}{clip_text(reasons[0].text, 200)}" if reasons else ""
 
 
 def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:
-    """The problems of a trace by kind: the kind in words, how many, and the first with its reason."""
+    """Summarize the problems of a trace by kind: the kind in words, how many, and the first with its reason."""
     counts = Counter(problem.kind for problem in diagnosis.problems)
     lines = []
     for kind, count in counts.items():
@@ -229,7 +229,7 @@ def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:
 
 
 def join_names(items: Iterable[str]) -> str:
-    """Names in a row, each clean.
+    """Join names, each clean.
 
     >>> join_names(["t1", "t2"])
     't1, t2'
@@ -238,16 +238,16 @@ def join_names(items: Iterable[str]) -> str:
 
 
 def group_by_layer(card: Scorecard) -> list[tuple[str, Sequence[MetricAggregate]]]:
-    """The metrics that have a value, by layer in the order of reports."""
+    """Group the metrics that have a value, by layer in the order of reports."""
     return [
-        (layer, found)
+        (layer, items)
         for layer in LAYER_TITLES
-        if (found := [item for item in card.aggregates if item.layer == layer and item.interval])
+        if (items := [item for item in card.aggregates if item.layer == layer and item.interval])
     ]
 
 
 def select_segment_metrics(card: Scorecard) -> set[str]:
-    """The metrics shown for each segment: those with a target, and the triad's parts."""
+    """Select the metrics shown for each segment: those with a target, and the triad's parts."""
     return {
         item.metric
         for item in card.aggregates

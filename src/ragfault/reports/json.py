@@ -32,16 +32,16 @@ CSV_COLUMNS = (
     "corrected",
     "corrected_low",
     "corrected_high",
-    "rectified",
-    "rectified_low",
-    "rectified_high",
+    "ppi",
+    "ppi_low",
+    "ppi_high",
     "labels",
 )
 """The columns of the CSV: one row for each metric, over all traces and then over each segment."""
 
 
 def encode_findings(findings: Findings | GateResult) -> str:
-    """Findings or a gate as JSON, every field under its name; an interval's end that is infinite is null.
+    """Encode findings or a gate as JSON, every field under its name; an interval's end that is infinite is null.
 
     A gate says its `result` as well.
     """
@@ -52,7 +52,7 @@ def encode_findings(findings: Findings | GateResult) -> str:
 
 
 def encode_findings_csv(findings: Findings) -> str:
-    """The scorecard as CSV: the columns of COLUMNS, one row for each metric and segment.
+    """Encode the scorecard as CSV: the columns of COLUMNS, one row for each metric and segment.
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
@@ -65,7 +65,7 @@ def encode_findings_csv(findings: Findings) -> str:
 
 
 def escape_csv_cell(text: str | None) -> str:
-    """A text that no spreadsheet takes for a formula.
+    """Return a text that no spreadsheet takes for a formula.
 
     >>> escape_csv_cell("=1+1"), escape_csv_cell("groundedness"), escape_csv_cell(None)
     ("'=1+1", 'groundedness', '')
@@ -75,16 +75,16 @@ def escape_csv_cell(text: str | None) -> str:
 
 
 def _build_csv_row(card: Scorecard, item: MetricAggregate) -> list[str | int | float | None]:
-    found = item.interval
+    interval = item.interval
     return [
         escape_csv_cell(card.by),
         escape_csv_cell(card.segment),
         escape_csv_cell(item.metric),
         item.layer,
         item.better,
-        *_list_bounds(found),
-        found.n if found else 0,
-        found.clusters if found else 0,
+        *_list_bounds(interval),
+        interval.n if interval else 0,
+        interval.clusters if interval else 0,
         item.scored,
         item.undefined,
         item.failed,
@@ -98,6 +98,6 @@ def _build_csv_row(card: Scorecard, item: MetricAggregate) -> list[str | int | f
 
 
 def _list_bounds(interval: Interval | None) -> tuple[float | None, ...]:
-    """The mean and the ends of an interval; an infinite end is left out."""
+    """List the mean and the ends of an interval; an infinite end is left out."""
     numbers = (interval.mean, interval.low, interval.high) if interval else (None, None, None)
     return tuple(None if number is None or math.isinf(number) else number for number in numbers)

@@ -24,7 +24,7 @@ def write_report_file(path: str | Path, text: str, *, force: bool = False) -> Pa
 
 
 def check_output_path(path: str | Path, *, force: bool = False) -> Path:
-    """The path, where a file may be written to it; for a look before long work.
+    """Return the path, where a file may be written to it; for a look before long work.
 
     Raises OutputError where something stands there already (unless `force`).
     """

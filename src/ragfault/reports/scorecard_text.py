@@ -12,7 +12,7 @@ from ragfault.text.number_format import format_cost, format_count, format_interv
 
 
 def describe_judge_usage(findings: Findings) -> Iterator[str]:
-    """The lines on a run whose judge asked a model; none for other runs."""
+    """Describe the lines on a run whose judge asked a model; none for other runs."""
     if findings.manifest.usage is not None:
         yield format_usage(findings.manifest.usage)
     if findings.suspected_injections:
@@ -21,7 +21,7 @@ def describe_judge_usage(findings: Findings) -> Iterator[str]:
 
 
 def format_usage(usage: Usage) -> str:
-    """What calls to a model came to.
+    """Format what calls to a model cost.
 
     >>> format_usage(Usage(calls=1200, cached=30, prompt=1_000_000, completion=200_000, cost=0.27))
     '1,200 calls to the model, 1,000,000 tokens sent and 200,000 received: US$ 0.2700; the cache answered 30 more'
@@ -37,7 +37,7 @@ MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.jso
 
 
 def describe_judge_trust(fingerprint: str) -> str | None:
-    """How far a judge agrees with people, by its card; None where there was no judge.
+    """Describe how far a judge agrees with people, by its card; None where there was no judge.
 
     >>> describe_judge_trust("mine/1")
     'mine/1: never measured against people (ragfault judge measure LABELS --card .ragfault/cards/NAME.json)'
@@ -52,8 +52,8 @@ def describe_judge_trust(fingerprint: str) -> str | None:
 
 
 def _describe_measurements(card: JudgeCard) -> str:
-    """The figures of the largest set, and how many more there are."""
-    best = max(card.measured, key=lambda each: each.n)
+    """Describe the figures of the largest set, and how many more there are."""
+    best = max(card.measured, key=lambda entry: entry.n)
     estimates = {"balanced accuracy": best.balanced_accuracy, "kappa": best.kappa}
     figures = ", ".join(
         f"{name} {format_interval(estimate)}"

@@ -71,49 +71,52 @@ def add_llm_options(function: F) -> F:
 def resolve_judge_options(
     judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of a named judge: flags before the table [llm] of the settings; none for one that asks no model.
+    """Resolve the options of a named judge: flags before the table [llm] of the settings; none for one that asks no model.
 
     Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
     """
     given = {name: flags[name] for name in LLM_FLAGS if flags.get(name) not in (None, (), False)}
     if judge is None or judge.partition(":")[0] != "llm":
         if given:
-            said = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{said}: for a judge that asks a model. Name one with --judge llm:MODEL.")
+            amounts = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"{amounts}: for a judge that asks a model. Name one with --judge llm:MODEL.")
         return {}
-    made = {**table, **{name: given[name] for name in DIRECT_FLAGS if name in given}}
-    if "temperature" in made:
-        made["temperature"] = _parse_temperature(made["temperature"])
+    resolved = {**table, **{name: given[name] for name in DIRECT_FLAGS if name in given}}
+    if "temperature" in resolved:
+        resolved["temperature"] = _parse_temperature(resolved["temperature"])
     if "budget" in given or "budget" in table:
-        made.pop("budget", None)
-        said = given.get("budget") or table["budget"]
-        made |= parse_budgets([said] if isinstance(said, str | int | float) else said)
+        resolved.pop("budget", None)
+        amounts = given.get("budget") or table["budget"]
+        resolved |= parse_budgets([amounts] if isinstance(amounts, str | int | float) else amounts)
     if "price" in given:
-        made["price"] = _parse_price(given["price"])
+        resolved["price"] = _parse_price(given["price"])
     if "param" in given:
-        made["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, given["param"]))}
-    return {**made, **{name: given[name] for name in ("cache", "reverse") if name in given}}
+        resolved["parameters"] = {
+            **table.get("parameters", {}),
+            **dict(map(_parse_parameter, given["param"])),
+        }
+    return {**resolved, **{name: given[name] for name in ("cache", "reverse") if name in given}}
 
 
 def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:
-    """Budgets as they are said, in US$ or tokens.
+    """Parse budgets in US$ or tokens.
 
     >>> parse_budgets(["$2.50", "200k tokens"])
     {'budget': 2.5, 'budget_tokens': 200000}
     """
-    made: dict[str, float] = {}
+    budgets: dict[str, float] = {}
     for text in amounts:
-        found = BUDGET_PATTERN.fullmatch(str(text).strip())
-        if found is None:
+        match = BUDGET_PATTERN.fullmatch(str(text).strip())
+        if match is None:
             raise UsageError(
                 f'the budget "{text}" is no amount. Write --budget 5 (US$), or --budget "200000 tokens".'
             )
-        amount = float(found[1].replace(",", "").replace("_", "")) * MULTIPLIERS[(found[2] or "").lower()]
-        if (found[3] or "").lower().startswith("token"):
-            made["budget_tokens"] = int(amount)
+        amount = float(match[1].replace(",", "").replace("_", "")) * MULTIPLIERS[(match[2] or "").lower()]
+        if (match[3] or "").lower().startswith("token"):
+            budgets["budget_tokens"] = int(amount)
         else:
-            made["budget"] = amount
-    return made
+            budgets["budget"] = amount
+    return budgets
 
 
 def _parse_temperature(text: Any) -> float | None:
@@ -148,30 +151,40 @@ def _parse_parameter(text: str) -> tuple[str, Any]:
 
 
 def estimate_cost(traces: Any, judge: str | None, options: Mapping[str, Any], profile: str) -> str:
-    """What judging traces would send and cost, in words; sends nothing."""
+    """Estimate what judging traces would send and cost, in words; sends nothing."""
     from ragfault.judges import load_judge
     from ragfault.judges.llm.judge import LLMJudge
 
-    made = load_judge(judge or "embedded", profile=profile, **options)
-    if not isinstance(made, LLMJudge):
+    loaded = load_judge(judge or "embedded", profile=profile, **options)
+    if not isinstance(loaded, LLMJudge):
         raise UsageError(
             "--dry-run is for a judge that asks a model, and costs. Name one with --judge llm:MODEL."
         )
-    return _format_estimate(made.estimate(traces), made.fingerprint.split()[1:3])
+    return _format_estimate(loaded.estimate(traces), loaded.fingerprint.split()[1:3])
 
 
 def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
-    """An estimate as a table, and how it was made."""
+    """Format an estimate as a table, and how it was made."""
     from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
 
     rows: list[tuple[str, ...]] = [
         ("calls", "in all", "in the cache", "tokens to send", "to receive", "US$", "at the most")
     ]
-    for one in estimate.kinds:
-        numbers = (f"{one.calls:,}", f"{one.cached:,}", f"{one.prompt:,}", f"{one.completion:,}")
-        rows.append((one.kind, *numbers, _format_dollars(one.cost), _format_dollars(one.max_cost)))
-    total = [sum(one[at] for one in estimate.kinds) for at in range(1, 5)]  # type: ignore[misc]
-    costs = [[one.cost for one in estimate.kinds], [one.max_cost for one in estimate.kinds]]
+    for call_kind in estimate.kinds:
+        numbers = (
+            f"{call_kind.calls:,}",
+            f"{call_kind.cached:,}",
+            f"{call_kind.prompt:,}",
+            f"{call_kind.completion:,}",
+        )
+        rows.append(
+            (call_kind.kind, *numbers, _format_dollars(call_kind.cost), _format_dollars(call_kind.max_cost))
+        )
+    total = [sum(call_kind[at] for call_kind in estimate.kinds) for at in range(1, 5)]  # type: ignore[misc]
+    costs = [
+        [call_kind.cost for call_kind in estimate.kinds],
+        [call_kind.max_cost for call_kind in estimate.kinds],
+    ]
     sums = [_format_dollars(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
     rows.append(("together", *(f"{number:,}" for number in total), *sums))
     wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
@@ -181,7 +194,9 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
         )
         for row in rows
     ]
-    size = ", ".join(f"{REPLY_TOKENS[one.kind]} tokens for {one.kind}" for one in estimate.kinds)
+    size = ", ".join(
+        f"{REPLY_TOKENS[call_kind.kind]} tokens for {call_kind.kind}" for call_kind in estimate.kinds
+    )
     lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
     return (
         f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"

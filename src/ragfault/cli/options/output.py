@@ -40,7 +40,7 @@ class JudgingProgress:
 
 @contextlib.contextmanager
 def show_progress(quiet: bool) -> Iterator[JudgingProgress]:
-    """A progress bar with rate, time left and cost on standard error; nothing where that is no terminal."""
+    """Show a progress bar with rate, time left and cost on standard error; nothing where that is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield JudgingProgress(None)
         return
@@ -55,6 +55,6 @@ def show_progress(quiet: bool) -> Iterator[JudgingProgress]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[spent]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        bar.add_task("judging", total=None, rate="", spent="")
-        yield JudgingProgress(bar)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task("judging", total=None, rate="", spent="")
+        yield JudgingProgress(progress)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 PROFILE_PATTERN = re.compile(r" lens=([^\s:]+):")
-"""The lens in the fingerprint of a judge."""
+"""The domain profile in the fingerprint of a judge."""
 
 
 def parse_margins(texts: Sequence[str]) -> dict[str, float]:
-    """Margins by metric, of texts such as `latency=50`; the value stands after the last "=".
+    """Parse margins by metric from texts such as `latency=50`; the value stands after the last "=".
 
     Raises UsageError for anything else.
 
     >>> parse_margins(["latency=50", "noise_sensitivity(chunks=all)=0.1"])
     {'latency': 50.0, 'noise_sensitivity(chunks=all)': 0.1}
     """
-    found = {}
+    margins = {}
     for text in texts:
         name, _, value = text.rpartition("=")
         try:
@@ -40,43 +40,45 @@ def parse_margins(texts: Sequence[str]) -> dict[str, float]:
             raise UsageError(
                 f"--margins {text}: write METRIC=VALUE with a value above 0, such as latency=50."
             )
-        found[name.strip()] = margin
-    return found
+        margins[name.strip()] = margin
+    return margins
 
 
 def rejudge_baseline(old: Run, new: Run, folder: Path) -> Run:
-    """The baseline with the judge and the metrics of the candidate, in a folder."""
+    """Evaluate the baseline again with the judge and the metrics of the candidate, in a folder."""
     from ragfault.evaluation import evaluate, rescore
     from ragfault.judges import JUDGES, load_judge
     from ragfault.judges.domain.profile import PROFILES
 
-    wanted = new.manifest.judge
+    fingerprint = new.manifest.judge
     metrics = [measure.name for measure in new.manifest.metrics]
     place = folder / (old.path.name or "baseline")
-    if old.manifest.judge == wanted:
+    if old.manifest.judge == fingerprint:
         if metrics == [measure.name for measure in old.manifest.metrics]:
             return old
         return rescore(old, place, metrics=metrics)
-    name = wanted.partition("/")[0]
-    lens = PROFILE_PATTERN.search(wanted)
+    name = fingerprint.partition("/")[0]
+    lens = PROFILE_PATTERN.search(fingerprint)
     known = name in JUDGES and (lens is None or lens[1] in PROFILES)
     there = load_judge(name, profile=lens[1] if lens else "general") if known else None
-    if there is None or there.fingerprint != wanted:
+    if there is None or there.fingerprint != fingerprint:
         here = f"the judge here is {there.fingerprint}" if there else _explain_missing_judge(name, lens)
         raise UsageError(
-            f"{old.path} cannot be judged again as {new.path} was, by {wanted}: {here}. "
+            f"{old.path} cannot be judged again as {new.path} was, by {fingerprint}: {here}. "
             "Evaluate both with one judge, or compare them all the same with --anyway."
         )
-    click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {wanted}", err=True)
+    click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {fingerprint}", err=True)
     return evaluate(old.traces(), place, judge=there, metrics=metrics)
 
 
 def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
-    """Why there is no such judge: by its name, and by its lens where that is one of a user."""
+    """Explain why there is no such judge: by its name, and by its lens where that is one of a user."""
     if name == "llm":
         return "a judge that asks a model is paid for, and asks only where --judge names it"
     return (
-        f'there is none here with the lens "{profile[1]}"' if profile else f"there is none here called {name}"
+        f'there is none here with the domain profile "{profile[1]}"'
+        if profile
+        else f"there is none here called {name}"
     )
 
 
@@ -85,12 +87,12 @@ human_labels_option = click.option(
     multiple=True,
     type=click.Path(exists=True),
     metavar="PATH",
-    help="Put figures right by labels of some traces: of people, or the run of a stronger judge.",
+    help="Correct scores with labels of some traces (prediction-powered): human labels, or the run of a stronger judge.",
 )
 
 
 def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
-    """What was said of a run, told on standard error; None where that was not asked for."""
+    """Load what was said of a run, told on standard error; None where that was not asked for."""
     from ragfault.evaluation.agreement.human_scores import load_human_scores
 
     if len(paths) > 1:
@@ -103,7 +105,7 @@ def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
 def load_paired_labels(
     paths: Sequence[str], old: Run, new: Run
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
-    """What was said of a baseline and of a candidate: one file for both, or one for each."""
+    """Load what was said of a baseline and of a candidate: one file for both, or one for each."""
     from ragfault.evaluation.agreement.human_scores import load_paired_scores
 
     return load_paired_scores(paths, (old, new), notice=_print_notice)

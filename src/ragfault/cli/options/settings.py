@@ -119,7 +119,7 @@ def add_executor_options(function: F) -> F:
 
 
 def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Where the work is done, in the form that `evaluate` takes; takes the workers out of what is asked."""
+    """Build where the work is done, in the form that `evaluate` takes; takes the workers out of what is asked."""
     if ray is None:
         return {}
     from ragfault.evaluation import RayExecutor
@@ -137,7 +137,7 @@ def add_config_option(function: F) -> F:
 
 
 def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[str, str] | str | None:
-    """The column map of the flags, else of the settings, in the form that `read_traces` takes."""
+    """Parse the column map of the flags, else of the settings, in the form that `read_traces` takes."""
     pairs = {}
     for text in maps:
         field, equals, column = text.partition("=")
@@ -152,7 +152,7 @@ def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[st
 
 
 def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
-    """The settings file that was named, or the one that lies here, or nothing: table → key → value.
+    """Load the settings file that was named, or the one that lies here, or nothing: table → key → value.
 
     Only what the file says is there; a lone text stands as a list where a list is meant, and the map is flat.
     Raises InputError where it cannot be read or a value is of the wrong kind, UnknownName for a table or key
@@ -164,16 +164,16 @@ def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
     if path is None and not place.is_file():
         return {}
     try:
-        found = tomllib.loads(place.read_text(encoding="utf-8"))
+        tables = tomllib.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {place}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{place} is not TOML: {error}") from None
-    return {name: _check_table(place, name, table) for name, table in found.items()}
+    return {name: _check_table(place, name, table) for name, table in tables.items()}
 
 
 def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
-    """A table of the settings file, each value checked."""
+    """Check a table of the settings file, each value checked."""
     if name not in SETTINGS_SCHEMA:
         raise UnknownName(f"table of {path}", name, SETTINGS_SCHEMA)
     if not isinstance(table, dict):
@@ -196,15 +196,21 @@ def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
 
 
 def _check_value(path: Path, name: str, key: str, value: Any, kind: Any) -> Any:
-    """The value of a key, in the one form that it has."""
+    """Check the value of a key, in the one form that it has."""
     try:
-        made = msgspec.convert(value, kind)
+        converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        said = kind.__metadata__[0].description
-        raise InputError(f"{path}: {key} of [{name}] should be {said}, not {_format_value(value)}.") from None
+        expected = kind.__metadata__[0].description
+        raise InputError(
+            f"{path}: {key} of [{name}] should be {expected}, not {_format_value(value)}."
+        ) from None
     if kind is TextList:
-        return _as_list(made)
-    return {route: _as_list(thresholds) for route, thresholds in made.items()} if kind is RouteTable else made
+        return _as_list(converted)
+    return (
+        {route: _as_list(thresholds) for route, thresholds in converted.items()}
+        if kind is RouteTable
+        else converted
+    )
 
 
 def _as_list(value: str | list[str]) -> list[str]:
@@ -212,7 +218,7 @@ def _as_list(value: str | list[str]) -> list[str]:
 
 
 def _format_value(value: Any) -> str:
-    """A value as a settings file would have it, as far as there is room."""
+    """Format a value as a settings file would have it, as far as there is room."""
     try:
         text = str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
     except (TypeError, ValueError):

@@ -44,7 +44,7 @@ def join_nodes(node: Node) -> Markup:
         return node
     if isinstance(node, str):
         return escape(node)
-    return Markup("".join(join_nodes(each) for each in node))
+    return Markup("".join(join_nodes(child) for child in node))
 
 
 def _format_attribute(key: str, value: str | int | float | bool | None) -> str:
@@ -138,7 +138,12 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
 
     Each row says in words what its drawing shows, so that nothing hangs on seeing it.
     """
-    known = [each for _, part in group_changes(changes) for each in part if each.difference is not None]
+    known = [
+        change_item
+        for _, part in group_changes(changes)
+        for change_item in part
+        if change_item.difference is not None
+    ]
     if not known:
         return None
     reach = _compute_scale_limit(known)
@@ -163,20 +168,20 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
         class_="forest-axis",
         aria_hidden="true",
     )
-    said = (
+    explanation = (
         "Each line is the 95 % interval of candidate less baseline, its dot the mean; the upright line is no "
         "difference, and the band around it the margin within which a change does not matter."
     )
     return tag(
         "figure",
         tag("figcaption", title),
-        tag("p", said, class_="note"),
+        tag("p", explanation, class_="note"),
         tag("ul", items, axis, class_="forest"),
     )
 
 
 def describe_forest_row(change: MetricChange) -> str:
-    """What the drawing of a change shows: where its interval lies against the margin and zero.
+    """Describe what the drawing of a change shows: where its interval lies against the margin and zero.
 
     >>> from ragfault.stats import Difference
     >>> found = Difference(-0.2, -0.3, -0.1, 0.05, 99.0, -0.2, 100, 100, "t")
@@ -185,21 +190,21 @@ def describe_forest_row(change: MetricChange) -> str:
     ...     detectable=None, needed=None, n=100))
     'm: the whole interval, −0.300 to −0.100, lies below the margin of 0.020'
     """
-    found, margin = change.difference, change.margin
-    if found is None:
+    difference, margin = change.difference, change.margin
+    if difference is None:
         return f"{clean_label(change.metric, 80)}: not known"
-    if found.high < -margin or found.low > margin:
-        where = f"lies {'below' if found.high < -margin else 'above'} the margin of"
-    elif found.low >= -margin and found.high <= margin:
+    if difference.high < -margin or difference.low > margin:
+        where = f"lies {'below' if difference.high < -margin else 'above'} the margin of"
+    elif difference.low >= -margin and difference.high <= margin:
         where = "lies within the margin of"
     else:
-        where = f"{'leaves out' if found.low > 0 or found.high < 0 else 'takes in'} zero and reaches over the margin of"
-    ends = f"{format_signed(found.low)} to {format_signed(found.high)}"
+        where = f"{'leaves out' if difference.low > 0 or difference.high < 0 else 'takes in'} zero and reaches over the margin of"
+    ends = f"{format_signed(difference.low)} to {format_signed(difference.high)}"
     return f"{clean_label(change.metric, 80)}: the whole interval, {ends}, {where} {format_number(margin)}"
 
 
 def _compute_scale_limit(changes: Sequence[MetricChange]) -> float:
-    """How far the scale goes to either side: over every finite end and margin, rounded up."""
+    """Compute how far the scale goes to either side: over every finite end and margin, rounded up."""
     ends = [
         abs(end)
         for change in changes
@@ -213,43 +218,48 @@ def _compute_scale_limit(changes: Sequence[MetricChange]) -> float:
 
 
 def _choose_tick_step(most: float) -> float:
-    """The distance of the ticks, so that there are at most four to a side."""
+    """Choose the distance of the ticks, so that there are at most four to a side."""
     size = 10.0 ** max(0, math.ceil(math.log10(most))) if most > 4 else 1.0
     return next((step * size for step in TICK_STEPS if 4 * step * size >= most), size)
 
 
 def _scale_position(value: float, reach: float) -> float:
-    """Where a value stands in the drawing, in percent of its width."""
+    """Scale where a value stands in the drawing, in percent of its width."""
     share = (min(reach, max(-reach, value)) + reach) / (2 * reach)
     return round(EDGE_PERCENT + (100 - 2 * EDGE_PERCENT) * share, 3)
 
 
 def _draw_forest_row(change: MetricChange, reach: float) -> Markup:
-    """The drawing of one change; it is as wide as there is room, so that places across are in percent."""
-    found = change.difference
-    assert found is not None
+    """Draw the drawing of one change; it is as wide as there is room, so that places across are in percent."""
+    difference = change.difference
+    assert difference is not None
     middle, zero = ROW_HEIGHT / 2, f"{_scale_position(0, reach)}%"
-    left, right = _scale_position(found.low, reach), _scale_position(found.high, reach)
+    left, right = _scale_position(difference.low, reach), _scale_position(difference.high, reach)
     start, end = _scale_position(-change.margin, reach), _scale_position(change.margin, reach)
-    said, kind = describe_forest_row(change), CHANGE_TINTS[change.verdict]
+    description, kind = describe_forest_row(change), CHANGE_TINTS[change.verdict]
     return tag(
         "svg",
-        tag("title", said),
+        tag("title", description),
         tag(
             "rect", class_="margin", x=f"{start}%", y=0, width=f"{round(end - start, 3)}%", height=ROW_HEIGHT
         ),
         tag("line", class_="zero", x1=zero, x2=zero, y1=0, y2=ROW_HEIGHT),
         tag("line", class_=f"reach {kind}", x1=f"{left}%", x2=f"{right}%", y1=middle, y2=middle),
-        [_draw_interval_end(value, place, kind) for value, place in ((found.low, left), (found.high, right))],
-        tag("circle", class_=f"mean {kind}", cx=f"{_scale_position(found.mean, reach)}%", cy=middle, r=4),
+        [
+            _draw_interval_end(value, place, kind)
+            for value, place in ((difference.low, left), (difference.high, right))
+        ],
+        tag(
+            "circle", class_=f"mean {kind}", cx=f"{_scale_position(difference.mean, reach)}%", cy=middle, r=4
+        ),
         height=ROW_HEIGHT,
         role="img",
-        aria_label=said,
+        aria_label=description,
     )
 
 
 def _draw_interval_end(end: float, place: float, kind: str) -> Markup:
-    """The end of an interval: a stroke, or an arrow where it goes on for ever."""
+    """Draw the end of an interval: a stroke, or an arrow where it goes on for ever."""
     middle = ROW_HEIGHT / 2
     if math.isfinite(end):
         x = f"{place}%"
@@ -261,7 +271,7 @@ def _draw_interval_end(end: float, place: float, kind: str) -> Markup:
 
 
 def _draw_forest_axis(reach: float) -> Markup:
-    """The scale below the rows."""
+    """Draw the scale below the rows."""
     step = _choose_tick_step(reach)
     count = round(reach / step)
     marks = []

@@ -62,7 +62,7 @@ def insight_title(insight: ChunkInsight) -> str:
 
 
 def build_insight_chart(insight: ChunkInsight) -> LayerChart:
-    """An insight as an Altair chart: a bar for each bucket's mean, its interval, and its count.
+    """Build an Altair bar chart of an insight: a column for each bucket's mean, its interval, and its count.
 
     Raises MissingExtra where Altair is not installed.
     """
@@ -88,17 +88,17 @@ def build_insight_chart(insight: ChunkInsight) -> LayerChart:
         description="tip:N",
     )
     end = alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", domain=False, ticks=False)
-    bars = base.mark_bar(color=colour, height={"band": 0.62}).encode(
+    columns = base.mark_bar(color=colour, height={"band": 0.62}).encode(
         x=alt.X("mean:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=end)
     )
     rules = base.mark_rule(color="var(--ink)", strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
     text = base.mark_text(align="left", color="var(--muted)", x=268, fontSize=11).encode(text="figure:N")
-    layers: LayerChart = (bars + rules + text).properties(width=260, height=alt.Step(26))
+    layers: LayerChart = (columns + rules + text).properties(width=260, height=alt.Step(26))
     return layers
 
 
 def render_chart_svg(drawing: LayerChart, title: str) -> Markup:
-    """An Altair chart as inline SVG, named by `title`, with the figures of its marks as tooltips.
+    """Render an Altair chart as inline SVG, named by `title`, with the figures of its marks as tooltips.
 
     Raises MissingExtra where vl-convert is not installed.
     """
@@ -120,7 +120,7 @@ def render_chart_svg(drawing: LayerChart, title: str) -> Markup:
 
 
 def import_altair() -> Any:
-    """The package that charts are made with; raises MissingExtra where it is not installed."""
+    """Import the package that charts are made with; raises MissingExtra where it is not installed."""
     try:
         import altair as package
     except ImportError:
@@ -129,7 +129,7 @@ def import_altair() -> Any:
 
 
 def _build_chart_theme() -> dict[str, Any]:
-    """How charts look: the page's own type and colours."""
+    """Build how charts look: the page's own type and colours."""
     axis = {"labelColor": "var(--muted)", "gridColor": "var(--line)", "labelFontSize": 11, "labelPadding": 6}
     return {
         "font": CHART_FONT,
@@ -140,24 +140,24 @@ def _build_chart_theme() -> dict[str, Any]:
 
 
 def _sanitize_svg(node: ElementTree.Element) -> ElementTree.Element:
-    """A drawn element with known parts only; the labels of marks become tooltips."""
+    """Sanitize a drawn element with known parts only; the labels of marks become tooltips."""
     name = node.tag.rpartition("}")[2]
-    kept = ElementTree.Element(name)
-    kept.text, kept.tail = node.text, node.tail
+    clean = ElementTree.Element(name)
+    clean.text, clean.tail = node.text, node.tail
     for key, value in node.attrib.items():
         if key not in _DROPPED_ATTRIBUTES and not key.startswith(("on", "{")):
-            kept.set(key, value)
+            clean.set(key, value)
     if node.get("aria-roledescription") in ("bar", "rule") and node.get("aria-label"):
-        kept.set("data-tip", node.attrib["aria-label"])
-    kept.extend(_sanitize_svg(child) for child in node if child.tag.rpartition("}")[2] in _ALLOWED_ELEMENTS)
-    return kept
+        clean.set("data-tip", node.attrib["aria-label"])
+    clean.extend(_sanitize_svg(child) for child in node if child.tag.rpartition("}")[2] in _ALLOWED_ELEMENTS)
+    return clean
 
 
 # --- agreement of a judge ------------------------------------------------------------------------
 
 
 def _build_unit_axis(text: str) -> dict[str, Any]:
-    """An axis from 0 to 1."""
+    """Build an axis from 0 to 1."""
     alt = import_altair()
     axis = alt.Axis(
         values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", minExtent=40, grid=True, titleColor="var(--muted)"
@@ -166,18 +166,18 @@ def _build_unit_axis(text: str) -> dict[str, Any]:
 
 
 def build_distribution_chart(curves: AgreementCurves, names: tuple[str, str], score: str) -> LayerChart:
-    """Two histograms back to back: positives up, negatives down."""
+    """Build two histograms back to back: positives up, negatives down."""
     alt = import_altair()
     rows = [
-        {"low": bar.low, "high": bar.high, "count": sign * count, "label": name}
-        for bar in curves.scores
-        for name, sign, count in zip(names, (1, -1), (bar.positive, bar.negative), strict=True)
+        {"low": score_bin.low, "high": score_bin.high, "count": sign * count, "label": name}
+        for score_bin in curves.scores
+        for name, sign, count in zip(names, (1, -1), (score_bin.positive, score_bin.negative), strict=True)
     ]
     colours = alt.Scale(domain=list(names), range=["var(--bad)", "var(--use)"])
     axis = alt.Axis(
         labelExpr="abs(datum.value)", minExtent=40, tickCount=6, grid=True, titleColor="var(--muted)"
     )
-    bars = (
+    columns = (
         alt.Chart(alt.Data(values=rows))
         .mark_bar()
         .encode(
@@ -189,12 +189,12 @@ def build_distribution_chart(curves: AgreementCurves, names: tuple[str, str], sc
         )
     )
     zero = alt.Chart(alt.Data(values=[{"at": 0}])).mark_rule(color="var(--edge)").encode(y="at:Q")
-    layers: LayerChart = (bars + zero).properties(width=SQUARE_SIZE, height=SQUARE_SIZE)
+    layers: LayerChart = (columns + zero).properties(width=SQUARE_SIZE, height=SQUARE_SIZE)
     return layers
 
 
 def _build_diagonal() -> Any:
-    """The line on which both axes are equal."""
+    """Build the line on which both axes are equal."""
     alt = import_altair()
     ends = alt.Data(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}])
     return alt.Chart(ends).mark_line(color="var(--edge)", strokeDash=[4, 4]).encode(x="x:Q", y="y:Q")
@@ -202,7 +202,7 @@ def _build_diagonal() -> Any:
 
 def build_calibration_chart(curves: AgreementCurves, score: str, bad: str) -> LayerChart:
     alt = import_altair()
-    rows = [{"mean": one.mean, "share": one.share, "n": one.n} for one in curves.calibration]
+    rows = [{"mean": point.mean, "share": point.share, "n": point.n} for point in curves.calibration]
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("mean:Q", **_build_unit_axis(score)), y=alt.Y("share:Q", **_build_unit_axis(f"share {bad}"))
     )
@@ -254,7 +254,7 @@ def build_recall_chart(points: Sequence[FrontierPoint]) -> LayerChart:
 
 
 def _build_scatter_chart(rows: list[dict[str, Any]], across: str, up: str) -> LayerChart:
-    """Points, the recommended one filled."""
+    """Build points, the recommended one filled."""
     alt = import_altair()
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("x:Q", title=across, scale=alt.Scale(zero=False)),
@@ -316,9 +316,9 @@ def _list_deployment_marks(monitor: MonitorReport, line: RollingLine) -> list[di
 def _list_drop_starts(monitor: MonitorReport, line: RollingLine) -> list[dict[str, Any]]:
     return [
         {
-            "time": MINUTE_MS * one.detection.onset,
-            "tip": f"a drop began at {format_minute(one.detection.onset)}",
+            "time": MINUTE_MS * incident.detection.onset,
+            "tip": f"a drop began at {format_minute(incident.detection.onset)}",
         }
-        for one in monitor.incidents
-        if (one.reference.metric, one.reference.route) == (line.metric, line.route)
+        for incident in monitor.incidents
+        if (incident.reference.metric, incident.reference.route) == (line.metric, line.route)
     ]

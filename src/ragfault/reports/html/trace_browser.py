@@ -56,13 +56,13 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
     values: dict[str, list[float | None]] = {measure.name: [] for measure in run.manifest.metrics}
     bodies = _TraceBlocks()
     for (trace, verdicts, scores), diagnosis in zip(_iterate_traces(run), diagnoses, strict=True):
-        found = dict.fromkeys(problem.kind for problem in diagnosis.problems)
+        trace_kinds = dict.fromkeys(problem.kind for problem in diagnosis.problems)
         columns["ids"].append(trace.id)
         columns["queries"].append(_make_snippet(trace.query))
         columns["answers"].append(_make_snippet(trace.answer or ""))
         columns["route"].append(routes.setdefault(trace.route or "(no route)", len(routes)))
         columns["level"].append(QUALITY_LEVELS.index(diagnosis.quality or "unrated"))
-        columns["problems"].append([kinds.setdefault(kind, len(kinds)) for kind in found])
+        columns["problems"].append([kinds.setdefault(kind, len(kinds)) for kind in trace_kinds])
         _append_scores(values, scores)
         bodies.add(_encode_trace(trace, verdicts, scores))
     present = {name: column for name, column in values.items() if any(v is not None for v in column)}
@@ -78,7 +78,7 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
 
 
 def pack_bytes(content: bytes) -> str:
-    """Bytes as text that can stand in a script element: gzip, then base64.
+    """Pack bytes as text that can stand in a script element: gzip, then base64.
 
     >>> gzip.decompress(base64.b64decode(pack_bytes(b"[]")))
     b'[]'
@@ -112,7 +112,7 @@ class _TraceBlocks:
 
 
 def _iterate_traces(run: Run) -> Iterator[tuple[Trace, Verdicts, list[Score]]]:
-    """Each trace with its verdicts and its scores."""
+    """Iterate each trace with its verdicts and its scores."""
     scores = (list(rows) for _, rows in groupby(run.scores(), key=lambda row: row.trace))
     without: Iterator[list[Score]] = ([] for _ in range(run.manifest.traces))
     yield from zip(run.traces(), run.verdicts(), scores if run.manifest.metrics else without, strict=True)
@@ -120,13 +120,13 @@ def _iterate_traces(run: Run) -> Iterator[tuple[Trace, Verdicts, list[Score]]]:
 
 def _append_scores(values: Mapping[str, list[float | None]], scores: Iterable[Score]) -> None:
     """Add one trace's scores to the columns."""
-    found = {row.metric: row.value for row in scores if row.status == "scored"}
+    by_metric = {row.metric: row.value for row in scores if row.status == "scored"}
     for name, column in values.items():
-        column.append(found.get(name))
+        column.append(by_metric.get(name))
 
 
 def _encode_trace(trace: Trace, verdicts: Verdicts, scores: Iterable[Score]) -> bytes:
-    """All of one trace as JSON."""
+    """Encode all of one trace as JSON."""
     rows = [(row.metric, row.status, row.value, row.reason) for row in scores]
     body = msgspec.json.encode({"trace": trace, "verdicts": verdicts, "scores": rows})
     if len(body) <= TEXT_LIMIT:
@@ -135,14 +135,14 @@ def _encode_trace(trace: Trace, verdicts: Verdicts, scores: Iterable[Score]) -> 
 
 
 def _clip_texts(value: Any) -> Any:
-    """The same value with every text cut to what the page carries."""
+    """Clip the same value with every text cut to what the page carries."""
     if isinstance(value, str):
         left = len(value) - TEXT_LIMIT
         return value if left <= 0 else f"{value[:TEXT_LIMIT]}… [{left:,} characters more]"
     if isinstance(value, list):
-        return [_clip_texts(each) for each in value]
+        return [_clip_texts(item) for item in value]
     if isinstance(value, dict):
-        return {key: _clip_texts(each) for key, each in value.items()}
+        return {key: _clip_texts(item) for key, item in value.items()}
     return value
 
 

@@ -24,7 +24,7 @@ def render_comment(
     card: str = "",
     notes: tuple[str, ...] = (),
 ) -> str:
-    """A gate, a bisection, or both, as the Markdown of one comment.
+    """Render a gate, a bisection, or both, as the Markdown of one comment.
 
     The first line is the layer that broke where one did, else what the gate decided and by which rules, else that
     nothing was asked. Below it stand `notes`, the bisection and, folded, the gate's tables and the scorecard `card`.
@@ -40,7 +40,7 @@ def render_comment(
     if bisection_result is not None:
         parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
     if decision is not None:
-        parts.append(_fold_section("Bars and metrics, one by one", gate.render_gate_markdown(decision)))
+        parts.append(_fold_section("Thresholds and metrics, one by one", gate.render_gate_markdown(decision)))
     if card:
         parts.append(_fold_section("Scorecard", card))
     return _limit_length([part.strip() for part in parts if part.strip()])
@@ -51,15 +51,15 @@ def _build_title(gate: GateResult | None, bisection: Bisection | None) -> str:
         return f"### ❌ {escape_markdown(summarize_verdict(bisection))}"
     if gate is None and bisection is None:
         return "### ❔ ragfault: evaluated, nothing was asked of it"
-    told = [] if gate is None else [_summarize_gate(gate)]
-    told += [] if bisection is None else [escape_markdown(summarize_verdict(bisection)).rstrip(".")]
-    return f"### {'❔ ' if gate is None else ''}{'. '.join(told)}"
+    sentences = [] if gate is None else [_summarize_gate(gate)]
+    sentences += [] if bisection is None else [escape_markdown(summarize_verdict(bisection)).rstrip(".")]
+    return f"### {'❔ ' if gate is None else ''}{'. '.join(sentences)}"
 
 
 def _summarize_gate(gate: GateResult) -> str:
-    """What a gate decided, and the rules that it hangs on."""
-    rules = [str(each.threshold) for each in gate.decisions if each.result == gate.result]
-    rules += [each.rule for each in gate.regression_decisions if each.result == gate.result]
+    """Summarize what a gate decided, and the rules that it hangs on."""
+    rules = [str(row.threshold) for row in gate.decisions if row.result == gate.result]
+    rules += [row.rule for row in gate.regression_decisions if row.result == gate.result]
     if gate.result == "pass":
         return f"{RESULT_SIGNS[gate.result]}: {len(rules)} of {len(rules)}"
     more = f" and {len(rules) - RULES_SHOWN} more" if len(rules) > RULES_SHOWN else ""
@@ -67,13 +67,13 @@ def _summarize_gate(gate: GateResult) -> str:
 
 
 def _drop_heading(text: str) -> str:
-    """Markdown without its first heading, which the comment has said."""
+    """Drop markdown without its first heading, which the comment has said."""
     first, _, rest = text.partition("\n")
     return rest.strip() if first.startswith("###") else text
 
 
 def _fold_section(summary: str, text: str) -> str:
-    """Markdown behind a line to click on, its headings smaller than that of the comment."""
+    """Fold markdown behind a line to click on, its headings smaller than that of the comment."""
     small = "\n".join(
         f"#### {line.lstrip('# ')}" if line.startswith("#") else line for line in text.splitlines()
     )
@@ -81,13 +81,13 @@ def _fold_section(summary: str, text: str) -> str:
 
 
 def _limit_length(parts: list[str]) -> str:
-    """As many parts as there is room for, from the first on."""
-    kept: list[str] = []
+    """Limit as many parts as there is room for, from the first on."""
+    shown: list[str] = []
     left = MAX_COMMENT_LENGTH
     for part in parts:
         if len(part) > left:
-            kept.append("*The rest is too long for a comment: it is in the reports of this job.*")
+            shown.append("*The rest is too long for a comment: it is in the reports of this job.*")
             break
-        kept.append(part)
+        shown.append(part)
         left -= len(part)
-    return "\n\n".join([*kept, COMMENT_MARKER]) + "\n"
+    return "\n\n".join([*shown, COMMENT_MARKER]) + "\n"

@@ -37,18 +37,18 @@ _CODE_PATTERN = re.compile(r"[\w@.,=()<> -]+")
 
 
 def escape_markdown(text: str) -> str:
-    """A text from outside as Markdown that shows it and does nothing: no markup, HTML, link or mention.
+    """Escape a text from outside as Markdown that shows it and does nothing: no markup, HTML, link or mention.
 
     >>> escape_markdown("a | b <script> @you [x](y)")
     'a &#124; b &#60;script&#62; &#64;you &#91;x&#93;(y)'
     """
     return _SPECIAL_CHARACTERS.sub(
-        lambda found: "".join(f"&#{ord(sign)};" for sign in found[0]), clean_text(text)
+        lambda match: "".join(f"&#{ord(sign)};" for sign in match[0]), clean_text(text)
     )
 
 
 def format_code(text: str) -> str:
-    """A metric or a bar as code; escaped where it could not stand in a cell so.
+    """Format a metric or a threshold as code; escaped where it could not stand in a cell so.
 
     >>> format_code("recall(relevant=2)@20"), format_code("odd|name")
     ('`recall(relevant=2)@20`', 'odd&#124;name')
@@ -57,26 +57,26 @@ def format_code(text: str) -> str:
 
 
 def build_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; a heading that ends in ":" is aligned right. The cells are Markdown already."""
+    """Build the lines of a table; a heading that ends in ":" is aligned right. The cells are Markdown already."""
     rule = ["---:" if heading.endswith(":") else "---" for heading in headings]
     heads = [heading.removesuffix(":") for heading in headings]
     return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
 
 
 def render_scorecard_markdown(findings: Findings) -> str:
-    """The findings as one Markdown page."""
-    made = findings.manifest
-    facts = f"{format_count(made.traces, 'trace')} · judge {escape_markdown(made.judge)} · {escape_markdown(made.created)}"
-    if made.failed:
-        facts += f" · {made.failed:,} scores failed"
-    if made.skipped:
-        facts += f" · {made.skipped:,} bad lines left out"
+    """Render the findings as one Markdown page."""
+    manifest = findings.manifest
+    facts = f"{format_count(manifest.traces, 'trace')} · judge {escape_markdown(manifest.judge)} · {escape_markdown(manifest.created)}"
+    if manifest.failed:
+        facts += f" · {manifest.failed:,} scores failed"
+    if manifest.skipped:
+        facts += f" · {manifest.skipped:,} bad lines left out"
     facts = " · ".join([facts, *describe_judge_usage(findings)])
     lines = [
         f"# {escape_markdown(findings.run)}",
         "",
         facts,
-        *([f"\n{escape_markdown(trusted)}"] if (trusted := describe_judge_trust(made.judge)) else []),
+        *([f"\n{escape_markdown(trusted)}"] if (trusted := describe_judge_trust(manifest.judge)) else []),
         *_build_layers(findings),
         *_build_corrections(findings),
         *_build_unmeasured(findings),
@@ -106,14 +106,14 @@ def _build_section(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _build_layers(findings: Findings) -> list[str]:
-    health = {found.layer: found for found in findings.health}
+    health = {items.layer: items for items in findings.health}
     lines: list[str] = []
-    for layer, found in group_by_layer(findings.scorecard):
-        whole = health.get(layer)  # type: ignore[call-overload]
+    for layer, items in group_by_layer(findings.scorecard):
+        layer_health = health.get(layer)  # type: ignore[call-overload]
         above = []
-        if whole is not None and whole.interval is not None:
-            names = ", ".join(format_code(part.metric) for part in whole.parts)
-            above = [f"Health **{format_interval(whole.interval)}**, the mean of {names}.", ""]
+        if layer_health is not None and layer_health.interval is not None:
+            names = ", ".join(format_code(part.metric) for part in layer_health.parts)
+            above = [f"Health **{format_interval(layer_health.interval)}**, the mean of {names}.", ""]
         rows = [
             (
                 _format_metric(item),
@@ -124,7 +124,7 @@ def _build_layers(findings: Findings) -> list[str]:
                 f"{item.failed:,}",
                 _format_target(item),
             )
-            for item in found
+            for item in items
             if item.interval
         ]
         heads = ("Metric", "Mean:", "95 % interval", "Scored:", "Undefined:", "Failed:", "Target")
@@ -141,8 +141,8 @@ def _build_corrections(findings: Findings) -> list[str]:
         for item, text in list_corrections(findings.scorecard)
     ]
     lines = build_markdown_table(("Metric", "As judged", title.capitalize()), rows) if rows else []
-    told = [escape_markdown(line) for line in explain_corrections(findings.scorecard)]
-    return _build_section(title.capitalize(), [*lines, *([""] if lines else []), " ".join(told)])
+    explanations = [escape_markdown(line) for line in explain_corrections(findings.scorecard)]
+    return _build_section(title.capitalize(), [*lines, *([""] if lines else []), " ".join(explanations)])
 
 
 def _build_unmeasured(findings: Findings) -> list[str]:
@@ -165,8 +165,8 @@ def _build_unmeasured(findings: Findings) -> list[str]:
 def _build_tradeoffs(findings: Findings) -> list[str]:
     rows = [
         [
-            f"{format_code(name)} {format_interval(found.interval) if found and found.interval else 'not measured'}"
-            for name, found in zip(pair.names, (pair.first, pair.second), strict=True)
+            f"{format_code(name)} {format_interval(side.interval) if side and side.interval else 'not measured'}"
+            for name, side in zip(pair.names, (pair.first, pair.second), strict=True)
         ]
         for pair in findings.pairs
     ]
@@ -182,7 +182,11 @@ def _build_rag_health(findings: Findings) -> list[str]:
         ("Ranking efficiency", rag.ranking, "traces"),
         ("Optimal context hit rate", rag.optimal, "traces"),
     )
-    rows = [(name, format_interval(found), f"{found.n:,} {unit}") for name, found, unit in figures if found]
+    rows = [
+        (name, format_interval(interval), f"{interval.n:,} {unit}")
+        for name, interval, unit in figures
+        if interval
+    ]
     alerts = [
         f"- **{alert.name}** ({alert.severity}): {format_number(alert.value)}, limit {alert.limit:g}"
         + ("" if alert.certain else ", not with the whole interval")
@@ -193,11 +197,11 @@ def _build_rag_health(findings: Findings) -> list[str]:
 
 
 def _build_quality(findings: Findings) -> list[str]:
-    if not any(found.count for found in findings.quality):
+    if not any(level.count for level in findings.quality):
         return []
     rows = [
-        (found.name, f"{found.count:,}", format_share(found.share), found.action)
-        for found in findings.quality
+        (level.name, f"{level.count:,}", format_share(level.share), level.action)
+        for level in findings.quality
     ]
     without = ["", f"{findings.unrated:,} traces have no triad."] if findings.unrated else []
     return _build_section(
@@ -236,15 +240,15 @@ INSIGHT_PROPERTIES = {"chunks": "number of chunks", "length": "length in charact
 def _build_insights(findings: Findings) -> list[str]:
     rows = [
         (
-            found.measure,
-            INSIGHT_PROPERTIES.get(found.by, found.by),
+            insight.measure,
+            INSIGHT_PROPERTIES.get(insight.by, insight.by),
             escape_markdown(clip_text(bucket.label, 60)),
             format_interval(bucket.interval),
             f"{bucket.interval.n:,}",
             f"{bucket.traces:,}",
         )
-        for found in findings.insights
-        for bucket in found.buckets
+        for insight in findings.insights
+        for bucket in insight.buckets
     ]
     heads = ("Measure", "By", "Bucket", "Mean", "Chunks:", "Traces:")
     return _build_section("Insights", build_markdown_table(heads, rows) if rows else [])
@@ -269,14 +273,14 @@ def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[str]:
 def _build_remedies(findings: Findings) -> list[str]:
     rows = [
         (
-            found.title,
-            f"{found.problems:,}",
-            f"{found.traces:,}",
-            format_share(found.share),
-            "; ".join(found.steps),
-            ", ".join(escape_markdown(clip_text(name, 60)) for name in found.examples),
+            remedy.title,
+            f"{remedy.problems:,}",
+            f"{remedy.traces:,}",
+            format_share(remedy.share),
+            "; ".join(remedy.steps),
+            ", ".join(escape_markdown(clip_text(name, 60)) for name in remedy.examples),
         )
-        for found in findings.remedies
+        for remedy in findings.remedies
     ]
     heads = ("Problem", "Problems:", "Traces:", "Share of traces", "What to change", "Such as")
     return _build_section("What to change", build_markdown_table(heads, rows) if rows else [])

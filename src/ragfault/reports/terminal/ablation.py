@@ -18,7 +18,7 @@ EFFECT_STYLES = {"worse": "red", "better": "green", "steady": "dim", "cannot tel
 
 
 def render_ablation_terminal(ablation: Ablation, *, width: int | None = None, color: bool = False) -> str:
-    """Which part made the change: in one sentence, then metric by metric with intervals."""
+    """Render which part made the change: in one sentence, then metric by metric with intervals."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -40,7 +40,7 @@ def render_ablation_terminal(ablation: Ablation, *, width: int | None = None, co
 
 
 def _summarize_blame(ablation: Ablation) -> str:
-    """What each part made worse, the part with most first."""
+    """Summarize what each part made worse, the part with most first."""
     blame = sorted(ablation.worsened_by.items(), key=lambda item: -len(item[1]))
     worse = [f"{part} made worse: {join_names(metrics)}" for part, metrics in blame if metrics]
     if worse:
@@ -54,7 +54,7 @@ def _describe_experiment(ablation: Ablation) -> str:
     count = f"{ablation.permutations} order{'' if ablation.permutations == 1 else 's'}"
     how = f"{'all orders' if ablation.permutations is None else count} of swapping"
     runs = len(ablation.configurations)
-    reused = sum(made.reused for made in ablation.configurations)
+    reused = sum(configuration.reused for configuration in ablation.configurations)
     again = f", {reused:,} of them from before" if reused else ""
     return (
         f"{ablation.queries:,} queries · {runs:,} configurations of {' + '.join(ablation.parts)}{again} · {how} · "
@@ -63,7 +63,7 @@ def _describe_experiment(ablation: Ablation) -> str:
 
 
 def _build_attribution(item: MetricAttribution, ablation: Ablation) -> list[RenderableType]:
-    """A metric: its means, its whole change, each share, and the verdict."""
+    """Build a metric: its means, its whole change, each share, and the verdict."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -85,14 +85,14 @@ def _build_attribution(item: MetricAttribution, ablation: Ablation) -> list[Rend
             Text(state, style=EFFECT_STYLES[_classify_effect(effect, item)]),
         )
     means = ", ".join(
-        f"{made.name} {format_number(mean)}"
-        for made, mean in zip(ablation.configurations, item.means, strict=True)
+        f"{configuration.name} {format_number(mean)}"
+        for configuration, mean in zip(ablation.configurations, item.means, strict=True)
     )
     return [head, Padding(table, (0, 0, 0, 2)), Padding(Text(means, style="dim"), (0, 0, 0, 2))]
 
 
 def _classify_effect(effect: PartEffect, item: MetricAttribution) -> str:
-    """Whether an effect is for the better or the worse."""
+    """Return whether an effect is for the better or the worse."""
     if not effect.moved:
         return effect.state
     return "better" if (effect.state == "rose") == (item.better == "higher") else "worse"

@@ -70,14 +70,14 @@ METRIC_HEADINGS = ("metric", "layer", "n", "judge", "people", "judge less people
 
 
 def encode_report(record: Struct) -> str:
-    """A measurement as JSON, every figure at full precision."""
+    """Encode a measurement as JSON, every figure at full precision."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
 
 
 def render_agreement_terminal(
     measurement: JudgeMeasurement, *, width: int | None = None, color: bool = False
 ) -> str:
-    """Every figure with its interval, the rows of the column it was divided by, and what to beware of."""
+    """Render every figure with its interval, the rows of the column it was divided by, and what to beware of."""
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(summarize_agreement(measurement), style="bold")]
@@ -95,21 +95,21 @@ def render_agreement_terminal(
 
 
 def summarize_agreement(measurement: JudgeMeasurement) -> str:
-    """Who was measured on what, in a line."""
-    whole = measurement.overall
+    """Summarize who was measured on what, in a line."""
+    overall = measurement.overall
     name = clean_text(measurement.judge).split(" ")[0]
-    units = f"{format_count(whole.n, whole.unit)} of {format_count(measurement.traces, 'trace')}"
-    units = format_count(whole.n, whole.unit) if whole.unit == "answer" else units
-    return f"{name} against people: {units}, {whole.positives:,} {get_positive_name(measurement)} ({clip_text(measurement.positive, 80)})"
+    units = f"{format_count(overall.n, overall.unit)} of {format_count(measurement.traces, 'trace')}"
+    units = format_count(overall.n, overall.unit) if overall.unit == "answer" else units
+    return f"{name} against people: {units}, {overall.positives:,} {get_positive_name(measurement)} ({clip_text(measurement.positive, 80)})"
 
 
 def get_positive_name(measurement: JudgeMeasurement) -> str:
-    """What a positive unit is."""
+    """Return what a positive unit is."""
     return "relevant" if measurement.task == "relevance" else "bad"
 
 
 def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
-    """The terms, and who was left out and why."""
+    """Describe the terms, and who was left out and why."""
     groups = (
         f"by {clip_text(measurement.columns.group, 40)}" if measurement.columns.group else "of one trace each"
     )
@@ -133,7 +133,7 @@ def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
 
 
 def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
-    """Where F1, precision and recall are taken."""
+    """Describe where F1, precision and recall are taken."""
     at = "undefined" if measurement.cut is None else f"{measurement.cut:.2f}"
     if measurement.threshold == "cv":
         return f"F1 at the best threshold of the other folds ({at} on average)"
@@ -141,13 +141,13 @@ def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
 
 
 def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
-    """The marked stretches, the speed, and how intervals are made."""
+    """List the marked stretches, the speed, and how intervals are made."""
     lines = []
     if measurement.span_agreement is not None:
-        told = {one.name: format_interval(one, 3) for one in measurement.span_agreement.figures}
+        spans = {figure.name: format_interval(figure, 3) for figure in measurement.span_agreement.figures}
         lines.append(
-            f"{format_count(measurement.span_agreement.spans, 'marked span')}: {told['found']} are touched by a claim that it calls bad; "
-            f"of characters precision {told['precision']}, recall {told['recall']}, F1 {told['f1']}"
+            f"{format_count(measurement.span_agreement.spans, 'marked span')}: {spans['found']} are touched by a claim that it calls bad; "
+            f"of characters precision {spans['precision']}, recall {spans['recall']}, F1 {spans['f1']}"
         )
     if measurement.cells:
         names = ", ".join(clip_text(name, 40) for name in measurement.within)
@@ -157,7 +157,7 @@ def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
 
 
 def format_speed(speed: JudgeSpeed) -> str:
-    """How fast a judge was, and what its calls came to, in a line."""
+    """Format how fast a judge was, and what its calls came to, in a line."""
     where = "" if speed.wall_clock else " on one core"
     rate = (
         f"{speed.rate:,.0f} traces/s{where}" if speed.rate and speed.rate >= 10 else "too few traces to time"
@@ -174,13 +174,13 @@ def format_speed(speed: JudgeSpeed) -> str:
 
 
 def format_figure_title(name: str, measurement: JudgeMeasurement) -> str:
-    """The name of a figure in words."""
+    """Format the name of a figure in words."""
     within = ", ".join(clip_text(column, 30) for column in measurement.within)
     return FIGURE_TITLES.get(name, name).format(bad=get_positive_name(measurement), within=within)
 
 
 def format_view_title(view: UnitAgreement) -> str:
-    """The units of a view, counted."""
+    """Format the units of a view, counted."""
     return format_count(view.n, view.unit)
 
 
@@ -212,7 +212,7 @@ def _build_figure_table(measurement: JudgeMeasurement) -> RenderableType:
 
 
 def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
-    """What a metric comes to by the judge and by people, in the order of METRIC_HEADS."""
+    """Build what a metric comes to by the judge and by people, in the order of METRIC_HEADS."""
     gap, together = metric.difference, metric.correlation
     return [
         clip_text(metric.metric, 40),
@@ -226,15 +226,15 @@ def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
 
 
 def _build_metric_table(measurement: JudgeMeasurement) -> RenderableType:
-    """A row for each metric that the labels can speak of."""
+    """Build a row for each metric that the labels can speak of."""
     table = _build_table(METRIC_HEADINGS)
-    for one in measurement.metrics:
-        table.add_row(*build_metric_cells(one, 2))
+    for metric in measurement.metrics:
+        table.add_row(*build_metric_cells(metric, 2))
     return table
 
 
 def _build_slice_table(measurement: JudgeMeasurement) -> RenderableType:
-    """A row for each value of the column."""
+    """Build a row for each value of the column."""
     names = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
     table = _build_table(
         [

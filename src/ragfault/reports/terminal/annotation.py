@@ -65,7 +65,7 @@ def render_item(
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """One item with all that is needed to judge it; what the judge says of it stays hidden unless it is asked for.
+    """Render one item with all that is needed to judge it; what the judge says of it stays hidden unless it is asked for.
 
     Chunks are shown without the answer, as they are to be judged. Evidence that the judge found is marked. Texts of
     the trace cannot steer the terminal.
@@ -81,8 +81,8 @@ def render_item(
         line.append(choice.letter, style="bold green").append(f" {choice.name}   ")
     parts.append(line)
     if explained:
-        told = [choice.name for choice in list_choices(item.kind) if choice.name in CHOICE_HELP]
-        parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in told]
+        instructions = [choice.name for choice in list_choices(item.kind) if choice.name in CHOICE_HELP]
+        parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in instructions]
     parts.append(Text("  " + "   ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items()), style="dim"))
     if judge:
         parts.append(Text(f"  the judge says: {describe_verdict(item) or 'nothing'}", style="magenta"))
@@ -99,7 +99,7 @@ def _indent_text(text: Text) -> RenderableType:
 
 
 def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[RenderableType]:
-    """What an item is judged by."""
+    """Build what an item is judged by."""
     from rich.text import Text
 
     def head(text: str) -> Text:
@@ -112,11 +112,11 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
         yield _indent_text(Text(clean_text(chunks[item.position].text)))
         return
     if item.kind in ("claim", "citation"):
-        wanted = chunks if item.kind == "claim" else [each for each in chunks if each.id == key[1]]
+        chunk_ids = chunks if item.kind == "claim" else [piece for piece in chunks if piece.id == key[1]]
         yield head("Chunks" if item.kind == "claim" else "The cited chunk")
-        for chunk in wanted:
-            found = [each for each in _collect_evidence(item) if each.chunk == chunk.id]
-            yield _indent_text(_build_chunk(chunk, found, full or item.kind == "citation", color))
+        for chunk in chunk_ids:
+            chunks_item = [piece for piece in _collect_evidence(item) if piece.chunk == chunk.id]
+            yield _indent_text(_build_chunk(chunk, chunks_item, full or item.kind == "citation", color))
     yield head("Answer")
     answer = trace.answer or ""
     ends = (int(key[1]), int(key[2])) if item.kind == "claim" else (0, 0)
@@ -127,18 +127,21 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
 
 
 def _collect_evidence(item: AnnotationItem) -> tuple[Evidence, ...]:
-    """The stretches that the judge found for a claim, or against it."""
+    """Collect the stretches that the judge found for a claim, or against it."""
     return next(
-        (each.evidence for each in item.verdicts.claim or () if (each.start, each.end) == item.key[1:]), ()
+        (piece.evidence for piece in item.verdicts.claim or () if (piece.start, piece.end) == item.key[1:]),
+        (),
     )
 
 
 def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: bool) -> Text:
-    """A chunk with its evidence marked; shortened around it where it is long."""
+    """Build a chunk with its evidence marked; shortened around it where it is long."""
     from rich.text import Text
 
     line = Text.assemble((f"[{clip_text(chunk.id, 40)}] ", "dim"))
-    spans = sorted((one.start, one.end) for one in evidence if 0 <= one.start < one.end <= len(chunk.text))
+    spans = sorted(
+        (entry.start, entry.end) for entry in evidence if 0 <= entry.start < entry.end <= len(chunk.text)
+    )
     if not spans and not full:
         return line.append(clip_text(chunk.text, CHUNK_PREVIEW))
     start, end = 0, len(chunk.text)
@@ -152,7 +155,7 @@ def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: 
 
 
 def _highlight_spans(text: str, spans: Iterable[tuple[int, int]], style: str, color: bool) -> Text:
-    """A clean text in which some stretches are marked: by style, or by signs where there is no colour."""
+    """Highlight a clean text in which some stretches are marked: by style, or by signs where there is no colour."""
     from rich.text import Text
 
     line, at = Text(), 0
@@ -167,7 +170,7 @@ def _highlight_spans(text: str, spans: Iterable[tuple[int, int]], style: str, co
 
 
 def _clean_with_spaces(text: str) -> str:
-    """A clean text that keeps a space at either end."""
+    """Clean a clean text that keeps a space at either end."""
     inner = clean_text(text)
     if not inner:
         return " " if text[:1].isspace() else ""
@@ -180,33 +183,35 @@ def _clean_with_spaces(text: str) -> str:
 def render_raters_terminal(
     raters: Sequence[AnnotatorAgreement], *, width: int | None = None, color: bool = False
 ) -> str:
-    """How far people agree, kind by kind, and on what they differ."""
+    """Render how far people agree, kind by kind, and on what they differ."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in ("", "people", "labelled", "by two or more", "alike", "kappa", "alpha"):
         table.add_column(name)
-    for one in raters:
-        people = ", ".join(clip_text(name or "nobody named", 20) for name in one.annotators)
-        cells = [format_interval(one.accuracy), format_interval(one.kappa), format_interval(one.alpha)]
-        shared = f"{one.shared:,}" if one.reason is None else f"0: {one.reason}"
-        table.add_row(one.kind, people, f"{one.items:,}", shared, *cells)
+    for rater in raters:
+        people = ", ".join(clip_text(name or "nobody named", 20) for name in rater.annotators)
+        cells = [format_interval(rater.accuracy), format_interval(rater.kappa), format_interval(rater.alpha)]
+        shared = f"{rater.shared:,}" if rater.reason is None else f"0: {rater.reason}"
+        table.add_row(rater.kind, people, f"{rater.items:,}", shared, *cells)
     parts: list[RenderableType] = [Text("People beside each other", style="bold"), table]
-    disputes = [(one.kind, each) for one in raters for each in one.disputes]
+    disputes = [(rater.kind, dispute) for rater in raters for dispute in rater.disputes]
     if disputes:
         parts.append(Text(f"\nThey differ on {format_count(len(disputes), 'item')}", style="bold cyan"))
-    for kind, each in disputes[:10]:
-        said = ", ".join(
-            f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(each.values.items())
+    for kind, dispute in disputes[:10]:
+        labels = ", ".join(
+            f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
         )
-        parts.append(Text(f"  {clip_text(each.trace, 40)}  {kind} {_format_item_key(each.key)}: {said}"))
+        parts.append(
+            Text(f"  {clip_text(dispute.trace, 40)}  {kind} {_format_item_key(dispute.key)}: {labels}")
+        )
     return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
 
 
 def _format_item_key(key: Sequence[str | int]) -> str:
-    """What a word is on, without its part."""
-    return clip_text(" ".join(str(each) for each in key[1:] if each not in ("level", "refused")), 40)
+    """Format what a word is on, without its part."""
+    return clip_text(" ".join(str(part) for part in key[1:] if part not in ("level", "refused")), 40)
 
 
 def _format_label(word: object) -> str:
@@ -218,5 +223,5 @@ def _format_label(word: object) -> str:
 
 
 def encode_raters(raters: Sequence[AnnotatorAgreement]) -> str:
-    """The same as JSON, with every item on which people differ."""
+    """Encode the same as JSON, with every item on which people differ."""
     return msgspec.json.format(msgspec.json.encode(raters), indent=2).decode() + "\n"

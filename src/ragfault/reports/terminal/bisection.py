@@ -58,13 +58,13 @@ OUTCOME_SIGNS = {
 }
 
 EXAMPLES_SHOWN = 3
-"""How many of the telling traces are shown where there is little room."""
+"""How many of the example traces are shown where there is little room."""
 
 
 def render_bisection_terminal(
     bisection: Bisection | SegmentBisections, *, by: str = "", width: int | None = None, color: bool = False
 ) -> str:
-    """The verdict, each fault with what to look at, and the tree as it was walked, as text for a terminal.
+    """Render the verdict, each fault with what to look at, and the tree as it was walked, as text for a terminal.
 
     Of several segments (divided `by` a field) each has a line, and those at fault are told in full. Texts of
     traces are printed without control characters and escape sequences.
@@ -86,51 +86,53 @@ def _build_verdict(bisection: Bisection) -> RenderableType:
 
 
 def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
-    made = bisection.comparison
-    names = f"{clip_text(made.baseline, 60)} → {clip_text(made.candidate, 60)}"
+    comparison = bisection.comparison
+    names = f"{clip_text(comparison.baseline, 60)} → {clip_text(comparison.candidate, 60)}"
     parts: list[RenderableType] = [
         _build_verdict(bisection),
-        build_line((f"{names}: {'; '.join(describe_pairing(made))}", "dim")),
+        build_line((f"{names}: {'; '.join(describe_pairing(comparison))}", "dim")),
     ]
-    parts += build_warnings(made)
+    parts += build_warnings(comparison)
     for fault in bisection.faults:
         parts += _build_fault(fault)
     parts += [*_build_tree(bisection), *_build_clues(bisection)]
     parts.append(
-        build_line(("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(made)}", "dim"))
+        build_line(
+            ("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(comparison)}", "dim")
+        )
     )
-    for layer, changes in group_changes(made.changes):
+    for layer, changes in group_changes(comparison.changes):
         parts += [build_line((LAYER_TITLES[layer], "cyan")), build_change_table(changes, width)]
-    parts += build_ppi_notes(made)
-    silent = list_unmeasured(made.changes)
+    parts += build_ppi_notes(comparison)
+    silent = list_unmeasured(comparison.changes)
     if silent:
         parts.append(build_line(("Not measured on both sides: ", "dim"), ", ".join(silent)))
     return parts
 
 
 def _build_segments(segments: SegmentBisections, by: str, width: int) -> list[RenderableType]:
-    verdict = combine_verdicts(each for _, each in segments)
+    verdict = combine_verdicts(part for _, part in segments)
     parts: list[RenderableType] = [
         build_line(
             (f"{verdict.upper()}: ", f"bold {VERDICT_STYLES[verdict]}"),
             (summarize_segments(segments, by), "bold"),
         )
     ]
-    for name, each in segments:
-        head = f"{each.verdict:<12}"
+    for name, part in segments:
+        head = f"{part.verdict:<12}"
         parts.append(
             indent_line(
                 2,
-                (head, VERDICT_STYLES[each.verdict]),
+                (head, VERDICT_STYLES[part.verdict]),
                 (format_segment(name), "bold"),
-                f"   {summarize_verdict(each)}",
+                f"   {summarize_verdict(part)}",
             )
         )
-    for name, each in segments:
-        if each.verdict == "fault":
+    for name, part in segments:
+        if part.verdict == "fault":
             parts += [
                 build_line((f"\n── {clean_text(by)} {format_segment(name)} ──", "bold")),
-                *_build_bisection(each, width),
+                *_build_bisection(part, width),
             ]
     return parts
 
@@ -144,19 +146,19 @@ def _build_fault(fault: LayerFault) -> list[RenderableType]:
     ]
     parts.append(indent_line(2, ("look at: ", "yellow"), clean_text(", ".join(fault.suspects))))
     parts += [indent_line(4, f"because {clean_text(clue.text)}") for clue in fault.differences]
-    parts.append(indent_line(2, ("to mend it: ", "green"), clean_text("; ".join(fault.remedies))))
+    parts.append(indent_line(2, ("how to fix it: ", "green"), clean_text("; ".join(fault.remedies))))
     if fault.examples:
         metric = clean_text(fault.examples[0].metric)
         parts.append(indent_line(2, ("the traces that show it best", "dim"), f", by {metric}:"))
-    for found in fault.examples[:EXAMPLES_SHOWN]:
+    for example in fault.examples[:EXAMPLES_SHOWN]:
         parts.append(
             indent_line(
                 4,
-                (clip_text(found.trace, 60), "bold"),
-                f"   {format_trace_values(found)}   {clip_text(found.query, 200)}",
+                (clip_text(example.trace, 60), "bold"),
+                f"   {format_trace_values(example)}   {clip_text(example.query, 200)}",
             )
         )
-        for word, text in (("before", found.before), ("after", found.after)):
+        for word, text in (("before", example.before), ("after", example.after)):
             if text is not None:
                 parts.append(indent_line(6, (f"{word}: ", "dim"), clip_text(text, 300)))
     return parts
@@ -177,13 +179,13 @@ def _build_tree(bisection: Bisection) -> list[RenderableType]:
             build_line(branch),
             build_line(format_ruling_reason(ruling)),
         )
-    return [build_line(("\nThe tree as it was walked", "bold cyan")), table]
+    return [build_line(("\nThe decision tree", "bold cyan")), table]
 
 
 def _build_clues(bisection: Bisection) -> list[RenderableType]:
     if not bisection.differences:
         return []
-    heading = build_line(("\nCircumstances", "bold cyan"), ("   in which the runs differ", "dim"))
+    heading = build_line(("\nDifferences between the runs", "bold cyan"))
     return [
         heading,
         *(
@@ -198,29 +200,29 @@ def _format_suspects(suspects: Sequence[str]) -> tuple[str, str]:
 
 
 def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
-    """The same as GitHub-flavoured Markdown; the first line is the verdict."""
+    """Render the same as GitHub-flavoured Markdown; the first line is the verdict."""
     if isinstance(bisection, Bisection):
         return "\n".join([*_build_markdown_heading(bisection), *_build_markdown_section(bisection)]) + "\n"
-    verdict = combine_verdicts(each for _, each in bisection)
+    verdict = combine_verdicts(part for _, part in bisection)
     lines = [
         f"### {VERDICT_SIGNS[verdict]} {verdict}: {md.escape_markdown(summarize_segments(bisection, by))}",
         "",
     ]
     cells = [
         (
-            f"{VERDICT_SIGNS[each.verdict]} {each.verdict}",
+            f"{VERDICT_SIGNS[part.verdict]} {part.verdict}",
             md.escape_markdown(format_segment(name)),
-            md.escape_markdown(summarize_verdict(each)),
+            md.escape_markdown(summarize_verdict(part)),
         )
-        for name, each in bisection
+        for name, part in bisection
     ]
     lines += [*md.build_markdown_table(("Verdict", md.escape_markdown(by), "In a sentence"), cells), ""]
-    for name, each in bisection:
-        if each.verdict == "fault":
+    for name, part in bisection:
+        if part.verdict == "fault":
             lines += [
                 f"#### {md.escape_markdown(by)} {md.escape_markdown(format_segment(name))}",
                 "",
-                *_build_markdown_section(each),
+                *_build_markdown_section(part),
             ]
     return "\n".join(lines) + "\n"
 
@@ -233,30 +235,30 @@ def _build_markdown_heading(bisection: Bisection) -> list[str]:
 
 
 def _build_markdown_section(bisection: Bisection) -> list[str]:
-    made = bisection.comparison
-    names = f"{clip_text(made.baseline, 60)} → {clip_text(made.candidate, 60)}"
-    lines = [md.escape_markdown(f"{names}: {'; '.join(describe_pairing(made))}."), ""]
-    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in made.warnings]
+    comparison = bisection.comparison
+    names = f"{clip_text(comparison.baseline, 60)} → {clip_text(comparison.candidate, 60)}"
+    lines = [md.escape_markdown(f"{names}: {'; '.join(describe_pairing(comparison))}."), ""]
+    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in comparison.warnings]
     for fault in bisection.faults:
         lines += _build_markdown_fault(fault)
-    lines += ["**The tree as it was walked**", ""]
+    lines += ["**The decision tree**", ""]
     cells = [
         (
-            f"{OUTCOME_SIGNS[each.outcome]} {each.outcome}",
-            md.escape_markdown(each.branch),
-            md.escape_markdown(format_ruling_reason(each)),
+            f"{OUTCOME_SIGNS[ruling.outcome]} {ruling.outcome}",
+            md.escape_markdown(ruling.branch),
+            md.escape_markdown(format_ruling_reason(ruling)),
         )
-        for each in bisection.tree
+        for ruling in bisection.tree
     ]
     lines += [*md.build_markdown_table(("Outcome", "Branch", "Why"), cells), ""]
     if bisection.differences:
-        lines += ["**Circumstances in which the runs differ**", ""]
+        lines += ["**Differences between the runs**", ""]
         lines += [*(f"- {md.escape_markdown(clue.text)}" for clue in bisection.differences), ""]
-    changes = [change for _, part in group_changes(made.changes) for change in part]
+    changes = [change for _, part in group_changes(comparison.changes) for change in part]
     if changes:
-        heading = f"<details><summary>The metrics of the tree: {describe_test_terms(made)}</summary>"
+        heading = f"<details><summary>The metrics of the tree: {describe_test_terms(comparison)}</summary>"
         lines += [heading, "", *build_markdown_rows(changes), "", "</details>", ""]
-    return [*lines, *build_markdown_list(describe_ppi(made))]
+    return [*lines, *build_markdown_list(describe_ppi(comparison))]
 
 
 def _build_markdown_fault(fault: LayerFault) -> list[str]:
@@ -264,33 +266,33 @@ def _build_markdown_fault(fault: LayerFault) -> list[str]:
     lines += [f"- {md.format_code(change.metric)}: {format_evidence(change)}" for change in fault.evidence]
     lines.append(f"- **Look at** {md.escape_markdown(', '.join(fault.suspects))}")
     lines += [f"  - {md.escape_markdown(clue.text)}" for clue in fault.differences]
-    lines += [f"- **To mend it:** {md.escape_markdown('; '.join(fault.remedies))}", ""]
+    lines += [f"- **How to fix it:** {md.escape_markdown('; '.join(fault.remedies))}", ""]
     cells = [
         (
-            md.escape_markdown(clip_text(each.trace, 60)),
-            md.escape_markdown(clip_text(each.query, 120)),
-            format_trace_values(each),
-            md.escape_markdown(clip_text(each.before or "–", 240)),
-            md.escape_markdown(clip_text(each.after or "–", 240)),
+            md.escape_markdown(clip_text(example.trace, 60)),
+            md.escape_markdown(clip_text(example.query, 120)),
+            format_trace_values(example),
+            md.escape_markdown(clip_text(example.before or "–", 240)),
+            md.escape_markdown(clip_text(example.after or "–", 240)),
         )
-        for each in fault.examples[:EXAMPLES_SHOWN]
+        for example in fault.examples[:EXAMPLES_SHOWN]
     ]
     heads = ("Trace", "Query", md.format_code(fault.evidence[0].metric), "Before", "After")
     return [*lines, *([*md.build_markdown_table(heads, cells), ""] if cells else [])]
 
 
 def encode_bisection(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
-    """A bisection as JSON, or those of segments with the verdict over all; an infinite end is null."""
+    """Encode a bisection as JSON, or those of segments with the verdict over all; an infinite end is null."""
     if isinstance(bisection, Bisection):
         plain = _convert_bisection(bisection)
     else:
-        parts = [{"segment": name, **_convert_bisection(each)} for name, each in bisection]
-        plain = {"verdict": combine_verdicts(each for _, each in bisection), "by": by, "segments": parts}
+        parts = [{"segment": name, **_convert_bisection(part)} for name, part in bisection]
+        plain = {"verdict": combine_verdicts(part for _, part in bisection), "by": by, "segments": parts}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
 def _convert_bisection(bisection: Bisection) -> dict[str, Any]:
-    """A bisection as plain values; each change says its verdict as well."""
+    """Convert to a bisection as plain values; each change says its verdict as well."""
     plain: dict[str, Any] = msgspec.to_builtins(bisection)
     plain["comparison"] = convert_comparison(bisection.comparison)
     for fault, record in zip(plain["faults"], bisection.faults, strict=True):

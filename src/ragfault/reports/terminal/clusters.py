@@ -29,24 +29,26 @@ TREND_STYLES = {"rising": "red", "falling": "green", "steady": "dim", "cannot te
 def render_clusters_terminal(
     clusters: ClusterReport, *, width: int | None = None, color: bool = False
 ) -> str:
-    """The clusters, the largest first, each with what shows it and what mends it."""
+    """Render the clusters, the largest first, each with what shows it and what mends it."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
         Text(summarize_clusters(clusters), style="bold"),
         Text(describe_clustering(clusters), style="dim"),
     ]
-    for one in clusters.clusters:
-        if one.state == "open":
-            parts += _build_cluster(one)
+    for cluster in clusters.clusters:
+        if cluster.state == "open":
+            parts += _build_cluster(cluster)
     if clusters.ungrouped is not None:
         parts += _build_cluster(clusters.ungrouped)
-    quiet = [one for one in clusters.clusters if one.state != "open"]
+    quiet = [cluster for cluster in clusters.clusters if cluster.state != "open"]
     if quiet:
         parts.append(Text("\nMuted and resolved", style="bold cyan"))
         parts += [
-            Text(f"  {one.id}  {one.state}  {format_cluster_size(one)}  {clip_text(one.name, 100)}")
-            for one in quiet
+            Text(
+                f"  {cluster.id}  {cluster.state}  {format_cluster_size(cluster)}  {clip_text(cluster.name, 100)}"
+            )
+            for cluster in quiet
         ]
     if clusters.gone:
         parts.append(
@@ -56,28 +58,28 @@ def render_clusters_terminal(
 
 
 def summarize_clusters(clusters: ClusterReport) -> str:
-    """How many traces fail, and in how many ways."""
+    """Summarize how many traces fail, and in how many ways."""
     if not clusters.failures:
         return f"None of {format_count(clusters.traces, 'trace')} fails."
-    shown = [one for one in clusters.clusters if one.state == "open"]
+    shown = [cluster for cluster in clusters.clusters if cluster.state == "open"]
     many = f"{len(shown):,} cluster{'' if len(shown) == 1 else 's'}"
     alone = f", {clusters.ungrouped.size:,} of them single failures" if clusters.ungrouped else ""
     return f"{clusters.failures:,} of {format_count(clusters.traces, 'trace')} fail{alone}: {many}."
 
 
 def describe_clustering(clusters: ClusterReport) -> str:
-    """Of which runs the clusters are, and how they were put together."""
+    """Describe of which runs the clusters are, and how they were put together."""
     return f"{join_names(clusters.runs)} · {clusters.method} · {clip_text(clusters.embedder, 80)}"
 
 
 def format_cluster_size(cluster: Cluster) -> str:
-    """The size of a cluster and its share of all traces."""
+    """Format the size of a cluster and its share of all traces."""
     share = cluster.share
     return f"{format_count(cluster.size, 'trace')}, {format_share(share)}"
 
 
 def describe_cluster_state(cluster: Cluster) -> str:
-    """New, come back, or known since a run; and whose it is."""
+    """Describe new, come back, or known since a run; and whose it is."""
     if cluster.id == "single":
         return ""
     since = f"since {clip_text(cluster.since, 60)}" if cluster.since else ""
@@ -90,18 +92,18 @@ def describe_cluster_state(cluster: Cluster) -> str:
 
 
 def format_trend(cluster: Cluster) -> str:
-    """The share of a cluster over runs or time as bars, with the first and last figure; nothing without a course."""
+    """Format the share of a cluster over runs or time as a sparkline, with the first and last figure; nothing without a course."""
     if not cluster.shares:
         return ""
     means = [point.share.mean for point in cluster.shares]
     top = max(means) or 1.0
-    bars = "".join(SPARK_LEVELS[round(mean / top * (len(SPARK_LEVELS) - 1))] for mean in means)
+    sparkline = "".join(SPARK_LEVELS[round(mean / top * (len(SPARK_LEVELS) - 1))] for mean in means)
     ends = f"{format_percent(means[0])} → {format_percent(means[-1])}"
-    return f"{bars} {ends} ({clip_text(cluster.shares[0].label, 40)} → {clip_text(cluster.shares[-1].label, 40)}), {cluster.trend}"
+    return f"{sparkline} {ends} ({clip_text(cluster.shares[0].label, 40)} → {clip_text(cluster.shares[-1].label, 40)}), {cluster.trend}"
 
 
 def list_problem_kinds(cluster: Cluster) -> str:
-    """What is wrong with its traces, the commonest first."""
+    """List what is wrong with its traces, the commonest first."""
     return "; ".join(
         f"{PROBLEM_KINDS[kind].title} ×{count:,}"  # type: ignore[index]
         for kind, count in list(cluster.kinds.items())[:MAX_PROBLEM_KINDS]
@@ -117,9 +119,9 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
 
     label = "" if cluster.id == "single" else f"{cluster.id}  "
     yield Text.assemble("\n", (f"{label}{clip_text(cluster.name, 160)}", "bold cyan"))
-    said = describe_cluster_state(cluster)
+    state = describe_cluster_state(cluster)
     layer = "" if cluster.id == "single" else f"{LAYER_TITLES[cluster.layer]} · "
-    yield inset(f"{layer}{format_cluster_size(cluster)}", f" · {said}" if said else "")
+    yield inset(f"{layer}{format_cluster_size(cluster)}", f" · {state}" if state else "")
     if cluster.shares:
         yield inset("trend: ", (format_trend(cluster), TREND_STYLES[cluster.trend]))
     if cluster.before is not None:
@@ -128,13 +130,14 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
             f"in {clip_text(before.label, 60)}: {format_count(before.failures, 'trace')}, {format_share(before.share)}"
         )
     yield inset((list_problem_kinds(cluster), "dim"))
-    for each in cluster.examples:
-        yield inset((clip_text(each.trace, 60), "yellow"), f"  {clip_text(each.query, 160)}")
+    for example in cluster.examples:
+        yield inset((clip_text(example.trace, 60), "yellow"), f"  {clip_text(example.query, 160)}")
         yield Padding(
-            Text(f"{each.kind.replace('_', ' ')}: {clip_text(each.text, 240)}", style="dim"), (0, 0, 0, 6)
+            Text(f"{example.kind.replace('_', ' ')}: {clip_text(example.text, 240)}", style="dim"),
+            (0, 0, 0, 6),
         )
     if cluster.id != "single":
-        yield inset(("to mend it: ", "green"), "; ".join(cluster.remedies))
+        yield inset(("how to fix it: ", "green"), "; ".join(cluster.remedies))
 
 
 def encode_clusters(clusters: ClusterReport) -> str:

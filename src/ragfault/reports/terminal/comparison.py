@@ -56,39 +56,39 @@ VERDICT_SIGNS = {"worse": "🔻 **worse**", "better": "🔺 better", "steady": "
 def render_comparison_terminal(
     comparison: Comparison | Sequence[Comparison], *, width: int | None = None, color: bool = False
 ) -> str:
-    """The changes by layer as text for a terminal, with the traces that made a metric worse.
+    """Render the changes by layer as text for a terminal, with the traces that made a metric worse.
 
     Several comparisons are those of segments, one after the other. Texts of traces are printed without control
     characters and escape sequences.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[RenderableType] = []
-    for each in [comparison] if isinstance(comparison, Comparison) else comparison:
-        parts += _build_page(each, width)
+    for part in [comparison] if isinstance(comparison, Comparison) else comparison:
+        parts += _build_page(part, width)
     return render_rich(parts, width=width, color=color)
 
 
 def build_line(*parts: str | tuple[str, str]) -> Text:
-    """A line of plain and styled pieces; never markup."""
+    """Build a line of plain and styled pieces; never markup."""
     from rich.text import Text
 
     return Text.assemble(*parts)
 
 
 def indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
-    """A line set in, as are the lines it wraps to."""
+    """Return an indented line, as are the lines it wraps to."""
     from rich.padding import Padding
 
     return Padding(build_line(*parts), (0, 0, 0, depth))
 
 
 def build_warnings(comparison: Comparison) -> list[RenderableType]:
-    """What keeps the runs from being fully comparable."""
+    """Build what keeps the runs from being fully comparable."""
     return [build_line(("warning: ", "yellow"), clean_text(text)) for text in comparison.warnings]
 
 
 def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
-    """The changes as a table, with as many columns as there is room for."""
+    """Build the changes as a table, with as many columns as there is room for."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
@@ -140,11 +140,11 @@ def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
 
 
 def build_ppi_notes(comparison: Comparison) -> list[RenderableType]:
-    """How differences were rectified by labels."""
-    told = describe_ppi(comparison)
+    """Build how differences were corrected by labels."""
+    sentences = describe_ppi(comparison)
     return (
-        [build_line(), *(indent_line(0 if not at else 2, (text, "dim")) for at, text in enumerate(told))]
-        if told
+        [build_line(), *(indent_line(0 if not at else 2, (text, "dim")) for at, text in enumerate(sentences))]
+        if sentences
         else []
     )
 
@@ -159,15 +159,15 @@ def _build_header(comparison: Comparison) -> Text:
 
 
 def render_comparison_markdown(comparison: Comparison | Sequence[Comparison]) -> str:
-    """The changes as GitHub-flavoured Markdown; the first line says what came of it."""
+    """Render the changes as GitHub-flavoured Markdown; the first line says what came of it."""
     lines: list[str] = []
-    for each in [comparison] if isinstance(comparison, Comparison) else comparison:
-        lines += _build_markdown_section(each)
+    for part in [comparison] if isinstance(comparison, Comparison) else comparison:
+        lines += _build_markdown_section(part)
     return "\n".join(lines) + "\n"
 
 
 def build_markdown_rows(changes: Sequence[MetricChange]) -> list[str]:
-    """The changes as the lines of a Markdown table."""
+    """Build the changes as the lines of a Markdown table."""
     cells = [
         (
             md.format_code(change.metric) + (" ↓" if change.better == "lower" else ""),
@@ -185,7 +185,7 @@ def build_markdown_rows(changes: Sequence[MetricChange]) -> list[str]:
 
 
 def _format_verdict_note(change: MetricChange) -> str:
-    """What a sign leaves unsaid."""
+    """Format what a sign leaves unsaid."""
     word = describe_verdict(change)
     return f" {word}" if change.verdict == "cannot tell" else word.removeprefix(change.verdict)
 
@@ -218,28 +218,28 @@ def _build_markdown_section(comparison: Comparison) -> list[str]:
 
 
 def build_markdown_list(texts: Sequence[str]) -> list[str]:
-    """Sentences as a list, with an empty line after it; nothing for none."""
+    """Build sentences as a list, with an empty line after it; nothing for none."""
     return [*(f"- {md.escape_markdown(text)}" for text in texts), ""] if texts else []
 
 
 def convert_comparison(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain values; each change says its verdict as well."""
+    """Convert to a comparison as plain values; each change says its verdict as well."""
     plain: dict[str, Any] = msgspec.to_builtins(comparison)
     plain["changes"] = [convert_change(change) for change in comparison.changes]
     return plain
 
 
 def convert_change(change: MetricChange) -> dict[str, Any]:
-    """A change as plain values, with its verdict."""
+    """Convert to a change as plain values, with its verdict."""
     return {"metric": change.metric, "verdict": change.verdict, **msgspec.to_builtins(change)}
 
 
 def encode_comparison(comparison: Comparison | Sequence[Comparison]) -> str:
-    """A comparison as JSON, or those of segments as a list; an interval's end that is infinite is null."""
+    """Encode a comparison as JSON, or those of segments as a list; an interval's end that is infinite is null."""
     plain = (
         convert_comparison(comparison)
         if isinstance(comparison, Comparison)
-        else [convert_comparison(each) for each in comparison]
+        else [convert_comparison(part) for part in comparison]
     )
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
@@ -249,7 +249,7 @@ MEANS_SHOWN = 8
 
 
 def summarize_history(history: RunHistory) -> str:
-    """Where the sequence broke, in a sentence."""
+    """Summarize where the sequence broke, in a sentence."""
     names = f"{len(history.runs)} runs, {clip_text(history.runs[0], 60)} to {clip_text(history.runs[-1], 60)}"
     over = f"over {history.traces:,} traces that are in all of {names}"
     if history.broken_at is None:
@@ -266,7 +266,7 @@ def _get_verdict(step: MetricHistory) -> str:
 
 
 def _format_means(step: MetricHistory) -> str:
-    """The means, run by run."""
+    """Format the means, run by run."""
     texts = [format_number(mean) for mean in step.means]
     if len(texts) > MEANS_SHOWN:
         texts[MEANS_SHOWN // 2 : -MEANS_SHOWN // 2] = ["…"]
@@ -274,7 +274,7 @@ def _format_means(step: MetricHistory) -> str:
 
 
 def _format_change_point(step: MetricHistory) -> str:
-    """Where a metric changed, and between which runs that may have been."""
+    """Format where a metric changed, and between which runs that may have been."""
     if step.run is None or step.between is None:
         return ""
     first, last = (clip_text(name, 60) for name in step.between)
@@ -282,7 +282,7 @@ def _format_change_point(step: MetricHistory) -> str:
 
 
 def render_history_terminal(history: RunHistory, *, width: int | None = None, color: bool = False) -> str:
-    """Each metric with its means and the run at which it changed, as text for a terminal."""
+    """Render each metric with its means and the run at which it changed, as text for a terminal."""
     from rich.table import Table
 
     style = "red" if history.broken_at is not None else "yellow"
@@ -318,7 +318,7 @@ def _format_metric(step: MetricHistory) -> str:
 
 
 def render_history_markdown(history: RunHistory) -> str:
-    """The same as GitHub-flavoured Markdown; the first line is the verdict."""
+    """Render the same as GitHub-flavoured Markdown; the first line is the verdict."""
     mark = "❌" if history.broken_at is not None else "❔"
     rows = [
         (
@@ -339,7 +339,7 @@ def render_history_markdown(history: RunHistory) -> str:
 
 
 def encode_history(history: RunHistory) -> str:
-    """A history as JSON, with the run at which it broke."""
+    """Encode a history as JSON, with the run at which it broke."""
     plain = {
         "broken": history.broken_at,
         "sentence": summarize_history(history),

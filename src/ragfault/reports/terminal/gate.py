@@ -19,7 +19,7 @@ RESULT_SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "cannot tell": "❔ cann
 
 
 def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: bool = False) -> str:
-    """The decisions one after the other, each with its reason, and the whole at the end."""
+    """Render the decisions one after the other, each with its reason, and the whole at the end."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -31,18 +31,18 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
         Text(f"\n{line}" if not at else line)
         for at, line in enumerate(map(clean_text, _describe_baseline(gate)))
     ]
-    whole = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
-    parts.append(Text(f"\n{whole}", style=RESULT_STYLES[gate.result]))
+    summary = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
+    parts.append(Text(f"\n{summary}", style=RESULT_STYLES[gate.result]))
     return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
 
 
 def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:
-    """The gate as names and texts, for whoever keeps properties of a test: the whole, then every decision."""
-    found = [("ragfault run", clean_text(gate.run)), ("ragfault result", gate.result)]
+    """List the gate as names and texts, for whoever keeps properties of a test: the whole, then every decision."""
+    properties = [("ragfault run", clean_text(gate.run)), ("ragfault result", gate.result)]
     if gate.regression is not None:
-        found.append(("ragfault baseline", clean_text(gate.regression.baseline)))
+        properties.append(("ragfault baseline", clean_text(gate.regression.baseline)))
     return [
-        *found,
+        *properties,
         *(
             (f"ragfault {clean_text(rule)}", f"{r}: {clean_text(why)}")
             for r, rule, why in _list_decisions(gate)
@@ -51,13 +51,13 @@ def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:
 
 
 def _list_decisions(gate: GateResult) -> list[tuple[str, str, str]]:
-    """Result, rule and reason of every bar and metric, in order."""
-    bars = [(found.result, str(found.threshold), found.reason) for found in gate.decisions]
-    return [*bars, *((found.result, found.rule, _explain_drop(found)) for found in gate.regression_decisions)]
+    """List result, rule and reason of every threshold and metric, in order."""
+    thresholds = [(row.result, str(row.threshold), row.reason) for row in gate.decisions]
+    return [*thresholds, *((row.result, row.rule, _explain_drop(row)) for row in gate.regression_decisions)]
 
 
 def _explain_drop(drop: RegressionDecision) -> str:
-    """The reason, and where a metric fails the traces that got worse most."""
+    """Explain the reason, and where a metric fails the traces that got worse most."""
     (_, movers), _ = split_movers(drop.change)
     return (
         f"{drop.reason}; most on {format_movers(movers)}" if drop.result == "fail" and movers else drop.reason
@@ -65,33 +65,33 @@ def _explain_drop(drop: RegressionDecision) -> str:
 
 
 def _describe_baseline(gate: GateResult) -> list[str]:
-    """How the baseline was held against, and what to beware of."""
-    found = gate.regression
-    right = [] if gate.label_source is None else [f"rectified by {describe_label_source(gate.label_source)}"]
-    if found is None:
+    """Describe how the baseline was held against, and what to beware of."""
+    regression = gate.regression
+    right = [] if gate.label_source is None else [f"corrected by {describe_label_source(gate.label_source)}"]
+    if regression is None:
         return right
     alone = [
         f"{count:,} only in {name}"
-        for count, name in zip(found.unpaired, (found.baseline, gate.run), strict=True)
+        for count, name in zip(regression.unpaired, (regression.baseline, gate.run), strict=True)
         if count
     ]
-    paired = ", ".join([f"{found.pairs:,} pairs of traces by {found.paired_by}", *alone])
-    terms = f"alpha {found.alpha:g}, power {found.power:g}, p corrected by Holm"
-    beware = [f"beware: {text}" for text in found.warnings]
-    return [*right, f"baseline {found.baseline}: {paired}; {terms}", *beware]
+    paired = ", ".join([f"{regression.pairs:,} pairs of traces by {regression.paired_by}", *alone])
+    terms = f"alpha {regression.alpha:g}, power {regression.power:g}, p corrected by Holm"
+    beware = [f"beware: {text}" for text in regression.warnings]
+    return [*right, f"baseline {regression.baseline}: {paired}; {terms}", *beware]
 
 
 def _count_results(gate: GateResult) -> str:
-    """How many bars and metrics were decided how."""
+    """Count how many thresholds and metrics were decided how."""
     results = [result for result, _, _ in _list_decisions(gate)]
     counts = [f"{results.count(kind)} {kind}" for kind in RESULT_STYLES if kind in results]
-    kinds = ((len(gate.decisions), "bar"), (len(gate.regression_decisions), "metric"))
+    kinds = ((len(gate.decisions), "threshold"), (len(gate.regression_decisions), "metric"))
     what = [f"{number} {word}{'' if number == 1 else 's'}" for number, word in kinds if number]
     return f"{', '.join(counts)} of {' and '.join(what)}"
 
 
 def render_gate_junit(gate: GateResult) -> str:
-    """The gate as JUnit XML: a bar or metric is a test case, failed a failure, one that cannot be told an error."""
+    """Render the gate as JUnit XML: a threshold or metric is a test case, failed a failure, one that cannot be told an error."""
     results = [result for result, _, _ in _list_decisions(gate)]
     numbers = {
         "tests": str(len(results)),
@@ -101,10 +101,10 @@ def render_gate_junit(gate: GateResult) -> str:
     root = Element("testsuites", numbers)
     suite = SubElement(root, "testsuite", {"name": f"ragfault gate {_clean_xml(gate.run)}", **numbers})
     if gate.regression is not None:
-        kept = SubElement(suite, "properties")
+        properties = SubElement(suite, "properties")
         facts = {"baseline": gate.regression.baseline, "comparison": "; ".join(_describe_baseline(gate))}
         for name, value in facts.items():
-            SubElement(kept, "property", {"name": name, "value": _clean_xml(value)})
+            SubElement(properties, "property", {"name": name, "value": _clean_xml(value)})
     layers = [
         *(item.aggregate.layer for item in gate.decisions),
         *(item.change.layer for item in gate.regression_decisions),
@@ -125,12 +125,12 @@ def _add_outcome(case: Element, result: str, reason: str) -> None:
 
 
 def _clean_xml(text: str) -> str:
-    """A text of which every character may stand in XML."""
+    """Clean a text of which every character may stand in XML."""
     return "".join(sign for sign in clean_text(text) if sign not in "\ufffe\uffff")
 
 
 def render_gate_markdown(gate: GateResult) -> str:
-    """The gate as GitHub-flavoured tables: one of the bars, one of the metrics beside the baseline."""
+    """Render the gate as GitHub-flavoured tables: one of the thresholds, one of the metrics beside the baseline."""
     lines = [
         f"### {RESULT_SIGNS[gate.result]}: {escape_markdown(gate.run)}, {gate.traces:,} traces, {_count_results(gate)}"
     ]
@@ -146,30 +146,30 @@ def render_gate_markdown(gate: GateResult) -> str:
 def _build_threshold_table(decisions: Iterable[ThresholdDecision]) -> list[str]:
     rows = [
         (
-            RESULT_SIGNS[each.result],
-            format_code(str(each.threshold)),
-            format_interval(each.aggregate.decision_interval),
-            f"{each.aggregate.scored:,}/{each.aggregate.traces:,} ({format_percent(each.coverage)})",
-            escape_markdown(each.reason),
+            RESULT_SIGNS[row.result],
+            format_code(str(row.threshold)),
+            format_interval(row.aggregate.decision_interval),
+            f"{row.aggregate.scored:,}/{row.aggregate.traces:,} ({format_percent(row.coverage)})",
+            escape_markdown(row.reason),
         )
-        for each in decisions
+        for row in decisions
     ]
-    return build_markdown_table(("Result", "Bar", "Mean", "Scored:", "Why"), rows)
+    return build_markdown_table(("Result", "Threshold", "Mean", "Scored:", "Why"), rows)
 
 
 def _build_drop_table(drops: Iterable[RegressionDecision]) -> list[str]:
     rows = [
         (
-            RESULT_SIGNS[each.result],
-            format_code(each.rule),
-            format_means(each.change),
-            format_change(each.change),
-            format_p_value(each.change.adjusted),
-            f"{each.change.n:,}",
-            f"≈ {each.needed:,}" if each.needed else "",
-            escape_markdown(_explain_drop(each)),
+            RESULT_SIGNS[row.result],
+            format_code(row.rule),
+            format_means(row.change),
+            format_change(row.change),
+            format_p_value(row.change.adjusted),
+            f"{row.change.n:,}",
+            f"≈ {row.needed:,}" if row.needed else "",
+            escape_markdown(_explain_drop(row)),
         )
-        for each in drops
+        for row in drops
     ]
     heads = (
         "Result",

@@ -39,12 +39,12 @@ FITTED_MARK = " ¹"
 
 
 def encode_card(card: JudgeCard) -> str:
-    """The card as JSON, as it stands in the package."""
+    """Encode the card as JSON, as it stands in the package."""
     return msgspec.json.format(msgspec.json.encode(card), indent=2).decode() + "\n"
 
 
 def render_card_markdown(card: JudgeCard) -> str:
-    """The card as a Markdown page."""
+    """Render the card as a Markdown page."""
     lines = [f"# The judge {escape_markdown(card.judge)}", "", escape_markdown(card.summary), ""]
     lines += [f"- **{name}:** {escape_markdown(text)}" for name, text in _list_facts(card)]
     lines += ["", "## Measured against people", "", *build_figure_lines(card), "", "## Known weaknesses", ""]
@@ -53,21 +53,21 @@ def render_card_markdown(card: JudgeCard) -> str:
 
 
 def build_figure_lines(card: JudgeCard) -> list[str]:
-    """The figures of a card as the lines of a Markdown table, with notes and commands below."""
+    """Build the figures of a card as the lines of a Markdown table, with notes and commands below."""
     rows = [
-        [escape_markdown(each.set) + (FITTED_MARK if each.trained_on else ""), *_build_row(each)[1:]]
-        for each in card.measured
+        [escape_markdown(entry.set) + (FITTED_MARK if entry.trained_on else ""), *_build_row(entry)[1:]]
+        for entry in card.measured
     ]
     heads = [head[0].upper() + head[1:] for head in CARD_HEADINGS]
     return [
         *piped(heads, rows),
         "",
-        *(line for each in _list_notes(card) for line in (escape_markdown(each), "")),
+        *(line for entry in _list_notes(card) for line in (escape_markdown(entry), "")),
     ][:-1]
 
 
 def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bool = False) -> str:
-    """The card as text for a terminal of this width (the present one's, where none is given)."""
+    """Render the card as text for a terminal of this width (the present one's, where none is given)."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -78,7 +78,7 @@ def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bo
     for name, text in _list_facts(card):
         parts.append(Padding(Text.assemble((f"{name}: ", "dim"), clean_text(text)), (0, 0, 0, 2)))
     parts.append(Text("\nMeasured against people", "bold cyan"))
-    parts += [piece for each in card.measured for piece in _build_measurement(each)]
+    parts += [piece for entry in card.measured for piece in _build_measurement(entry)]
     parts += [Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in _list_notes(card)]
     parts.append(Text("\nKnown weaknesses", "bold cyan"))
     parts += [Padding(Text(f"- {clean_text(text)}"), (0, 0, 0, 2)) for text in card.weaknesses]
@@ -86,16 +86,16 @@ def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bo
 
 
 def _build_measurement(entry: CardEntry) -> tuple[Padding, Padding]:
-    """An entry as a heading and a line of figures."""
+    """Build an entry as a heading and a line of figures."""
     from rich.padding import Padding
     from rich.text import Text
 
     cells = dict(zip((head.removesuffix(":") for head in CARD_HEADINGS), _build_row(entry), strict=True))
-    said = ", ".join(f"{name} {cell}" for name, cell in list(cells.items())[3:] if cell not in ("", "–"))
+    figures = ", ".join(f"{name} {cell}" for name, cell in list(cells.items())[3:] if cell not in ("", "–"))
     title = Text.assemble(
         (clean_text(cells["set"]), "bold"), f"   {cells['what was judged']}, by {cells['level']}"
     )
-    return Padding(title, (0, 0, 0, 2)), Padding(Text(clean_text(said)), (0, 0, 0, 4))
+    return Padding(title, (0, 0, 0, 2)), Padding(Text(clean_text(figures)), (0, 0, 0, 4))
 
 
 def _list_facts(card: JudgeCard) -> list[tuple[str, str]]:
@@ -110,7 +110,7 @@ def _list_facts(card: JudgeCard) -> list[tuple[str, str]]:
 
 
 def _build_row(entry: CardEntry) -> tuple[str, ...]:
-    """The cells of an entry, in the order of HEADS."""
+    """Build the cells of an entry, in the order of HEADS."""
     return (
         entry.set + (FITTED_MARK if entry.trained_on else ""),
         entry.shape,
@@ -128,32 +128,32 @@ def _build_row(entry: CardEntry) -> tuple[str, ...]:
 
 
 def _list_notes(card: JudgeCard) -> list[str]:
-    """What must be known to read the figures, and the commands that measure them anew."""
+    """List what must be known to read the figures, and the commands that measure them anew."""
     notes = [
         "Positive is what is bad. AUROC: 0.5 is guessing; within: inside groups that give nothing away by style. "
         "F1 is at the threshold that is best on the other folds; sensitivity, specificity and their mean, the balanced "
         "accuracy, are by the judge's own word. Intervals are 95 %, by sources or queries."
     ]
-    if any(each.trained_on for each in card.measured):
+    if any(entry.trained_on for entry in card.measured):
         notes.append("¹ The judge was fitted on other sources of the same set: elsewhere expect less.")
     for name, entries in _group_by_set(card).items():
         corrected = [
-            f"By {each.level} it corrects the rates of {each.corrects} verdicts."
-            for each in entries
-            if each.corrects
+            f"By {entry.level} it corrects the rates of {entry.corrects} verdicts."
+            for entry in entries
+            if entry.corrects
         ]
         notes.append(
             " ".join(part for part in (f"{name}: {entries[0].split}.", entries[0].note, *corrected) if part)
         )
     return [
         *notes,
-        *(f"Measured by: {command}" for command in dict.fromkeys(each.command for each in card.measured)),
+        *(f"Measured by: {command}" for command in dict.fromkeys(entry.command for entry in card.measured)),
     ]
 
 
 def _group_by_set(card: JudgeCard) -> dict[str, list[CardEntry]]:
-    """The entries of each set."""
-    found: dict[str, list[CardEntry]] = {}
-    for each in card.measured:
-        found.setdefault(each.set, []).append(each)
-    return found
+    """Group the entries of each set."""
+    groups: dict[str, list[CardEntry]] = {}
+    for entry in card.measured:
+        groups.setdefault(entry.set, []).append(entry)
+    return groups

@@ -37,7 +37,7 @@ VERDICT_TITLES = {
 def render_judges_terminal(
     comparison: JudgeComparison, *, width: int | None = None, color: bool = False
 ) -> str:
-    """Both judges, how far they agree, what metrics come to, and where they differ most."""
+    """Render both judges, how far they agree, what metrics come to, and where they differ most."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -70,13 +70,13 @@ def render_judges_terminal(
 def render_flakiness_terminal(
     flakiness: JudgeFlakiness, *, width: int | None = None, color: bool = False
 ) -> str:
-    """How far a judge differs from itself, metric by metric."""
+    """Render how far a judge differs from itself, metric by metric."""
     from rich.text import Text
 
     name = clean_text(flakiness.judge).split(" ")[0]
-    told = f"{name}, {flakiness.repeats} times over {format_count(flakiness.traces, 'trace')}"
+    summary = f"{name}, {flakiness.repeats} times over {format_count(flakiness.traces, 'trace')}"
     parts: list[RenderableType] = [
-        Text(told, style="bold"),
+        Text(summary, style="bold"),
         Text(f"judge {clean_text(flakiness.judge)}", style="dim"),
     ]
     if flakiness.deterministic:
@@ -84,14 +84,14 @@ def render_flakiness_terminal(
     else:
         rows = [
             [
-                one.metric,
-                f"{one.n:,}",
-                f"{one.deviation:.3f}",
-                f"{100 * one.flips:.0f} %",
-                "–" if one.reliability is None else f"{one.reliability:.2f}",
-                f"{one.drift:.3f}",
+                metric.metric,
+                f"{metric.n:,}",
+                f"{metric.deviation:.3f}",
+                f"{100 * metric.flips:.0f} %",
+                "–" if metric.reliability is None else f"{metric.reliability:.2f}",
+                f"{metric.drift:.3f}",
             ]
-            for one in flakiness.metrics
+            for metric in flakiness.metrics
         ]
         parts += [Text(""), _build_table(FLAKINESS_HEADINGS, rows)]
     return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
@@ -114,44 +114,51 @@ def summarize_judges(comparison: JudgeComparison) -> str:
 
 
 def describe_judges(comparison: JudgeComparison) -> list[str]:
-    """Who the judges are, what they cost, and what they lost."""
+    """Describe who the judges are, what they cost, and what they lost."""
     lines = []
     for place, judge, speed, lost in zip(
         ("first", "second"), comparison.judges, comparison.speeds, comparison.failed, strict=True
     ):
-        told = f"; {format_speed(speed)}" if speed is not None else ""
+        cost = f"; {format_speed(speed)}" if speed is not None else ""
         failed = f"; lost something on {format_count(lost, 'trace')}" if lost else ""
-        lines.append(f"{place}: {clean_text(judge)}{told}{failed}")
+        lines.append(f"{place}: {clean_text(judge)}{cost}{failed}")
     return lines
 
 
 def build_verdict_rows(comparison: JudgeComparison) -> list[list[str]]:
     return [
         [
-            VERDICT_TITLES[one.kind],
-            f"{one.n:,}",
-            f"{one.unmatched[0]:,}, {one.unmatched[1]:,}",
-            format_interval(one.accuracy, 2),
-            format_interval(one.kappa, 2),
-            format_interval(one.alpha, 2),
+            VERDICT_TITLES[agreement.kind],
+            f"{agreement.n:,}",
+            f"{agreement.unmatched[0]:,}, {agreement.unmatched[1]:,}",
+            format_interval(agreement.accuracy, 2),
+            format_interval(agreement.kappa, 2),
+            format_interval(agreement.alpha, 2),
         ]
-        for one in comparison.kinds
+        for agreement in comparison.kinds
     ]
 
 
 def build_metric_rows(comparison: JudgeComparison) -> list[list[str]]:
     rows = []
-    for one in comparison.metrics:
-        means = [f"{mean.mean:.3f}" for mean in one.means]
-        together = format_interval(one.correlation, 2)
+    for metric in comparison.metrics:
+        means = [f"{mean.mean:.3f}" for mean in metric.means]
+        together = format_interval(metric.correlation, 2)
         rows.append(
-            [one.metric, one.layer, f"{one.n:,}", *means, format_interval(one.difference, 3), together]
+            [
+                metric.metric,
+                metric.layer,
+                f"{metric.n:,}",
+                *means,
+                format_interval(metric.difference, 3),
+                together,
+            ]
         )
     return rows
 
 
 def format_verdict_pair(split: JudgeDisagreement) -> str:
-    """What each says of an item."""
+    """Format what each says of an item."""
     words = [
         {True: "yes", False: "no"}[word] if isinstance(word, bool) else str(word) for word in split.values
     ]

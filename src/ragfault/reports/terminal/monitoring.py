@@ -42,39 +42,47 @@ ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
 
 
 def format_metric_route(metric: str, route: str | None) -> str:
-    """A metric, and where."""
+    """Format a metric, and where."""
     return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
 
 
 def describe_break(drop: DropIncident) -> str:
-    """A break in a sentence."""
-    call, made, moved = drop.detection, drop.reference, drop.difference
+    """Describe a break in a sentence."""
+    call, reference, moved = drop.detection, drop.reference, drop.difference
     fault = drop.location.fault
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): " if fault else ""
     ends = sorted((abs(moved.low), abs(moved.high)))
     size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
     when = f"since {format_minute(call.onset)} [{format_minute(call.earliest)}, {format_minute(call.latest)}]"
     over = f"; back at {format_minute(call.recovered_at)}" if call.recovered_at else ""
-    where, word = format_metric_route(made.metric, made.route), "fell" if made.higher_is_better else "rose"
+    where, word = (
+        format_metric_route(reference.metric, reference.route),
+        "fell" if reference.higher_is_better else "rose",
+    )
     blind = "" if fault else "; which layer, the data cannot tell"
     return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{blind}."
 
 
 def summarize_monitor(monitor: MonitorReport) -> str:
-    """What came of watching, in a sentence."""
+    """Summarize what came of watching, in a sentence."""
     span = f"{format_duration(monitor.last - monitor.first)} of traffic"
     if not monitor.incidents:
         return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."
-    names = {format_metric_route(each.reference.metric, each.reference.route) for each in monitor.incidents}
-    layers = dict.fromkeys(each.location.fault.layer for each in monitor.incidents if each.location.fault)
-    told = f", naming {' and '.join(layers)}" if layers else ""
-    return f"{len(names)} metrics dropped in {span}{told}; {len(monitor.fired)} alerts fired."
+    names = {
+        format_metric_route(incident.reference.metric, incident.reference.route)
+        for incident in monitor.incidents
+    }
+    layers = dict.fromkeys(
+        incident.location.fault.layer for incident in monitor.incidents if incident.location.fault
+    )
+    blame = f", naming {' and '.join(layers)}" if layers else ""
+    return f"{len(names)} metrics dropped in {span}{blame}; {len(monitor.fired)} alerts fired."
 
 
 def describe_monitoring_terms(monitor: MonitorReport) -> str:
-    """On what terms it was watched."""
-    made = monitor.incidents[0].reference if monitor.incidents else None
-    until = f", the reference until {format_minute(made.last)}" if made else ""
+    """Describe on what terms it was watched."""
+    reference = monitor.incidents[0].reference if monitor.incidents else None
+    until = f", the reference until {format_minute(reference.last)}" if reference else ""
     return (
         f"{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; at most {monitor.options.rate:g} false alarms of the "
         "sequential test per metric and route in a month, however often one looks"
@@ -82,7 +90,7 @@ def describe_monitoring_terms(monitor: MonitorReport) -> str:
 
 
 def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[MonitorMark]:
-    """The marks that a break may go back to: from an hour before its earliest beginning to its latest."""
+    """Select the marks that a break may go back to: from an hour before its earliest beginning to its latest."""
     first, last = drop.detection.earliest - 60, drop.detection.latest
     return [
         mark
@@ -92,11 +100,11 @@ def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[Moni
 
 
 def describe_blame(monitor: MonitorReport, drop: DropIncident) -> list[str]:
-    """What to do about a break: suspects, remedies, marks, and the traces that show it."""
+    """Describe what to do about a break: suspects, remedies, marks, and the traces that show it."""
     fault = drop.location.fault
     lines = []
     if fault:
-        lines += [f"look at: {', '.join(fault.suspects)}", f"to mend it: {'; '.join(fault.remedies)}"]
+        lines += [f"look at: {', '.join(fault.suspects)}", f"how to fix it: {'; '.join(fault.remedies)}"]
     marks = [
         f"{clip_text(mark.text, 80)} ({format_minute(mark.minute)})"
         for mark in select_nearby_marks(monitor, drop)
@@ -107,52 +115,52 @@ def describe_blame(monitor: MonitorReport, drop: DropIncident) -> list[str]:
 
 
 def list_routes(monitor: MonitorReport) -> list[str | None]:
-    """The routes, in order."""
+    """List the routes, in order."""
     return sorted(
-        {each.route for each in monitor.rolling_means if each.cohort is None}, key=lambda name: name or ""
+        {row.route for row in monitor.rolling_means if row.cohort is None}, key=lambda name: name or ""
     )
 
 
 def list_rolling_metrics(
     monitor: MonitorReport, route: str | None
 ) -> Iterator[tuple[str, list[RollingMean], RollingLine | None]]:
-    """The metrics to show of a route, each with its rolling means and its line over time."""
-    lines = {each.metric: each for each in monitor.lines if each.route == route}
+    """List the metrics to show of a route, each with its rolling means and its line over time."""
+    lines = {row.metric: row for row in monitor.lines if row.route == route}
     for metric in (*lines, *(name for name in SECONDARY_METRICS if name not in lines)):
         mine = [
             e for e in monitor.rolling_means if e.metric == metric and e.route == route and e.cohort is None
         ]
-        if any(each.interval for each in mine):
+        if any(row.interval for row in mine):
             yield metric, mine, lines.get(metric)
 
 
 def list_cohorts(monitor: MonitorReport) -> list[RollingMean]:
-    """The figures of cohorts over the longest window, of the metrics that are watched."""
-    metrics, window = {each.metric for each in monitor.lines}, max(monitor.options.windows)
+    """List the figures of cohorts over the longest window, of the metrics that are watched."""
+    metrics, window = {row.metric for row in monitor.lines}, max(monitor.options.windows)
     return [
-        each
-        for each in monitor.rolling_means
-        if each.cohort and each.window == window and each.metric in metrics and each.interval
+        row
+        for row in monitor.rolling_means
+        if row.cohort and row.window == window and row.metric in metrics and row.interval
     ]
 
 
 def build_alert_rows(events: Sequence[AlertTransition]) -> list[tuple[str, str, str, str, str, str]]:
-    """When, what became of it, how urgent, which rule, where, and the figure."""
+    """Build when, what became of it, how urgent, which rule, where, and the figure."""
     return [
         (
-            format_minute(each.time / 60),
-            each.kind,
-            each.severity,
-            clip_text(each.rule, 60),
-            format_metric_route(each.metric, each.route),
-            "–" if each.value is None else format_number(each.value),
+            format_minute(event.time / 60),
+            event.kind,
+            event.severity,
+            clip_text(event.rule, 60),
+            format_metric_route(event.metric, event.route),
+            "–" if event.value is None else format_number(event.value),
         )
-        for each in events
+        for event in events
     ]
 
 
 def build_drift_row(drift: ScoreDrift) -> tuple[str, str, str, str]:
-    """A metric of the evaluation set beside live traffic."""
+    """Build a metric of the evaluation set beside live traffic."""
     return (
         clip_text(drift.metric, 60),
         format_interval(drift.difference, signed=True),
@@ -162,7 +170,7 @@ def build_drift_row(drift: ScoreDrift) -> tuple[str, str, str, str]:
 
 
 def describe_topic_drift(drift: TrafficDrift) -> str:
-    """How far topics have moved, in a sentence."""
+    """Describe how far topics have moved, in a sentence."""
     topics = drift.topics
     if topics is None:
         return "Topics cannot be compared: a side has no query with a word."
@@ -176,7 +184,7 @@ def describe_topic_drift(drift: TrafficDrift) -> str:
 
 
 def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) -> str:
-    """Means over time as a row of bars, from the least to the greatest of them.
+    """Draw means over time as a sparkline, from the least to the greatest of them.
 
     >>> draw_sparkline([0.2, 0.5, None, 0.8], 4)
     '▁▄ █'
@@ -188,19 +196,19 @@ def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) 
     if high - low < SPARKLINE_MIN_RANGE:
         low, high = (low + high - SPARKLINE_MIN_RANGE) / 2, (low + high + SPARKLINE_MIN_RANGE) / 2
     step = max(1, -(-len(means) // cells))
-    found = []
+    levels = []
     for at in range(0, len(means), step):
         part = [mean for mean in means[at : at + step] if mean is not None]
         share = (sum(part) / len(part) - low) / (high - low) if part else 0.0
-        found.append(SPARK_LEVELS[min(7, max(0, int(8 * share)))] if part else " ")
-    return "".join(found)
+        levels.append(SPARK_LEVELS[min(7, max(0, int(8 * share)))] if part else " ")
+    return "".join(levels)
 
 
 # --- the terminal --------------------------------------------------------------------------------------
 
 
 def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None, color: bool = False) -> str:
-    """What broke first, then the rolling means of each route, alerts, cohorts and drift, as text for a terminal."""
+    """Render what broke first, then the rolling means of each route, alerts, cohorts and drift, as text for a terminal."""
     width = width or shutil.get_terminal_size((110, 24)).columns
     style = "red" if monitor.incidents or monitor.fired else "green"
     parts: list[RenderableType] = [
@@ -219,7 +227,7 @@ def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None,
         *_build_drift(monitor),
     ]
     if monitor.unwatched:
-        text = join_names(format_metric_route(*each) for each in monitor.unwatched)
+        text = join_names(format_metric_route(*pair) for pair in monitor.unwatched)
         parts.append(build_line((f"\nNot watched for drops, too few values in the reference: {text}", "dim")))
     return render_rich(parts, width=width, color=color)
 
@@ -235,27 +243,27 @@ def _build_table(*heads: str) -> Table:
 
 def _build_breaks(monitor: MonitorReport) -> Iterator[RenderableType]:
     last: list[str] = []
-    for each in monitor.incidents:
-        *advice, shown = describe_blame(monitor, each)
+    for incident in monitor.incidents:
+        *advice, shown = describe_blame(monitor, incident)
         yield build_line()
-        yield build_line(("✗ ", "red"), describe_break(each))
+        yield build_line(("✗ ", "red"), describe_break(incident))
         for text in (*(advice if advice != last else ()), shown):
             yield indent_line(2, (text, "dim"))
         last = advice
 
 
 def _build_mean_table(monitor: MonitorReport, route: str | None, width: int) -> Table:
-    """The rolling means of a route, with as many windows as there is room for."""
+    """Build the rolling means of a route, with as many windows as there is room for."""
     shown = monitor.options.windows if width >= 150 else monitor.options.windows[:1]
     heads = [head for window in shown for head in (f"{format_duration(window)}, 95 %", "against before")]
     table = _build_table("metric", *heads, "over time")
-    for metric, mine, drawn in list_rolling_metrics(monitor, route):
+    for metric, mine, line in list_rolling_metrics(monitor, route):
         cells = []
-        for each in mine:
-            if each.window in shown:
-                cells += [build_line(format_interval(each.interval)), _build_delta(each)]
+        for rolling in mine:
+            if rolling.window in shown:
+                cells += [build_line(format_interval(rolling.interval)), _build_delta(rolling)]
         table.add_row(
-            build_line(clean_text(metric)), *cells, build_line(draw_sparkline(drawn.means) if drawn else "")
+            build_line(clean_text(metric)), *cells, build_line(draw_sparkline(line.means) if line else "")
         )
     return table
 
@@ -300,12 +308,12 @@ def _build_cohorts(monitor: MonitorReport) -> Iterator[RenderableType]:
             ("\nCohorts", "bold cyan"), (f"   {format_duration(max(monitor.options.windows))}", "dim")
         )
         table = _build_table("cohort", "metric", "95 %", "n")
-        for each in rows:
-            size = each.interval.n if each.interval else 0
+        for row in rows:
+            size = row.interval.n if row.interval else 0
             table.add_row(
-                build_line(clip_text(each.cohort or "", 60)),
-                clean_text(each.metric),
-                format_interval(each.interval),
+                build_line(clip_text(row.cohort or "", 60)),
+                clean_text(row.metric),
+                format_interval(row.interval),
                 f"{size:,}",
             )
         yield table
@@ -314,9 +322,9 @@ def _build_cohorts(monitor: MonitorReport) -> Iterator[RenderableType]:
 def _build_correlations(monitor: MonitorReport) -> Iterator[RenderableType]:
     if monitor.correlations:
         yield build_line(("\nTogether", "bold cyan"), ("   correlation of metrics", "dim"))
-        for each in monitor.correlations:
-            ends = f"{format_signed(each.r)} [{format_signed(each.low)}, {format_signed(each.high)}] on {each.n:,} traces"
-            yield build_line(f"{clean_text(each.first)}, {clean_text(each.second)}: {ends}")
+        for pair in monitor.correlations:
+            ends = f"{format_signed(pair.r)} [{format_signed(pair.low)}, {format_signed(pair.high)}] on {pair.n:,} traces"
+            yield build_line(f"{clean_text(pair.first)}, {clean_text(pair.second)}: {ends}")
 
 
 def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
@@ -328,16 +336,16 @@ def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
         ("   live less evaluated", "dim"),
     )
     table = _build_table("metric", "difference, 95 %", "distance", "p")
-    for each in monitor.drift.scores:
-        table.add_row(*map(build_line, build_drift_row(each)))
+    for score in monitor.drift.scores:
+        table.add_row(*map(build_line, build_drift_row(score)))
     yield table
     yield build_line(describe_topic_drift(monitor.drift))
 
 
 def encode_monitor(monitor: MonitorReport) -> str:
-    """All of it as JSON; each incident has its sentence, and an interval's end that is infinite is null."""
+    """Encode all of it as JSON; each incident has its sentence, and an interval's end that is infinite is null."""
     plain: dict[str, Any] = msgspec.to_builtins(monitor)
-    for each, one in zip(plain["incidents"], monitor.incidents, strict=True):
-        each["sentence"] = describe_break(one)
+    for plain_incident, incident in zip(plain["incidents"], monitor.incidents, strict=True):
+        plain_incident["sentence"] = describe_break(incident)
     plain = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

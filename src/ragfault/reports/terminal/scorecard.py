@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 
 WIDE_COLUMNS, NARROW_COLUMNS = 100, 84
-"""From which width a bar is drawn, and below which the counts share one column."""
+"""From which width an interval is drawn, and below which the counts share one column."""
 
 INTERVAL_CELLS = 20
-"""How long a bar is, where there is room for it beside the figures."""
+"""How long a drawn interval is, where there is room for it beside the figures."""
 
 FIGURE_COLUMNS = 92
 """The columns that the figures of a metric take."""
@@ -56,7 +56,7 @@ RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
 
 
 def render_scorecard_terminal(findings: Findings, *, width: int | None = None, color: bool = False) -> str:
-    """The findings as text for a terminal of this width (the present one's, where none is given).
+    """Render the findings as text for a terminal of this width (the present one's, where none is given).
 
     Texts of traces are printed as they are, save that control characters and escape sequences are left out.
     """
@@ -67,7 +67,7 @@ def render_scorecard_terminal(findings: Findings, *, width: int | None = None, c
 def render_diagnoses_terminal(
     diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False
 ) -> str:
-    """Diagnoses in full: every problem of each trace with its reason, and what mends it."""
+    """Render diagnoses in full: every problem of each trace with its reason, and what mends it."""
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[RenderableType] = []
     for diagnosis in diagnoses:
@@ -76,7 +76,7 @@ def render_diagnoses_terminal(
 
 
 def render_rich(parts: Iterable[RenderableType], *, width: int, color: bool) -> str:
-    """What rich would print of these, as text."""
+    """Render what rich would print of these, as text."""
     from rich.console import Console
 
     console = Console(
@@ -102,21 +102,21 @@ def _read_console(console: Console) -> str:
 
 
 def _build_line(*parts: str | tuple[str, str]) -> Text:
-    """A line of plain and styled pieces; never markup."""
+    """Build a line of plain and styled pieces; never markup."""
     from rich.text import Text
 
     return Text.assemble(*parts)
 
 
 def _indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
-    """A line set in, as are the lines it wraps to."""
+    """Return an indented line, as are the lines it wraps to."""
     from rich.padding import Padding
 
     return Padding(_build_line(*parts), (0, 0, 0, depth))
 
 
 def _build_table(*columns: tuple[str, str]) -> Table:
-    """A table without a frame; each column by its heading and "left" or "right"."""
+    """Build a table without a frame; each column by its heading and "left" or "right"."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
@@ -141,11 +141,13 @@ def _build_page(findings: Findings, width: int) -> list[RenderableType]:
 
 
 def _build_header(findings: Findings) -> list[RenderableType]:
-    made = findings.manifest
-    failed = f" · {made.failed:,} scores failed" if made.failed else ""
-    skipped = f" · {made.skipped:,} bad lines left out" if made.skipped else ""
-    facts = f"   {format_count(made.traces, 'trace')} · judge {clean_text(made.judge)}{failed}{skipped}"
-    lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(made.judge)])]
+    manifest = findings.manifest
+    failed = f" · {manifest.failed:,} scores failed" if manifest.failed else ""
+    skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
+    facts = (
+        f"   {format_count(manifest.traces, 'trace')} · judge {clean_text(manifest.judge)}{failed}{skipped}"
+    )
+    lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(manifest.judge)])]
     return [
         _build_line((clean_text(findings.run), "bold"), facts),
         *(_indent_line(2, line) for line in lines),
@@ -153,28 +155,28 @@ def _build_header(findings: Findings) -> list[RenderableType]:
 
 
 def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
-    health = {found.layer: found for found in findings.health}
+    health = {items.layer: items for items in findings.health}
     parts: list[RenderableType] = []
-    for layer, found in group_by_layer(findings.scorecard):
+    for layer, items in group_by_layer(findings.scorecard):
         line: list[str | tuple[str, str]] = [("\n" + LAYER_TITLES[layer], "bold cyan")]
-        whole = health.get(layer)  # type: ignore[call-overload]
-        if whole is not None and whole.interval is not None:
-            names = " + ".join(part.metric for part in whole.parts)
-            line += [f"   health {format_interval(whole.interval)}", (f"   mean of {names}", "dim")]
-        parts += [_build_line(*line), _build_metric_table(found, width)]
+        layer_health = health.get(layer)  # type: ignore[call-overload]
+        if layer_health is not None and layer_health.interval is not None:
+            names = " + ".join(part.metric for part in layer_health.parts)
+            line += [f"   health {format_interval(layer_health.interval)}", (f"   mean of {names}", "dim")]
+        parts += [_build_line(*line), _build_metric_table(items, width)]
     return parts
 
 
 def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Table:
-    """The metrics of a layer: mean, interval, counts, target."""
+    """Build the metrics of a layer: mean, interval, counts, target."""
     counts = ("scored", "undefined", "failed") if width >= NARROW_COLUMNS else ("scored",)
     cells = min(INTERVAL_CELLS, width - FIGURE_COLUMNS)
-    bars = [("", "left")] if width >= WIDE_COLUMNS else []
+    drawing_column = [("", "left")] if width >= WIDE_COLUMNS else []
     table = _build_table(
         ("metric", "left"),
         ("mean", "right"),
         ("95 % interval", "left"),
-        *bars,
+        *drawing_column,
         *((name, "right") for name in counts),
         ("target", "left"),
     )
@@ -190,7 +192,7 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
             _build_line(name),
             format_number(item.interval.mean),
             f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
-            *([_draw_interval(item, cells)] if bars else []),
+            *([_draw_interval(item, cells)] if drawing_column else []),
             *numbers,
             _build_target(item),
         )
@@ -198,7 +200,7 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
 
 
 def _draw_interval(item: MetricAggregate, cells: int) -> Text:
-    """The interval drawn on the metric's range; nothing where that has no end."""
+    """Draw the interval drawn on the metric's range; nothing where that has no end."""
     if item.interval is None or item.low is None or item.high is None or item.high <= item.low:
         return _build_line("")
     span = item.high - item.low
@@ -222,7 +224,7 @@ def _build_target(item: MetricAggregate) -> Text:
 
 
 def _build_corrections(findings: Findings) -> list[RenderableType]:
-    """The figures as judged and corrected for the judge's error, or rectified by labels, side by side."""
+    """Build the figures as judged and corrected for the judge's error, or corrected by labels, side by side."""
     title = get_correction_heading(findings.scorecard)
     if title is None:
         return []
@@ -230,8 +232,8 @@ def _build_corrections(findings: Findings) -> list[RenderableType]:
     for item, text in list_corrections(findings.scorecard):
         name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
         table.add_row(_build_line(name), format_interval(item.interval), text)
-    told = [_indent_line(2, (line, "dim")) for line in explain_corrections(findings.scorecard)]
-    return [_build_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *told]
+    notes = [_indent_line(2, (line, "dim")) for line in explain_corrections(findings.scorecard)]
+    return [_build_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *notes]
 
 
 def _build_unmeasured(findings: Findings) -> list[RenderableType]:
@@ -252,8 +254,8 @@ def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
     table = _build_table(("", "left"), ("", "left"), ("", "left"))
     for pair in findings.pairs:
         sides = [
-            f"{name} {format_interval(found.interval) if found and found.interval else 'not measured'}"
-            for name, found in zip(pair.names, (pair.first, pair.second), strict=True)
+            f"{name} {format_interval(side.interval) if side and side.interval else 'not measured'}"
+            for name, side in zip(pair.names, (pair.first, pair.second), strict=True)
         ]
         table.add_row(sides[0], "↔", sides[1])
     table.show_header = False
@@ -269,14 +271,14 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
         ("ranking efficiency", rag.ranking),
         ("optimal context hit rate", rag.optimal),
     )
-    known = [(name, found) for name, found in figures if found is not None]
+    known = [(name, interval) for name, interval in figures if interval is not None]
     if not known:
         return []
     table = _build_table(("", "left"), ("", "left"), ("", "left"))
     table.show_header = False
-    for name, found in known:
-        unit = "chunks" if found is rag.usage else "traces"
-        table.add_row(name, format_interval(found), f"{found.n:,} {unit}")
+    for name, interval in known:
+        unit = "chunks" if interval is rag.usage else "traces"
+        table.add_row(name, format_interval(interval), f"{interval.n:,} {unit}")
     return [_build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, rag.alerts)]
 
 
@@ -290,17 +292,17 @@ def _build_alert(alert: HealthAlert) -> Text:
 
 
 def _build_quality(findings: Findings) -> list[RenderableType]:
-    if not any(found.count for found in findings.quality):
+    if not any(level.count for level in findings.quality):
         return []
     table = _build_table(("level", "left"), ("traces", "right"), ("share", "left"), ("action", "left"))
-    for found in findings.quality:
-        table.add_row(found.name, f"{found.count:,}", format_share(found.share), found.action)
+    for level in findings.quality:
+        table.add_row(level.name, f"{level.count:,}", format_share(level.share), level.action)
     without = f"   {findings.unrated:,} without a triad" if findings.unrated else ""
     return [_build_line(("\nQuality of the answers", "bold cyan"), ("   by triad", "dim"), without), table]
 
 
 def _build_segments(findings: Findings, width: int) -> list[RenderableType]:
-    """The scorecard by segment, for the metrics that have a target and those of the triad."""
+    """Build the scorecard by segment, for the metrics that have a target and those of the triad."""
     if not findings.segments:
         return []
     names = select_segment_metrics(findings.scorecard)
@@ -364,20 +366,20 @@ def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
             )
         )
         steps |= dict.fromkeys(problem.remedies)
-    return [*parts, _indent_line(4, ("to mend it: ", "green"), "; ".join(steps), "\n")]
+    return [*parts, _indent_line(4, ("how to fix it: ", "green"), "; ".join(steps), "\n")]
 
 
 def _build_remedies(findings: Findings) -> list[RenderableType]:
     if not findings.remedies:
         return []
     parts: list[RenderableType] = [_build_line(("\nWhat to change", "bold cyan"))]
-    for found in findings.remedies:
-        share = f"{format_share(found.share)} of traces"
+    for remedy in findings.remedies:
+        share = f"{format_share(remedy.share)} of traces"
         parts += [
             _indent_line(
-                2, (found.title, "bold"), f"   {found.problems:,} on {found.traces:,} traces, {share}"
+                2, (remedy.title, "bold"), f"   {remedy.problems:,} on {remedy.traces:,} traces, {share}"
             ),
-            _indent_line(4, "; ".join(found.steps)),
-            _indent_line(4, (f"such as {join_names(found.examples)}", "dim")),
+            _indent_line(4, "; ".join(remedy.steps)),
+            _indent_line(4, (f"such as {join_names(remedy.examples)}", "dim")),
         ]
     return parts

@@ -25,7 +25,7 @@ GAIN_STYLES = {"gains": "green", "loses": "red", "no gain shown": "yellow"}
 
 
 def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
-    """The cells of a row: FIGURES."""
+    """Build the cells of a row: FIGURES."""
     return (
         clean_text(row.name),
         format_interval(row, 3),
@@ -39,7 +39,7 @@ def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
 
 
 def build_gain_cells(gain: Gain) -> tuple[str, ...]:
-    """The cells of a comparison: STEPS."""
+    """Build the cells of a comparison: STEPS."""
     return (
         clean_text(gain.component),
         clean_text(gain.chosen),
@@ -53,12 +53,12 @@ def build_gain_cells(gain: Gain) -> tuple[str, ...]:
 
 
 def summarize_tuning(result: TuningResult) -> str:
-    """The gain over what is there, in a sentence."""
+    """Summarize the gain over what is there, in a sentence."""
     return clean_text(result.summary[0]) if result.summary else "Nothing was measured."
 
 
 def describe_tuning_terms(result: TuningResult) -> str:
-    """On how many questions it rests, and what it took."""
+    """Describe on how many questions it rests, and what it took."""
     bounds = f" subject to {', '.join(map(str, result.bounds))}" if result.bounds else ""
     return (
         f"{clean_text(result.metric)}{bounds} · {result.selection_questions:,} questions chose, {result.holdout_questions:,} others measured · "
@@ -67,7 +67,7 @@ def describe_tuning_terms(result: TuningResult) -> str:
 
 
 def render_tuning_terminal(result: TuningResult, *, width: int | None = None, color: bool = False) -> str:
-    """The gain first, then the pipelines, each step, and what was not taken."""
+    """Render the gain first, then the pipelines, each step, and what was not taken."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -115,12 +115,12 @@ def _build_gain_table(gains: Sequence[Gain]) -> Table:
 
 
 def encode_tuning(result: TuningResult) -> str:
-    """All of it as JSON."""
+    """Encode all of it as JSON."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
 
 
 def render_tuning_markdown(result: TuningResult) -> str:
-    """The same as the terminal's, as Markdown."""
+    """Render the same as the terminal's, as Markdown."""
     lines = [
         "# Tuning",
         "",
