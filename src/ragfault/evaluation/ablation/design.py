@@ -2,9 +2,6 @@
 
 A configuration is a number: bit i is set where part i is the candidate's. Every effect is a weighted sum over
 configurations, so it can be computed query by query and its interval is that of a mean.
-
-A configuration is a number: bit i is set where part i is the candidate's. Every effect is a weighted sum over
-configurations; so it can be computed query by query, and its interval is that of a mean.
 """
 
 from __future__ import annotations
