@@ -88,8 +88,8 @@ def test_a_ppi_estimate_has_its_interval():
         metric="m", layer="generation", better="higher", route=None, window=DAY, n=9, undefined=0, failed=0,
         mean=0.5, low=0.4, high=0.6, ppi=PpiEstimate(judge="j", checks=40, mean=0.45, low=0.4, high=0.5),
     )  # fmt: skip
-    assert "0.45" in show(row)
-    assert "[0.40, 0.50]" in show(row)
+    assert "0.450" in show(row)
+    assert "[0.400, 0.500]" in show(row)
     assert "40 checks" in show(row)
     lost = MetricTrend(
         metric="m", layer="generation", better="higher", route=None, window=DAY, n=9, undefined=0, failed=0,
