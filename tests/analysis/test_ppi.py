@@ -405,7 +405,7 @@ def test_reports_show_both(place: Path):
     assert (
         json_report.encode_findings_csv(result)
         .splitlines()[0]
-        .endswith("rectified,rectified_low,rectified_high,labels")
+        .endswith("ppi,ppi_low,ppi_high,labels")
     )
     plain = json.loads(json_report.encode_findings(result))
     assert plain["scorecard"]["label_source"]["labelers"] == "ann"
@@ -442,7 +442,7 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
     held = gate(runs[1], baseline=runs[0], labels=labels, metrics=["groundedness"])
     assert held.result == "fail"
     assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(held, width=300)
-    assert "rectified by ann, 40 traces" in gated.render_gate_markdown(held)
+    assert "corrected by ann, 40 traces" in gated.render_gate_markdown(held)
 
 
 # --- what a user types -----------------------------------------------------------------------------
