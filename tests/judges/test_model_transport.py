@@ -224,7 +224,7 @@ def test_an_endpoint_without_a_reply_fails_the_trace_and_not_the_run(tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("model", "key", "said"),
+    ("model", "key", "message"),
     [("m", "right", "refuses the key"), ("no-such-model", None, "has no model no-such-model")],
 )
 def test_what_no_call_can_pass_stops_the_run(tmp_path: Path, model: str, key: str | None, message: str):
@@ -517,7 +517,7 @@ def test_a_model_is_named_by_its_provider_or_alone(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"base_url": "ftp://x/v1"}, UsageError, "no http or https address"),
         ({"base_url": "https://user:pass@x/v1"}, UsageError, "holds a user"),

@@ -122,10 +122,10 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
         text
         for count, text in (
             (len(consensus_by_trace) - len(traces), "labels are of no trace of the run"),
-            (outdated, "traces have another answer now: only what was said of the retrieval counts"),
+            (outdated, "traces have another answer now: only labels of the retrieval count"),
             (
                 disputed,
-                "words are disputed among people: the majority counts, and none where there is no majority",
+                "labels are disputed among annotators: the majority counts; without one the item has no label",
             ),
         )
         if count
