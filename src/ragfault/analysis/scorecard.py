@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import ChunkTable, load_chunks
-from ragfault.analysis.ppi import HumanLabels, correct_mean
+from ragfault.analysis.ppi import Codes, HumanLabels, correct_mean
 from ragfault.analysis.records import (
     HealthAlert,
     LayerHealth,
@@ -27,7 +27,6 @@ from ragfault.analysis.score_matrix import (
     NO_CODE,
     SCORED,
     UNDEFINED,
-    Codes,
     ScoreMatrix,
     estimate_mean,
     metric_name,
