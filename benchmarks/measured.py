@@ -62,7 +62,7 @@ def llamaindex(background: BackgroundScorer) -> tuple[Callable, Callable]:
 
 
 def times(retriever: Callable, calls: int, pause: float) -> list[float]:
-    """Return milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
+    """Return the milliseconds of each call; calls come `pause` seconds apart, as those of users do."""
     taken = []
     for number in range(calls):
         begin = time.perf_counter()

@@ -35,8 +35,8 @@ def texts(count: int, rng: np.random.Generator) -> list[str]:
     """Return texts whose words are as unevenly common as in real ones (Zipf)."""
     known = np.array(words(rng))
     shares = 1 / np.arange(1, WORDS + 1)
-    drawn = rng.choice(WORDS, (count, LENGTH), p=shares / shares.sum())
-    return [" ".join(known[row]) for row in drawn]
+    sample = rng.choice(WORDS, (count, LENGTH), p=shares / shares.sum())
+    return [" ".join(known[row]) for row in sample]
 
 
 class Hashed:

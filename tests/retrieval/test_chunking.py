@@ -159,7 +159,7 @@ def test_tokens_hold_every_sign(text):
 # --- what each kind is for -------------------------------------------------------------------------
 
 
-def test_sentences_stay_whole():
+def test_sentences_are_not_split():
     """A chunk of sentences ends where a sentence does."""
     text = "Dr. Lee came at 5 p.m. today. She left. The ferry did not wait for anybody at all."
     assert cut("sentences(13)", text) == [
@@ -201,7 +201,7 @@ def test_json_is_cut_between_members():
     assert parse_json_levels("no JSON") is None
 
 
-def test_tables_are_whole_and_apart():
+def test_tables_are_separate_chunks():
     """A table is one chunk of its kind, longer than the size if need be; text does not reach over it."""
     table = "| Car | Price |\n| --- | --- |\n" + "\n".join(f"| {n} | {n * 2} |" for n in range(5))
     text = f"Before it.\n\n{table}\n\nAfter it."
@@ -292,7 +292,7 @@ def test_clauses_are_cut_by_number():
     assert [chunk[:9] for chunk in cut("clauses(24)", text)] == ["Article 1", "1.1.1 Box", "Article 2"]
 
 
-def test_turns_are_whole():
+def test_turns_are_not_split():
     """A chunk of a chat begins with a speaker; a colon in what is message is no turn."""
     text = "Anna: Hello.\nNote: this is message.\nBen (10:02): Hi.\nAnna: The ferry?\nBen: At ten."
     starts = locate_turns(text, parse_blocks(text)).levels[0]

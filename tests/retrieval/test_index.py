@@ -33,7 +33,7 @@ def index() -> ChunkIndex:
     return ChunkIndex.build(CHUNKS, LatentEmbedder(dimensions=4))
 
 
-def found(index: ChunkIndex, text: str, kind="hybrid", k=10, **query) -> list[str]:
+def search_ids(index: ChunkIndex, text: str, kind="hybrid", k=10, **query) -> list[str]:
     return [hit.id for hit in index.retrieve(kind, k)(Query(text=text, **query), ()).hits]
 
 
@@ -41,20 +41,20 @@ def found(index: ChunkIndex, text: str, kind="hybrid", k=10, **query) -> list[st
 def test_a_text_finds_itself_first(index: ChunkIndex, kind: str):
     """Every chunk is the best answer to its own text, by words, by meaning, and by both."""
     for name, text in TEXTS.items():
-        assert found(index, text, kind)[0] == name
+        assert search_ids(index, text, kind)[0] == name
 
 
-def test_words_in_common_are_wanted_by_the_sparse_search_alone(index: ChunkIndex):
+def test_only_the_sparse_search_needs_common_words(index: ChunkIndex):
     """What shares no word with the query is not found by words; by meaning every chunk has a place."""
-    assert found(index, "zebra", "sparse") == []
-    assert len(found(index, "ferry", "dense")) == len(CHUNKS)
+    assert search_ids(index, "zebra", "sparse") == []
+    assert len(search_ids(index, "ferry", "dense")) == len(CHUNKS)
 
 
-def test_the_best_k_are_those_of_the_whole_order(index: ChunkIndex):
+def test_the_best_k_are_the_first_of_the_full_ranking(index: ChunkIndex):
     """The first k of a longer list are the list of k."""
-    ordered = found(index, "ferry ticket", "dense", 10)
+    ordered = search_ids(index, "ferry ticket", "dense", 10)
     for k in (1, 2, 3):
-        assert found(index, "ferry ticket", "dense", k) == ordered[:k]
+        assert search_ids(index, "ferry ticket", "dense", k) == ordered[:k]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 45))
@@ -70,21 +70,24 @@ def test_the_exact_search_is_a_stable_sort(values, k):
 def test_conditions_are_met_before_the_search(index: ChunkIndex):
     """With k = 1 the best of those that meet the condition is found, not the best of all if it meets it."""
     recent = (FilterCondition("year", "from", 2024),)
-    assert found(index, "When does the last ferry leave?", k=1, conditions=recent)[0] in ("fares", "office")
+    assert search_ids(index, "When does the last ferry leave?", k=1, conditions=recent)[0] in (
+        "fares",
+        "office",
+    )
 
 
 def test_a_field_that_no_chunk_has_is_refused(index: ChunkIndex):
     """A condition on it says what fields there are."""
     with pytest.raises(UnknownName, match='Did you mean "language"'):
-        found(index, "ferry", conditions=(FilterCondition("langage", "is", "en"),))
+        search_ids(index, "ferry", conditions=(FilterCondition("langage", "is", "en"),))
 
 
 def test_an_inferred_condition_on_a_field_that_is_not_there_is_passed_over(index: ChunkIndex):
     """What was only read out of the query never empties the result where the corpus has no such field."""
-    assert found(index, "ferry", conditions=(FilterCondition("category", "is", "legal", inferred=True),))
+    assert search_ids(index, "ferry", conditions=(FilterCondition("category", "is", "legal", inferred=True),))
 
 
-def test_where_nothing_meets_the_conditions_nothing_is_found_and_it_is_said(index: ChunkIndex):
+def test_an_unmet_condition_gives_no_hit_and_a_note(index: ChunkIndex):
     """The search is never widened in silence."""
     query = Query(text="ferry", conditions=(FilterCondition("year", "from", 2030),))
     result = index.retrieve()(query, ())
@@ -100,25 +103,25 @@ def test_permissions_and_validity_hold_in_the_search():
         Chunk(id="old", text="ferry times", metadata={"valid_to": "2020"}),
     ]
     built = ChunkIndex.build(chunks)
-    assert found(built, "ferry", "sparse") == ["open", "staff", "old"]
+    assert search_ids(built, "ferry", "sparse") == ["open", "staff", "old"]
     asked = {"user": (), "time": datetime(2026, 1, 1, tzinfo=UTC)}
-    assert found(built, "ferry", "sparse", **asked) == ["open"]
+    assert search_ids(built, "ferry", "sparse", **asked) == ["open"]
 
 
 def test_several_forms_of_a_query_are_fused(index: ChunkIndex):
     """A decomposed query finds what each of its parts finds."""
-    both = found(index, "?", "sparse", variants=("dogs on a lead", "harbour office"))
+    both = search_ids(index, "?", "sparse", variants=("dogs on a lead", "harbour office"))
     assert set(both[:2]) == {"dogs", "office"}
 
 
 @pytest.mark.parametrize("text", ["", "   ", "🐙", "渡し船は何時に出ますか"])
 def test_a_query_without_a_known_word_is_no_error(index: ChunkIndex, text: str):
     """An empty query, or one in another language, finds nothing by words and raises nothing."""
-    assert found(index, text, "sparse") == []
-    found(index, text, "hybrid")
+    assert search_ids(index, text, "sparse") == []
+    search_ids(index, text, "hybrid")
 
 
-def test_an_index_that_was_kept_finds_the_same(index: ChunkIndex, tmp_path):
+def test_a_saved_index_returns_the_same_hits(index: ChunkIndex, tmp_path):
     """Saved and opened, it gives the same hits with the same scores."""
     index.save(tmp_path / "index")
     again = ChunkIndex.open(tmp_path / "index")
@@ -225,7 +228,7 @@ def test_an_index_whose_chunks_were_changed_is_refused(index: ChunkIndex, tmp_pa
         ChunkIndex.open(tmp_path / "index")
 
 
-def test_a_file_in_the_place_of_an_index_is_kept(index: ChunkIndex, tmp_path):
+def test_a_file_in_the_place_of_an_index_is_not_overwritten(index: ChunkIndex, tmp_path):
     """What is no index is never written over."""
     (tmp_path / "note").write_text("mine")
     with pytest.raises(OutputError):

@@ -47,11 +47,11 @@ def both(tmp_path_factory) -> tuple[ChunkIndex, LanceIndex]:
     return index, LanceIndex.build(CHUNKS, tmp_path_factory.mktemp("lance") / "db", embedder)
 
 
-def found(index: ChunkIndex | LanceIndex, kind: str = "dense", **query) -> list[str]:
+def search_ids(index: ChunkIndex | LanceIndex, kind: str = "dense", **query) -> list[str]:
     return [hit.id for hit in index.retrieve(kind, 10)(Query(text="ferry times", **query), ()).hits]
 
 
-def test_who_may_read_and_what_is_valid_is_kept_however_late_it_is_said(tmp_path):
+def test_permissions_and_validity_of_late_chunks_count(tmp_path):
     """Groups and validity that first stand behind the thousandth chunk bind as in memory, by their exact names."""
     permissions = [{"groups": ["Staff"]}, {"groups": "staff"}, {"valid_to": "2021"}, {"valid_from": 2030}, {}]
     chunks = [Chunk(id=f"n{place}", text=f"ferry number {place}") for place in range(1030)]
@@ -76,9 +76,9 @@ def test_a_date_that_was_read_out_of_a_query_suits_a_field_of_numbers(both):
     """A year is compared as one, anything else meets nothing; neither is an error, as in memory."""
     for field, test, value in (("year", "from", "2023-05"), ("year", "to", "2021"), ("year", "is", "legal")):
         condition = FilterCondition(field, test, value, inferred=True)
-        memory, database = (sorted(found(index, conditions=(condition,))) for index in both)
+        memory, database = (sorted(search_ids(index, conditions=(condition,))) for index in both)
         assert memory == database
-    assert found(both[1], conditions=(FilterCondition("year", "from", "2023-05", inferred=True),))
+    assert search_ids(both[1], conditions=(FilterCondition("year", "from", "2023-05", inferred=True),))
 
 
 def test_a_database_of_another_layout_is_refused(tmp_path):
@@ -102,7 +102,7 @@ def test_meaning_finds_the_same_in_the_same_order(both):
 
 def test_words_find_the_same_texts(both):
     """Both find the texts that share a word with the query, whatever their order."""
-    memory, database = (set(found(index, "sparse")) for index in both)
+    memory, database = (set(search_ids(index, "sparse")) for index in both)
     assert {"c0", "c1"} <= memory & database
 
 
@@ -126,7 +126,7 @@ def test_words_find_the_same_texts(both):
 )
 def test_conditions_mean_the_same(both, conditions):
     """Every condition lets the same chunks pass in memory and in the database, quotes and all."""
-    memory, database = (sorted(found(index, conditions=conditions)) for index in both)
+    memory, database = (sorted(search_ids(index, conditions=conditions)) for index in both)
     assert memory == database
     query = Query(text="?", conditions=conditions)
     assert both[0].count_matching(query) == both[1].count_matching(query) == len(memory)
@@ -137,16 +137,16 @@ def test_conditions_mean_the_same(both, conditions):
 )
 def test_permissions_and_validity_mean_the_same(both, circumstances):
     """Who may read what, and what is valid when, is the same in both."""
-    memory, database = (sorted(found(index, **circumstances)) for index in both)
+    memory, database = (sorted(search_ids(index, **circumstances)) for index in both)
     assert memory == database
 
 
 def test_a_field_that_no_chunk_has_is_refused(both):
     """As in memory, with an offer."""
     with pytest.raises(UnknownName, match='Did you mean "year"'):
-        found(both[1], conditions=(FilterCondition("yaer", "is", 1),))
+        search_ids(both[1], conditions=(FilterCondition("yaer", "is", 1),))
     with pytest.raises(UsageError, match="no number"):
-        found(both[1], conditions=(FilterCondition("year", "is", "soon"),))
+        search_ids(both[1], conditions=(FilterCondition("year", "is", "soon"),))
 
 
 def test_a_database_is_opened_by_its_embedder_alone(tmp_path):
@@ -154,7 +154,9 @@ def test_a_database_is_opened_by_its_embedder_alone(tmp_path):
     embedder = LatentEmbedder(dimensions=3)
     embedder.fit(TEXTS)
     LanceIndex.build(CHUNKS, tmp_path / "db", embedder)
-    assert found(LanceIndex.open(tmp_path / "db", embedder)) == found(ChunkIndex.build(CHUNKS, embedder))
+    assert search_ids(LanceIndex.open(tmp_path / "db", embedder)) == search_ids(
+        ChunkIndex.build(CHUNKS, embedder)
+    )
     with pytest.raises(UsageError, match="index the corpus again"):
         LanceIndex.open(tmp_path / "db", LatentEmbedder(dimensions=3).fit(["other words"]))
     with pytest.raises(OutputError, match="not empty"):

@@ -194,7 +194,7 @@ def test_two_documents_of_one_id_are_refused():
         build_index(PipelineConfig(), [])
 
 
-def test_what_cannot_be_made_is_refused_before_anything_is_computed():
+def test_an_invalid_config_is_refused_before_any_computation():
     """A recipe is checked as a whole: its chunker, its embedder, its stages."""
     with pytest.raises(UnknownName):
         check_pipeline_config(PipelineConfig(embedder="minilmm"))
@@ -210,9 +210,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_computed():
         ("shorten", UsageError, "threshold"),
     ],
 )
-def test_a_stage_that_cannot_be_made_is_refused_with_the_file(
-    stage: str, error, message: str, tmp_path: Path
-):
+def test_an_invalid_stage_is_refused_with_its_file(stage: str, error, message: str, tmp_path: Path):
     """Options are checked when the file is read, before a corpus is cut and embedded for it."""
     (tmp_path / "pipeline.toml").write_text(
         f"[stages]\nfind = 'sparse'\nthen = '{stage}'\n", encoding="utf-8"

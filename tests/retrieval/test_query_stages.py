@@ -25,11 +25,11 @@ class Writer:
     fingerprint = "writer"
 
     def __init__(self, reply: str) -> None:
-        self.said, self.asked = reply, []
+        self.reply, self.asked = reply, []
 
     def generate(self, instructions: str, text: str) -> str:
         self.asked.append((instructions, text))
-        return self.said
+        return self.reply
 
 
 class Broken:
@@ -89,7 +89,7 @@ def test_the_length_of_queries_wants_queries():
         estimate_length_limit(["alone"])
 
 
-def test_a_query_is_taken_apart_and_kept_whole():
+def test_decomposition_keeps_the_original_query():
     """Each question is a form of its own beside the whole; what asks one thing stays one."""
     parts = searched(decompose(), "Where is the office? When does it open?")
     assert parts == ("Where is the office? When does it open?", "Where is the office?", "When does it open?")
@@ -127,7 +127,7 @@ def test_a_judge_puts_what_bears_on_the_query_first(judge: str):
     assert all(0 <= hit.score <= 1 for hit in result)
 
 
-def test_reranking_loses_nothing_but_what_it_is_told_to():
+def test_reranking_drops_only_hits_beyond_k():
     """All hits stay, those beyond the depth behind; with k the first k."""
     stage = rerank(JudgeReranker("lexical"), depth=2)
     assert [hit.id for hit in stage(Query(text="late ferry"), CHUNKS).hits] == ["ferry", "dogs", "late"]

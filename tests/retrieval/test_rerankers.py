@@ -75,7 +75,7 @@ ANSWERS = {
     },
     ":rank": lambda body: {
         "records": [
-            {"id": one["id"], "score": shared(body["query"], one["content"])} for one in body["records"]
+            {"id": record["id"], "score": shared(body["query"], record["content"])} for record in body["records"]
         ]
     },
     "/embeddings": lambda body: {

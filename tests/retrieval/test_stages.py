@@ -93,7 +93,7 @@ def test_a_stage_that_raises_is_named():
     with pytest.raises(StageFailed, match=r'stage "search" failed on the query "When.*no index'):
         Pipeline({"search": broken})("When?")
     with pytest.raises(StageFailed, match="returned list, not Found"):
-        Pipeline({"search": lambda query, found: [1]})("When?")
+        Pipeline({"search": lambda query, _: [1]})("When?")
 
 
 def test_a_stage_that_is_not_there_cannot_be_left_out():
@@ -164,8 +164,8 @@ def test_one_ranking_fused_alone_keeps_its_order():
 def test_the_stage_of_fusion_asks_each_retriever():
     """Hits of several retrievers come as one ranking, each chunk once, with the weights of their names."""
     retrievers = {
-        "words": lambda query, found: StageResult(query, hits(a=2.0, b=1.0)),
-        "meaning": lambda query, found: StageResult(query, hits(b=0.9, c=0.8)),
+        "words": lambda query, _: StageResult(query, hits(a=2.0, b=1.0)),
+        "meaning": lambda query, _: StageResult(query, hits(b=0.9, c=0.8)),
     }
     assert names(fuse_retrievers(retrievers)(ASKED, ())) == "bac"
     assert names(fuse_retrievers(retrievers, weights={"meaning": 0.0}, top=2)(ASKED, ())) == "ab"
@@ -177,7 +177,7 @@ def test_the_stage_of_fusion_asks_each_retriever():
 
 def test_hits_without_scores_are_fused_by_their_order():
     """A retriever that gives no scores counts by ranks."""
-    bare = {"one": lambda query, found: StageResult(query, (Chunk(id="x"), Chunk(id="y")))}
+    bare = {"one": lambda query, _: StageResult(query, (Chunk(id="x"), Chunk(id="y")))}
     assert names(fuse_retrievers(bare, "sum")(ASKED, ())) == "xy"
 
 

@@ -36,7 +36,7 @@ def judged(n: int = 30) -> list:
     return [SCORING(trace) for trace in traces]
 
 
-def whole(store: TraceStore) -> list:
+def merge_minutes(store: TraceStore) -> list:
     """Return all roll-ups as one for each metric and route, without their minutes."""
     return [replace(row, minute=0) for row in store.read_rollups(0, END, grain=END)]
 
@@ -49,7 +49,7 @@ def test_what_was_ever_counted_is_the_sum_of_all_roll_ups(tmp_path: Path):
         store.append_traces([row.trace for row in part]).result()
         store.add_outcomes(part, MEASURES).result()
         for _ in range(2):
-            assert list(store.read_total_rollups()) == whole(store)
+            assert list(store.read_total_rollups()) == merge_minutes(store)
             store.compact().result()
         now = sum(row.n for row in store.read_total_rollups())
         assert now > before

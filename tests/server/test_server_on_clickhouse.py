@@ -27,7 +27,7 @@ TRACES = list(load_handbook().traces["v1"])
 METRICS = "context_relevance,groundedness,answer_relevance"
 
 
-def walked(server: Server, **query) -> list[str]:
+def list_ids(server: Server, **query) -> list[str]:
     """Return the ids of all traces, page by page."""
     ids: list[str] = []
     after: dict[str, str] = {}
@@ -40,7 +40,7 @@ def walked(server: Server, **query) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
+def test_the_server_works_on_clickhouse(tmp_path: Path):
     """Traces and spans come in, are scored, watched, found, exported as the run of `evaluate`, and outlive a kill."""
     place, folder = f"chdb://{tmp_path}/engine", tmp_path / "files"
     options = ("--metrics", METRICS, "--folder", str(folder))
@@ -58,7 +58,7 @@ def test_the_whole_server_works_on_clickhouse(tmp_path: Path):
         assert overview["totals"]["traces"] == len(TRACES) + 1
         assert set(overview["routes"]) >= {trace.route for trace in TRACES if trace.route}
         for query in ({}, {"sort": "groundedness", "order": "ascending"}, {"route": TRACES[0].route}):
-            ids = walked(server, **query)
+            ids = list_ids(server, **query)
             assert len(ids) == len(set(ids)) > 10
         assert server.ask(f"/traces/{TRACES[3].id}.json").json["trace"]["query"] == TRACES[3].query
         for page in ("/", "/traces", "/alerts", "/metrics", "/runs", f"/traces/{TRACES[3].id}"):

@@ -101,7 +101,7 @@ def test_what_is_no_address_is_refused(text):
     assert "s3cret" not in str(error.value) or "/s3cret" in text
 
 
-def test_a_server_that_does_not_answer_is_told_without_the_password():
+def test_the_error_of_an_unreachable_server_hides_the_password():
     """Where no server is, the error names the address, and nothing in its chain has the password."""
     with pytest.raises(OutputError, match=r"127\.0\.0\.1:9") as raised:
         open_store("clickhouse://ann:s3cret@127.0.0.1:9/x")
@@ -224,7 +224,7 @@ def broken(store: TraceStore, place: str | Path, table: str, write) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("table", ["scores", "rollups", "products", "nothing"])
 @pytest.mark.parametrize("opened", [False, True])
-def test_what_breaks_off_in_counting_is_made_up_for(filled_store, at: Place, tmp_path: Path, table, opened):
+def test_an_interrupted_count_is_completed(filled_store, at: Place, tmp_path: Path, table, opened):
     """Wherever counting breaks off, the next writing or opening makes the roll-ups whole, counting nothing twice."""
     reference, outcomes = filled_store
     store = open_store(at(tmp_path))
@@ -323,7 +323,7 @@ def test_text_of_users_is_never_a_statement(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_old_days_go_as_a_whole(at: Place, tmp_path: Path):
+def test_old_days_are_dropped_by_partition(at: Place, tmp_path: Path):
     """What came on days of which all is old is dropped by partition; of the rest only what is old goes."""
     store = open_store(at(tmp_path))
     assert isinstance(store, ClickHouseStore)
@@ -411,4 +411,4 @@ def _places(sample) -> tuple:
     named, rest, columns = sample[:5], sample.remainder, sample[6:]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     plain = ((*(-1.0 if value != value else value for value in row[:-1]), row[-1] > 0) for row in rows)
-    return (named, tuple(round(each, 9) for each in rest), sorted(plain))
+    return (named, tuple(round(number, 9) for number in rest), sorted(plain))

@@ -49,7 +49,7 @@ def cut(port: int) -> None:
         assert answer.status == 200
 
 
-def test_a_wrong_password_is_told_without_any(at: Place, tmp_path: Path, port: int):
+def test_the_error_of_a_wrong_password_hides_it(at: Place, tmp_path: Path, port: int):
     """Who is not let in is told so, and neither password is."""
     with pytest.raises(OutputError, match="Authentication failed") as error:
         open_store(f"clickhouse://{USER}:gehe1m@127.0.0.1:{port}/x")
@@ -96,7 +96,7 @@ def test_of_several_who_open_it_at_once_one_owns_it(at: Place, tmp_path: Path):
     open_store(at(tmp_path)).close()
     barrier = threading.Barrier(3)
 
-    def one() -> TraceStore | OutputError:
+    def open_at_once() -> TraceStore | OutputError:
         barrier.wait()
         try:
             return open_store(at(tmp_path))
@@ -104,7 +104,7 @@ def test_of_several_who_open_it_at_once_one_owns_it(at: Place, tmp_path: Path):
             return error
 
     with ThreadPoolExecutor(3) as pool:
-        opened = list(pool.map(lambda _: one(), range(3)))
+        opened = list(pool.map(lambda _: open_at_once(), range(3)))
     [store] = [row for row in opened if not isinstance(row, OutputError)]
     assert store.append_traces([Trace(id="a", query="q")]).result().added == 1
     store.close()
@@ -130,7 +130,7 @@ def test_what_fails_has_nothing_else_done_twice(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_a_server_that_goes_is_told_and_waited_for(tmp_path: Path):
+def test_a_lost_server_is_reported_and_awaited(tmp_path: Path):
     """While no server answers, writing and reading say so; nothing is lost that was acknowledged."""
     with fronted(tmp_path / "engine") as port:
         place = f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d"

@@ -92,7 +92,7 @@ def test_what_was_taken_first_stays(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_a_trace_comes_back_whole(filled_store):
+def test_a_trace_round_trips(filled_store):
     """Trace, verdicts and scores are what went in."""
     store, outcomes = filled_store
     for row in outcomes[:10]:
@@ -128,7 +128,7 @@ def test_a_failed_write_costs_no_other(at: Place, tmp_path: Path):
 # --- what waits --------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_found_again(at: Place, tmp_path: Path):
+def test_unscored_traces_survive_a_restart(at: Place, tmp_path: Path):
     """A store that was closed before its traces were judged gives them out in the order of arrival."""
     outcomes = judged(6)
     store = open_store(at(tmp_path))
@@ -145,7 +145,7 @@ def test_what_waits_is_found_again(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_what_is_held_goes_with_its_trace(at: Place, tmp_path: Path):
+def test_a_pending_body_goes_with_its_trace(at: Place, tmp_path: Path):
     """What is held survives closing, and is let go of in the write that adds its trace."""
     store = open_store(at(tmp_path))
     numbers = store.add_pending("spans", [b"one", b"two"]).result()
@@ -286,7 +286,7 @@ def test_measures_are_those_that_were_met(filled_store):
 # --- the rest ----------------------------------------------------------------------------------------
 
 
-def test_small_things_are_kept(at: Place, tmp_path: Path):
+def test_metadata_survives_a_restart(at: Place, tmp_path: Path):
     """Marks, events, labels, settings, tokens and counts are there when the store is opened anew."""
     store = open_store(at(tmp_path))
     mark = TimelineMark(text="release 7", time=datetime(2031, 5, 4, tzinfo=UTC))
@@ -317,7 +317,7 @@ def test_small_things_are_kept(at: Place, tmp_path: Path):
     store.close()
 
 
-def test_the_old_are_forgotten(at: Place, tmp_path: Path):
+def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
     """By age all older ones go, by size the oldest; their roll-ups stay, and what went can come again."""
     outcomes = judged(30)
     store = filled(at(tmp_path), outcomes)

@@ -21,7 +21,7 @@ GOOD = PipelineConfig(
 )
 
 
-def found(*args: object) -> set[str]:
+def detect(*args: object) -> set[str]:
     return {pitfall.name for pitfall in lint(*args) if pitfall.detected}  # type: ignore[arg-type]
 
 
@@ -45,27 +45,27 @@ def found(*args: object) -> set[str]:
         ),
     ],
 )
-def test_each_pitfall_of_a_pipeline_is_found_where_it_is(recipe: PipelineConfig, names: set[str]):
+def test_each_pitfall_of_a_pipeline_is_detected(recipe: PipelineConfig, names: set[str]):
     """A recipe shows the pitfalls that stand in it and no other."""
-    assert found(recipe) == names
+    assert detect(recipe) == names
 
 
-def test_a_pipeline_that_nothing_watches_is_found(tmp_path: Path):
+def test_an_unmonitored_pipeline_is_detected(tmp_path: Path):
     """Beside a pipeline lies a settings file with thresholds or targets, or nothing is monitored."""
     path = tmp_path / "pipeline.toml"
     path.write_text(format_pipeline_config(GOOD), encoding="utf-8")
-    assert found(path) == {"nothing monitored"}
+    assert detect(path) == {"nothing monitored"}
     (tmp_path / "ragfault.toml").write_text('[gate]\nthresholds = ["recall@5>=0.8"]\n', encoding="utf-8")
-    assert found(path) == set()
+    assert detect(path) == set()
 
 
-def test_an_index_of_another_embedder_is_found(tmp_path: Path):
+def test_an_index_of_another_embedder_is_detected(tmp_path: Path):
     """The embedder of the pipeline is held against the one that made the index; without an index it is not seen."""
     index = build_index(GOOD, [Document(id="d", text="Dogs need a lead. The ferry leaves at ten.")])
     index.save(tmp_path / "index")
-    assert found(GOOD, tmp_path / "index") == set()
+    assert detect(GOOD, tmp_path / "index") == set()
     other = PipelineConfig(chunker=GOOD.chunker, embedder="latent(dimensions=3)", stages=GOOD.stages)
-    assert found(other, tmp_path / "index") == {"embedder changed"}
+    assert detect(other, tmp_path / "index") == {"embedder changed"}
     with pytest.raises(RunError, match="no index"):
         lint(GOOD, tmp_path)
 
@@ -79,7 +79,7 @@ def test_the_pitfalls_of_a_run_are_read_off_its_traces(tmp_path: Path):
     steps = (Step(id="vector search"), Step(id="2", name="filter by date"))
     bad = Trace(id="1", query="When?", chunks=chunks, steps=steps, metadata={"embedder": "new"})
     run = evaluate([bad], tmp_path / "bad", metrics=["error"])
-    assert found(run) == {
+    assert detect(run) == {
         "lost in the middle",
         "static chunk size",
         "dense only",
@@ -101,11 +101,11 @@ def test_an_order_for_the_reader_is_not_lost_in_the_middle(tmp_path: Path):
     """Chunks whose scores do not fall were put in order by a stage."""
     chunks = tuple(Chunk(id=f"c{at}", text="x" * at, score=abs(at - 6)) for at in range(12))
     run = evaluate([Trace(id="1", query="When?", chunks=chunks)], tmp_path / "run", metrics=["recall@5"])
-    assert "lost in the middle" not in found(run)
+    assert "lost in the middle" not in detect(run)
 
 
 @pytest.mark.parametrize("stage", ["top(abc)", "budget(many)", "rerank(lexical, few)"])
-def test_a_number_that_is_none_is_told(stage: str):
+def test_an_invalid_number_is_refused(stage: str):
     """A value that cannot be is an error in words, as it is where the pipeline is made."""
     with pytest.raises(UsageError, match="whole number"):
         lint(PipelineConfig(stages={"find": "sparse", "then": stage}))
