@@ -63,7 +63,7 @@ class SentMark(TimelineMark, frozen=True, kw_only=True):
     metadata: SentMetadata = msgspec.field(default_factory=dict)
 
 
-class RejectedRecord(NamedTuple):
+class RejectedRecord(msgspec.Struct, frozen=True):
     """A record of a request body that is rejected."""
 
     place: int
