@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ragfault.text.normalization import STOP_WORDS, STRAIGHT_QUOTES, fold_case, normalize_typography
 from ragfault.text.quantities import SPELLED_NUMBER, EntityMatch, blank_matches, extract_quantities
@@ -172,14 +172,14 @@ def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
     lower = text.lower()
     for hint, pattern, format_match in _IDENTIFIER_PATTERNS:
         if hint.search(lower):
-            text = blank_matches(
-                pattern, lambda match, form=format_match: _make_entity(form(match)), text, matches
-            )
+            text = blank_matches(pattern, partial(_make_entity, format_match), text, matches)
     return matches, extract_quantities(text, matches)
 
 
-def _make_entity(form: str | None) -> EntityMatch | None:
-    if form is None:
+def _make_entity(
+    format_match: Callable[[re.Match[str]], str | None], match: re.Match[str]
+) -> EntityMatch | None:
+    if (form := format_match(match)) is None:
         return None
     return EntityMatch(form, (form.rpartition(" ")[2],) if form.startswith(NUMBERED_PREFIXES) else ())
 
