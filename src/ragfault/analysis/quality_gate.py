@@ -56,7 +56,9 @@ def gate(
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
     parsed = parse_thresholds(thresholds)
     if not parsed and baseline is None:
-        raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
+        raise UsageError(
+            'no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.'
+        )
     if options and baseline is None:
         raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
     matrix = open_matrix(source, labels[1])

@@ -12,7 +12,7 @@ from ragfault import judges
 from ragfault.errors import UsageError
 from ragfault.evaluation.online.sampling import SamplingPolicy
 from ragfault.io.redaction import parse_redaction_kinds
-from ragfault.server.storage.store import is_store_folder
+from ragfault.server.storage import is_store_folder
 
 MIN_TOKEN_LENGTH = 16
 """Characters of a token that is chosen by hand, where other machines can reach the server."""
